@@ -1,0 +1,84 @@
+-- The load, for every operation: wrk -s load.lua ADDRESS -- OPERATION KEY ANIMALS [check]
+--
+-- wrk itself counts only statuses from 400 up as wrong. With `check`, every answer's exact status
+-- and the shape of its body are looked at too; that costs this side more than the request costs
+-- the server, so the benchmark checks while it warms up and measures without.
+
+-- What is known of an operation's right answer: its status, and how many animals it holds.
+local expected = {
+  list20 = { [200] = 20 },
+  list100 = { [200] = 100 },
+  get = { [200] = 1 },
+  create = { [201] = 1 },
+  message = { [202] = 0 },
+}
+
+-- A request that differs only in a few digits is cut in two around them. Eight digits stand where
+-- a body has them, so that its length is right for all.
+local function around_digits(method, path, body)
+  return wrk.format(method, path, nil, body):match("^(.-)########(.*)$")
+end
+
+local requests
+function requests(operation, animals)
+  local random = math.random
+  if operation == "list20" or operation == "list100" then
+    local path = operation == "list20" and "/v1/pets?limit=20&status=available" or "/v1/pets?limit=100"
+    local text = wrk.format("GET", path)
+    return function() return text end
+  elseif operation == "get" then
+    local before, after = around_digits("GET", "/v1/pets/########")
+    return function() return before .. random(animals) .. after end
+  elseif operation == "create" then
+    local before, after = around_digits("POST", "/v1/pets", '{"name":"pet-########","categoryId":7,"status":"available"}')
+    return function() return before .. random(10000000, 99999999) .. after end
+  elseif operation == "message" then
+    local before, after = around_digits("POST", "/v1/messages", '{"message":"Hello, number ########"}')
+    return function() return before .. random(10000000, 99999999) .. after end
+  elseif operation == "mix" then
+    local list, get, create = requests("list20"), requests("get", animals), requests("create")
+    return function()
+      local draw = random(100)
+      if draw <= 10 then return create() elseif draw <= 55 then return list() else return get() end
+    end
+  end
+  error("no such operation: " .. operation)
+end
+
+-- Under `mix` any of its three answers may come back on a connection.
+local function right_answers(operation)
+  if operation ~= "mix" then return { expected[operation] } end
+  return { expected.list20, expected.get, expected.create }
+end
+
+function init(args)
+  local operation, key, animals, check = args[1], args[2], tonumber(args[3]), args[4]
+  math.randomseed(1)
+  wrk.headers["Authorization"] = "Bearer " .. key
+  wrk.headers["Content-Type"] = "application/json"
+  request = requests(operation, animals)
+
+  wrong = 0
+  if not check then return end
+  local answers = right_answers(operation)
+  response = function(status, _, body)
+    local _, names = body:gsub('"name":"', "")
+    for _, answer in ipairs(answers) do
+      if answer[status] == names then return end
+    end
+    wrong = wrong + 1
+  end
+end
+
+local threads = {}
+function setup(thread) table.insert(threads, thread) end
+
+function done(summary, latency)
+  local errors, wrong = summary.errors, summary.errors.status
+  for _, thread in ipairs(threads) do wrong = wrong + thread:get("wrong") end
+  io.write(string.format(
+    '{"requests":%d,"bytes":%d,"p50_us":%d,"wrong":%d,"broken":%d}\n',
+    summary.requests, summary.bytes, latency:percentile(50), wrong,
+    errors.connect + errors.read + errors.write + errors.timeout
+  ))
+end

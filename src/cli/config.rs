@@ -1,0 +1,53 @@
+//! `petstore config show`
+
+use clap::{ArgMatches, Args, CommandFactory, Subcommand};
+
+use super::{Cli, Outcome, print};
+use crate::config::{Common, File, Service, Source, settings};
+
+#[derive(Subcommand, Debug)]
+pub enum Config {
+    Show(Show),
+}
+
+/// Print every setting as the configuration file writes it, and where its value comes from
+#[derive(Args, Debug)]
+pub struct Show {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Config {
+    pub fn run(self, matches: &ArgMatches, file: &File) -> Outcome {
+        let (matches, command) = (leaf(matches), Cli::command());
+        let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
+        let lines = show.into_iter().flat_map(settings).map(|arg| {
+            let name = arg.get_long().unwrap_or_default();
+            let from = match file.source(arg, matches) {
+                Source::Flag => "flag",
+                Source::Environment => "environment",
+                Source::File => "file",
+                Source::Default => "default",
+            };
+            match shown(arg, matches) {
+                Some(value) => format!("{name} = {value} # {from}\n"),
+                None => format!("# {name} is not set\n"),
+            }
+        });
+        print(&lines.collect::<String>())
+    }
+}
+
+/// A setting's value in TOML; nothing where it has none.
+fn shown(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
+    let values = matches.get_raw(arg.get_id().as_str())?;
+    let mut values: Vec<_> = values.map(|value| toml::Value::from(&*value.to_string_lossy()).to_string()).collect();
+    let is_list = matches!(arg.get_action(), clap::ArgAction::Append);
+    Some(if is_list { format!("[{}]", values.join(", ")) } else { values.pop()? })
+}
+
+fn leaf(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, matches)| leaf(matches))
+}

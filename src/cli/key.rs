@@ -1,0 +1,189 @@
+//! `petstore key …`
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{Create, Failure, Outcome, print, with_store};
+use crate::config::{Common, duration};
+use crate::domain::api_key::{KeyName, NewKey, Rotation};
+use crate::domain::{ApiKey, Clock, Email, Invalid, KeyId, KeyRecord, Timestamp};
+
+#[derive(Subcommand, Debug)]
+pub enum Key {
+    Create(CreateKey),
+    List(ListKeys),
+    Revoke(RevokeKey),
+    Rotate(RotateKey),
+}
+
+/// Make an API key and print it: it is not shown again
+#[derive(Args, Debug)]
+pub struct CreateKey {
+    /// The account the key belongs to
+    #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
+    account: Email,
+    /// What to call the key
+    #[arg(long, value_parser = key_name)]
+    name: KeyName,
+    /// When the key stops working, for instance 90d [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    expires_in: Option<Duration>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// List the keys of all accounts
+#[derive(Args, Debug)]
+pub struct ListKeys {
+    /// Print a JSON array of objects
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Revoke a key, at once and for good
+#[derive(Args, Debug)]
+pub struct RevokeKey {
+    /// The key's id, as `key list` shows it
+    id: i64,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Give a key a successor, and print that: the same account, name and lifetime
+#[derive(Args, Debug)]
+pub struct RotateKey {
+    /// The key's id, as `key list` shows it
+    id: i64,
+    /// How long the old key goes on working
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
+    overlap: Duration,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Key {
+    pub fn run(self) -> Outcome {
+        match self {
+            Self::Create(command) => command.run(),
+            Self::List(command) => command.run(),
+            Self::Revoke(command) => command.run(),
+            Self::Rotate(command) => command.run(),
+        }
+    }
+}
+
+impl CreateKey {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            let account = store.find_account(&self.account).await?;
+            let account = account.ok_or_else(|| Failure(format!("there is no account {}", self.account.as_str())))?;
+            let key = ApiKey::generate(store.deployment());
+            let now = Clock::System.now();
+            let new = NewKey {
+                account: account.id,
+                name: self.name,
+                hash: key.hash(),
+                hint: key.hint(),
+                created_at: now,
+                expires_at: self.expires_in.map(|lifetime| now.plus(lifetime)),
+            };
+            store.create_key(new).await?;
+            print(&format!("{}\n", key.expose()))
+        })
+    }
+}
+
+impl ListKeys {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            let keys: Vec<_> = store.list_keys().await?.into_iter().map(ListedKey::from).collect();
+            print(&if self.json { format!("{}\n", serde_json::to_string_pretty(&keys)?) } else { table(&keys) })
+        })
+    }
+}
+
+impl RevokeKey {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            match store.revoke_key(KeyId(self.id), Clock::System.now()).await? {
+                true => Ok(()),
+                false => Err(Failure(format!("there is no key {}", self.id))),
+            }
+        })
+    }
+}
+
+impl RotateKey {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            let key = ApiKey::generate(store.deployment());
+            let now = Clock::System.now();
+            let rotation = Rotation { hash: key.hash(), hint: key.hint(), now, old_until: now.plus(self.overlap) };
+            match store.rotate_key(KeyId(self.id), rotation).await? {
+                Some(_) => print(&format!("{}\n", key.expose())),
+                None => Err(Failure(format!("there is no key {} that still works", self.id))),
+            }
+        })
+    }
+}
+
+/// A key as `--json` shows it.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedKey {
+    id: i64,
+    name: String,
+    account: String,
+    hint: String,
+    created_at: Timestamp,
+    last_used_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
+    revoked_at: Option<Timestamp>,
+}
+
+impl From<KeyRecord> for ListedKey {
+    fn from(key: KeyRecord) -> Self {
+        Self {
+            id: key.id.0,
+            name: key.name,
+            account: key.account.as_str().to_owned(),
+            hint: key.hint,
+            created_at: key.created_at,
+            last_used_at: key.last_used_at,
+            expires_at: key.expires_at,
+            revoked_at: key.revoked_at,
+        }
+    }
+}
+
+fn table(keys: &[ListedKey]) -> String {
+    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED"].map(str::to_owned);
+    let time = |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), |time| time.to_string());
+    let rows = keys.iter().map(|key| {
+        [
+            key.id.to_string(),
+            key.name.clone(),
+            key.account.clone(),
+            key.hint.clone(),
+            key.created_at.to_string(),
+            time(key.last_used_at),
+            time(key.expires_at),
+            time(key.revoked_at),
+        ]
+    });
+    let rows: Vec<[String; 8]> = std::iter::once(head).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let lines = rows.iter().map(|row| {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    });
+    lines.collect()
+}
+
+fn key_name(name: &str) -> Result<KeyName, Invalid> {
+    KeyName::parse(name.to_owned())
+}

@@ -1,0 +1,56 @@
+//! `petstore migrate [status]`
+
+use clap::{Args, Subcommand};
+
+use super::{Create, Outcome, print, with_store};
+use crate::config::Common;
+use crate::store::sqlite::Sqlite;
+
+/// Bring the database's schema up to date
+///
+/// Every other command does so by itself when it opens the database.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Migrate {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Status(Status),
+}
+
+/// List the migrations and whether the database has them, without changing it
+#[derive(Args, Debug)]
+struct Status {
+    /// Print a JSON array of objects
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Migrate {
+    pub fn run(self) -> Outcome {
+        match self.command {
+            Some(Command::Status(status)) => status.run(),
+            None => with_store(&self.common, Create::IfMissing, async |_| Ok(())),
+        }
+    }
+}
+
+impl Status {
+    fn run(self) -> Outcome {
+        let migrations = Sqlite::migration_status(&self.common.data_dir)?;
+        if self.json {
+            return print(&format!("{}\n", serde_json::to_string_pretty(&migrations)?));
+        }
+        let lines = migrations.iter().map(|migration| {
+            format!("{:8} {}\n", if migration.applied { "applied" } else { "pending" }, migration.name)
+        });
+        print(&lines.collect::<String>())
+    }
+}

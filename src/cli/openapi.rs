@@ -1,0 +1,25 @@
+//! `petstore openapi`
+
+use clap::Args;
+
+use super::{Outcome, print};
+use crate::config::{Addresses, Common, Service};
+use crate::domain::{Clock, Deployment};
+use crate::http::openapi::document;
+
+/// Print the OpenAPI document that a service with these settings serves
+#[derive(Args, Debug)]
+pub struct Openapi {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Openapi {
+    pub fn run(self) -> Outcome {
+        let service = &self.service;
+        let addresses = Addresses::new(service, service.listen, service.messages_listen);
+        print(&document(&addresses, self.common.deployment.unwrap_or(Deployment::Production), Clock::System.now()))
+    }
+}

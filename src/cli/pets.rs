@@ -1,0 +1,246 @@
+//! `petstore pets …`
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{Create, Failure, Outcome, with_store};
+use crate::config::Common;
+use crate::domain::NewPet;
+use crate::http::parse_new_pet;
+use crate::store::Store;
+
+/// A line may be as long as a request's body; longer ones are no animals, and are not held in memory.
+const LONGEST_LINE: u64 = 64 * 1024;
+
+/// How many bad lines are reported one by one.
+const REPORTED: u64 = 20;
+
+#[derive(Subcommand, Debug)]
+pub enum Pets {
+    Import(Import),
+    Export(Export),
+}
+
+/// Add animals from newline-delimited JSON, one to a line, as `POST /pets` takes them
+///
+/// The file is read twice: once to check every line, then to add them all in one transaction. An `id` is ignored,
+/// so what was exported can be imported; the animals get new ids.
+#[derive(Args, Debug)]
+pub struct Import {
+    /// The file, or - for stdin
+    file: PathBuf,
+    /// Leave bad lines out instead of importing nothing
+    #[arg(long)]
+    keep_going: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Write all animals as newline-delimited JSON, one to a line, in order of their ids
+#[derive(Args, Debug)]
+pub struct Export {
+    /// The file, written whole or not at all [default: stdout]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Pets {
+    pub fn run(self) -> Outcome {
+        match self {
+            Self::Import(command) => command.run(),
+            Self::Export(command) => command.run(),
+        }
+    }
+}
+
+impl Import {
+    fn run(self) -> Outcome {
+        let mut file = open(&self.file)?;
+        let bad = check(&file)?;
+        if bad > 0 && !self.keep_going {
+            return Err(Failure(format!(
+                "nothing was imported: {bad} bad {}; --keep-going leaves bad lines out",
+                if bad == 1 { "line" } else { "lines" }
+            )));
+        }
+        file.rewind()?;
+        let progress = Progress::bytes(&file, "importing");
+        let keep_going = self.keep_going;
+        let animals = Lines::new(file, progress.0.clone()).filter_map(move |line| match line {
+            Ok(line) => match line.animal {
+                Err(_) if keep_going => None,
+                animal => Some(animal.map_err(|why| format!("line {}: {why}", line.number))),
+            },
+            Err(error) => Some(Err(error.to_string())),
+        });
+        let added = with_store(&self.common, Create::IfMissing, async |store| {
+            Ok(store.import_pets(Box::new(animals)).await?)
+        })?;
+        progress.0.finish_and_clear();
+        let left_out = if bad > 0 { format!(", left out {bad} bad lines") } else { String::new() };
+        Ok(writeln!(io::stderr(), "imported {added} animals{left_out}")?)
+    }
+}
+
+/// Reports the bad lines and returns how many there are.
+fn check(file: &File) -> Result<u64, Failure> {
+    let progress = Progress::bytes(file, "checking");
+    let mut bad = 0;
+    for line in Lines::new(file.try_clone()?, progress.0.clone()) {
+        let line = line?;
+        if let Err(why) = line.animal {
+            bad += 1;
+            match bad {
+                ..=REPORTED => progress.0.suspend(|| writeln!(io::stderr(), "line {}: {why}", line.number))?,
+                _ if bad == REPORTED + 1 => {
+                    progress.0.suspend(|| writeln!(io::stderr(), "more bad lines are only counted"))?;
+                }
+                _ => {}
+            }
+        }
+    }
+    progress.0.finish_and_clear();
+    Ok(bad)
+}
+
+/// Opens what is to be imported. Standard input is put aside first, since it can be read only once.
+fn open(path: &Path) -> Result<File, Failure> {
+    if path != Path::new("-") {
+        return File::open(path).map_err(|error| Failure(format!("{}: {error}", path.display())));
+    }
+    let mut aside = tempfile::tempfile()?;
+    io::copy(&mut io::stdin().lock(), &mut aside)?;
+    aside.rewind()?;
+    Ok(aside)
+}
+
+/// The lines of a file that are not blank, each with the animal it holds or why it holds none.
+struct Lines {
+    reader: BufReader<File>,
+    number: u64,
+    progress: ProgressBar,
+}
+
+struct Line {
+    number: u64,
+    animal: Result<NewPet, String>,
+}
+
+impl Lines {
+    fn new(file: File, progress: ProgressBar) -> Self {
+        Self { reader: BufReader::with_capacity(1 << 18, file), number: 0, progress }
+    }
+
+    fn next_line(&mut self) -> io::Result<Option<Line>> {
+        let mut bytes = Vec::with_capacity(128);
+        loop {
+            bytes.clear();
+            if self.reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes)? == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            self.progress.inc(bytes.len() as u64);
+            let animal = if bytes.len() as u64 == LONGEST_LINE && !bytes.ends_with(b"\n") {
+                let skipped = self.reader.skip_until(b'\n')?;
+                self.progress.inc(skipped as u64);
+                Err("the line is longer than 64 KiB".to_owned())
+            } else {
+                if bytes.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                let text = std::str::from_utf8(&bytes).map_err(|_| "the line is not UTF-8".to_owned());
+                text.and_then(|text| parse_new_pet(text).map_err(|error| error.message().to_owned()))
+            };
+            return Ok(Some(Line { number: self.number, animal }));
+        }
+    }
+}
+
+impl Iterator for Lines {
+    type Item = io::Result<Line>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_line().transpose()
+    }
+}
+
+impl Export {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            let progress = Progress::animals(store.count_pets().await?, self.file.is_some());
+            let exported = match &self.file {
+                None => export(&store, &mut io::stdout(), &progress).await,
+                Some(path) => {
+                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+                    let exported = export(&store, file.as_file_mut(), &progress).await?;
+                    file.as_file().sync_all()?;
+                    file.persist(path)?;
+                    Ok(exported)
+                }
+            };
+            progress.0.finish_and_clear();
+            match exported {
+                // Who reads has seen enough, as in `petstore pets export | head`.
+                Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                Err(Stopped::Write(error)) => Err(error.into()),
+                Err(Stopped::Store(error)) => Err(error.into()),
+                Ok(exported) => Ok(writeln!(io::stderr(), "exported {exported} animals")?),
+            }
+        })
+    }
+}
+
+/// Why an export ended early.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error(transparent)]
+    Write(#[from] io::Error),
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+}
+
+async fn export(store: &Store, out: &mut (impl Write + Send), progress: &Progress) -> Result<u64, Stopped> {
+    let mut out = BufWriter::with_capacity(1 << 18, out);
+    let mut line = Vec::with_capacity(128);
+    let exported = store
+        .export_pets(&mut |pet| {
+            line.clear();
+            pet.write_json(&mut line);
+            line.push(b'\n');
+            progress.0.inc(1);
+            out.write_all(&line)
+        })
+        .await??;
+    out.flush()?;
+    Ok(exported)
+}
+
+/// A bar on a terminal, nothing elsewhere.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn bytes(file: &File, what: &'static str) -> Self {
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        Self::new(length, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left")
+    }
+
+    /// Hidden where the animals themselves go to the terminal.
+    fn animals(count: u64, to_file: bool) -> Self {
+        let progress = Self::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left");
+        if !to_file && io::stdout().is_terminal() {
+            progress.0.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        progress
+    }
+
+    fn new(length: u64, what: &'static str, template: &str) -> Self {
+        let style = ProgressStyle::with_template(template).expect("the template is valid");
+        Self(ProgressBar::new(length).with_style(style).with_message(what))
+    }
+}

@@ -1,0 +1,121 @@
+//! `petstore quickstart`
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::serve::{runtime, serve};
+use super::{Create, Failure, Outcome, open};
+use crate::config::{Addresses, Common, Service};
+use crate::domain::api_key::{KeyName, NewKey};
+use crate::domain::{ApiKey, Clock, Deployment, Email, NewPet, PetName, PetStatus};
+use crate::store::Store;
+use crate::telemetry;
+
+const ACCOUNT: &str = "quickstart@localhost";
+const KEY_FILE: &str = "quickstart.key";
+
+/// Make all that is needed for a first look, and run the service
+///
+/// Makes the data directory (of a staging deployment), an account, a key and 30 animals, prints what to try, and
+/// serves. The key is kept in the data directory, in `quickstart.key`, and used again next time.
+#[derive(Args, Debug)]
+pub struct Quickstart {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Quickstart {
+    pub fn run(self) -> Outcome {
+        telemetry::start(self.common.log_level);
+        let new = !self.common.data_dir.join("petstore.db").exists();
+        let deployment = self.common.deployment.or(new.then_some(Deployment::Staging));
+        let common = Common { deployment, ..self.common };
+        runtime()?.block_on(async {
+            let store = Arc::new(open(&common, Create::IfMissing)?);
+            let key = key(&store, &common.data_dir.join(KEY_FILE)).await?;
+            if store.count_pets().await? == 0 {
+                store.import_pets(Box::new(animals())).await?;
+            }
+            serve(&self.service, store, |addresses| welcome(addresses, &key)).await
+        })
+    }
+}
+
+/// The key of the last quickstart where it still works, else a new one.
+async fn key(store: &Store, file: &Path) -> Result<String, Failure> {
+    if let Ok(kept) = fs::read_to_string(file) {
+        let kept = kept.trim();
+        if let Some(hash) = ApiKey::hash_presented(kept.as_bytes(), store.deployment())
+            && store.find_key(&hash).await?.is_some_and(|grant| grant.expires_at.is_none())
+        {
+            return Ok(kept.to_owned());
+        }
+    }
+    let now = Clock::System.now();
+    let email = Email::parse(ACCOUNT)?;
+    let account = match store.create_account(email.clone(), None, now).await? {
+        Some(account) => account,
+        None => store.find_account(&email).await?.ok_or_else(|| Failure("the account has gone".into()))?.id,
+    };
+    let key = ApiKey::generate(store.deployment());
+    let name = KeyName::parse("quickstart".into())?;
+    let (hash, hint) = (key.hash(), key.hint());
+    store.create_key(NewKey { account, name, hash, hint, created_at: now, expires_at: None }).await?;
+    // A file of an earlier run may be readable by others, and opening it would leave it so.
+    let _ = fs::remove_file(file);
+    let mut kept = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    writeln!(kept, "{}", key.expose())?;
+    Ok(key.expose().to_owned())
+}
+
+fn animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
+    const NAMES: [&str; 30] = [
+        "Rex", "Mimi", "Bubbles", "Coco", "Luna", "Nemo", "Polly", "Rocky", "Shelly", "Tango", "Ziggy", "Hazel",
+        "Biscuit", "Clover", "Domino", "Ember", "Freckles", "Ginger", "Hugo", "Iris", "Juniper", "Kiwi", "Lotte",
+        "Maple", "Noodle", "Olive", "Pepper", "Quill", "Rusty", "Saffron",
+    ];
+    NAMES.iter().enumerate().map(|(position, name)| {
+        Ok(NewPet {
+            name: PetName::parse((*name).to_owned()).map_err(|error| error.to_string())?,
+            category_id: position as i64 % 4 + 1,
+            status: PetStatus::ALL[position % 3],
+        })
+    })
+}
+
+fn welcome(addresses: &Addresses, key: &str) -> String {
+    let store = addresses.base_url.as_str();
+    let messages = addresses.messages_base_url.as_str();
+    let root = addresses.base_url.root();
+    format!(
+        "petstore is running.
+
+  store API      {store}
+  messages API   {messages}
+  API reference  {root}/docs
+  document       {root}/openapi.json
+  API key        {key}
+
+List the animals that are available:
+  curl '{store}/pets?status=available&limit=5' -H 'Authorization: Bearer {key}'
+
+Add one:
+  curl '{store}/pets' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"name\":\"Bello\",\"categoryId\":1}}'
+
+Get one (deprecated, removed on 5 December 2030):
+  curl '{store}/pets/1' -H 'Authorization: Bearer {key}'
+
+Send a message:
+  curl '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'
+
+Stop with Ctrl-C.
+"
+    )
+}

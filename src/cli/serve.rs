@@ -1,0 +1,148 @@
+//! `petstore serve`
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use super::{Create, Failure, Outcome, open, print};
+use crate::config::{Addresses, Common, Door, Service};
+use crate::domain::Clock;
+use crate::http::{self, Api, Edge};
+use crate::server::{self, Limits, Stop};
+use crate::store::Store;
+use crate::telemetry;
+
+/// Run the service
+#[derive(Args, Debug)]
+pub struct Serve {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Serve {
+    pub fn run(self) -> Outcome {
+        telemetry::start(self.common.log_level);
+        let store = Arc::new(open(&self.common, Create::IfMissing)?);
+        runtime()?.block_on(serve(&self.service, store, |_| String::new()))
+    }
+}
+
+/// One worker per core: short reads of the database run on them.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+/// Opens the doors and answers until SIGTERM or SIGINT; a second one stops at once. `welcome` is printed once all is open.
+pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&Addresses) -> String) -> Outcome {
+    let mut signals =
+        Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+    let listeners = Listeners::bind(service).await?;
+    let addresses = listeners.addresses(service);
+    let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone());
+    let defaults = Limits::default();
+    let limits = Limits {
+        drain_delay: service.drain_delay,
+        connections: service.max_connections.map_or(defaults.connections, |most| most as usize),
+        ..defaults
+    };
+    listeners.log(&store);
+    print(&welcome(&addresses))?;
+    let (asked, stop) = watch::channel(Stop::No);
+    let mut running = tokio::spawn(server::run(listeners.into_doors(&api), api, limits, stop));
+    let mut failure = None;
+    loop {
+        tokio::select! {
+            ended = &mut running => {
+                ended?;
+                break;
+            }
+            () = signals.next() => {
+                tracing::info!("stopping");
+                asked.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Drain } else { Stop::Now });
+            }
+            why = store.failed(), if failure.is_none() => {
+                tracing::error!(why, "the store failed, so the process ends");
+                failure = Some(why);
+                asked.send_replace(Stop::Drain);
+            }
+        }
+    }
+    store.close().await;
+    failure.map_or(Ok(()), |why| Err(Failure(why)))
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The doors that are open.
+struct Listeners {
+    store: Option<TcpListener>,
+    messages: Option<TcpListener>,
+    operations: Option<TcpListener>,
+}
+
+impl Listeners {
+    async fn bind(service: &Service) -> Result<Self, Failure> {
+        let bind = async |door: Door, address: SocketAddr| -> Result<Option<TcpListener>, Failure> {
+            if !service.doors.contains(&door) {
+                return Ok(None);
+            }
+            let bound = TcpListener::bind(address).await;
+            bound.map(Some).map_err(|error| Failure(format!("can't listen on {address}: {error}")))
+        };
+        Ok(Self {
+            store: bind(Door::Store, service.listen).await?,
+            messages: bind(Door::Messages, service.messages_listen).await?,
+            operations: bind(Door::Ops, service.ops_listen).await?,
+        })
+    }
+
+    /// The addresses to speak of: those bound, and for a door that another process opens those configured.
+    fn addresses(&self, service: &Service) -> Addresses {
+        let store = bound(self.store.as_ref()).unwrap_or(service.listen);
+        let messages = bound(self.messages.as_ref()).unwrap_or(service.messages_listen);
+        Addresses::new(service, store, messages)
+    }
+
+    fn log(&self, store: &Store) {
+        let shown = |listener: &Option<TcpListener>| bound(listener.as_ref()).map(tracing::field::display);
+        tracing::info!(
+            store = shown(&self.store),
+            messages = shown(&self.messages),
+            ops = shown(&self.operations),
+            deployment = %store.deployment(),
+            version = env!("CARGO_PKG_VERSION"),
+            "listening"
+        );
+    }
+
+    fn into_doors(self, api: &Api) -> Vec<(TcpListener, Edge)> {
+        let doors = [
+            (self.store, http::store_door(api)),
+            (self.messages, http::messages_door(api)),
+            (self.operations, http::operations_door(api)),
+        ];
+        doors.into_iter().filter_map(|(listener, edge)| Some((listener?, edge))).collect()
+    }
+}
+
+fn bound(listener: Option<&TcpListener>) -> Option<SocketAddr> {
+    listener.and_then(|listener| listener.local_addr().ok())
+}

@@ -1,0 +1,308 @@
+//! What can be configured: flags over environment over the file over defaults.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, ValueEnum};
+
+use crate::domain::{Deployment, Invalid};
+
+/// Where the database is, and how to speak of what happens: every command takes these.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Database and log")]
+pub struct Common {
+    /// The folder of the embedded database
+    #[arg(long, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
+    pub data_dir: PathBuf,
+    /// What the database is for; chosen when it is made, refused when it differs later
+    #[arg(long, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
+    pub deployment: Option<Deployment>,
+    /// A TOML file whose keys are the names of these flags
+    #[arg(long, value_name = "FILE", env = "PETSTORE_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// How much to log, on stderr: JSON lines, or text on a terminal
+    #[arg(long, value_name = "LEVEL", env = "PETSTORE_LOG_LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
+}
+
+/// What `serve` needs beyond the database.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Service")]
+pub struct Service {
+    /// The address of the store door; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// The address of the messages door
+    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_MESSAGES_LISTEN", default_value = "127.0.0.1:8081")]
+    pub messages_listen: SocketAddr,
+    /// The address of the operations door
+    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_OPS_LISTEN", default_value = "127.0.0.1:8082")]
+    pub ops_listen: SocketAddr,
+    /// Which doors to open
+    #[arg(
+        long,
+        value_name = "DOORS",
+        env = "PETSTORE_DOORS",
+        value_delimiter = ',',
+        default_value = "store,messages,ops"
+    )]
+    pub doors: Vec<Door>,
+    /// The public address of the store API, ending in /v1 [default: the address bound]
+    #[arg(long, value_name = "URL", env = "PETSTORE_BASE_URL", value_parser = BaseUrl::parse)]
+    pub base_url: Option<BaseUrl>,
+    /// The public address of the messages API, ending in /v1 [default: the address bound]
+    #[arg(long, value_name = "URL", env = "PETSTORE_MESSAGES_BASE_URL", value_parser = BaseUrl::parse)]
+    pub messages_base_url: Option<BaseUrl>,
+    /// Where a production service has its staging sibling, ending in /v1
+    #[arg(long, value_name = "URL", env = "PETSTORE_STAGING_BASE_URL", value_parser = BaseUrl::parse)]
+    pub staging_base_url: Option<BaseUrl>,
+    /// An origin whose pages may call the API in a browser; may be given several times
+    #[arg(long, value_name = "ORIGIN", env = "PETSTORE_CORS_ORIGIN", value_delimiter = ',', value_parser = origin)]
+    pub cors_origin: Vec<String>,
+    /// How many connections may be open at once [default: as many as the file descriptors allow]
+    #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_connections: Option<u32>,
+    /// How long to go on answering after a stop signal, so that proxies notice that /readyz says no
+    #[arg(long, value_name = "DURATION", env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_parser = duration)]
+    pub drain_delay: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Door {
+    Store,
+    Messages,
+    Ops,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// A public base address: `http` or `https`, a host, perhaps a path, and `/v1` at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseUrl(String);
+
+impl BaseUrl {
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let url: Option<http::Uri> = text.parse().ok();
+        let well_formed = url.is_some_and(|url| {
+            matches!(url.scheme_str(), Some("http" | "https"))
+                && url.host().is_some_and(|host| !host.is_empty())
+                && url.query().is_none()
+        });
+        if !well_formed
+            || !text.ends_with("/v1")
+            || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"".contains(&byte))
+        {
+            return Err(Invalid(
+                "a base address is http:// or https://, a host, perhaps a path, and ends in /v1".into(),
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The base address of a door that is reached where it is bound.
+    pub fn of_bound(address: SocketAddr) -> Self {
+        Self(format!("http://{address}/v1"))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.0)
+    }
+
+    /// The address without `/v1`: where the pages are.
+    pub fn root(&self) -> &str {
+        self.0.strip_suffix("/v1").unwrap_or(&self.0)
+    }
+
+    /// Scheme, host and port, as a browser writes them in `Origin` (RFC 6454, section 6.2).
+    pub fn origin(&self) -> String {
+        let end = self.0.find("://").map_or(0, |scheme| scheme + 3);
+        let host_end = self.0[end..].find('/').map_or(self.0.len(), |path| end + path);
+        let origin = self.0[..host_end].to_ascii_lowercase();
+        let default_port = if origin.starts_with("https:") { ":443" } else { ":80" };
+        origin.strip_suffix(default_port).unwrap_or(&origin).to_owned()
+    }
+}
+
+/// The addresses that answers, pages and the document name.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    pub base_url: BaseUrl,
+    pub messages_base_url: BaseUrl,
+    pub staging_base_url: Option<BaseUrl>,
+    pub cors_origins: Vec<String>,
+    /// Where the store door is bound.
+    pub store_bound: SocketAddr,
+}
+
+impl Addresses {
+    pub fn new(service: &Service, store_bound: SocketAddr, messages_bound: SocketAddr) -> Self {
+        Self {
+            base_url: service.base_url.clone().unwrap_or_else(|| BaseUrl::of_bound(store_bound)),
+            messages_base_url: service.messages_base_url.clone().unwrap_or_else(|| BaseUrl::of_bound(messages_bound)),
+            staging_base_url: service.staging_base_url.clone(),
+            cors_origins: service.cors_origin.clone(),
+            store_bound,
+        }
+    }
+
+    /// The origins that the store door's own pages have.
+    pub fn store_origins(&self) -> Vec<String> {
+        let mut origins = vec![BaseUrl::of_bound(self.store_bound).origin(), self.base_url.origin()];
+        origins.dedup();
+        origins
+    }
+}
+
+/// A number and `s`, `m`, `h` or `d`.
+pub fn duration(text: &str) -> Result<Duration, Invalid> {
+    let invalid = || Invalid("a duration is a number and s, m, h or d, for instance 90d".into());
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(invalid)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return Err(invalid()),
+    };
+    // A thousand years: beyond it is a typing error, and times stay within what can be shown.
+    let number: u64 = number.parse().map_err(|_| invalid())?;
+    let total = number.checked_mul(seconds).filter(|total| *total <= 365_250 * 24 * 60 * 60);
+    total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
+}
+
+fn origin(text: &str) -> Result<String, Invalid> {
+    let well_formed = BaseUrl::parse(&format!("{text}/v1")).is_ok_and(|url| url.origin() == text);
+    well_formed.then(|| text.to_owned()).ok_or_else(|| {
+        Invalid("an origin is a scheme, a host and perhaps a port, for instance https://example.com".into())
+    })
+}
+
+/// The values of a configuration file, as defaults for the flags of the same name.
+#[derive(Clone, Debug, Default)]
+pub struct File(toml::Table);
+
+impl File {
+    /// Reads the file and checks that `command` and its subcommands know each of its keys.
+    pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
+        let table: toml::Table = toml::from_str(&text).map_err(|error| format!("{shown}: {error}"))?;
+        let mut known = Vec::new();
+        collect_settings(command, &mut known);
+        for (key, value) in &table {
+            if !known.contains(key) {
+                let nearest = known.iter().max_by(|a, b| strsim::jaro(a, key).total_cmp(&strsim::jaro(b, key)));
+                let nearest = nearest.map_or("", String::as_str);
+                return Err(format!("{shown}: there is no setting `{key}`; did you mean `{nearest}`?"));
+            }
+            values(value).ok_or_else(|| format!("{shown}: `{key}` must be a string, a number or a list of them"))?;
+        }
+        Ok(Self(table))
+    }
+
+    /// `command` with this file's values for defaults, so that flags and environment stand over them.
+    pub fn apply(&self, command: Command) -> Command {
+        let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        let command = command.mut_args(|arg| match self.value_of(&arg) {
+            Some(values) => arg.default_values(values),
+            None => arg,
+        });
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)))
+    }
+
+    /// Where the value of a setting comes from.
+    pub fn source(&self, arg: &Arg, matches: &ArgMatches) -> Source {
+        match matches.value_source(arg.get_id().as_str()) {
+            Some(ValueSource::CommandLine) => Source::Flag,
+            Some(ValueSource::EnvVariable) => Source::Environment,
+            _ if self.value_of(arg).is_some() => Source::File,
+            _ => Source::Default,
+        }
+    }
+
+    fn value_of(&self, arg: &Arg) -> Option<Vec<String>> {
+        arg.get_env()?;
+        values(self.0.get(arg.get_long()?)?)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Flag,
+    Environment,
+    File,
+    Default,
+}
+
+/// The settings among a command's flags: those that the environment can give too, save for the file's own place.
+pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
+}
+
+fn collect_settings(command: &Command, names: &mut Vec<String>) {
+    names.extend(settings(command).filter_map(|arg| arg.get_long().map(str::to_owned)));
+    command.get_subcommands().for_each(|sub| collect_settings(sub, names));
+}
+
+fn values(value: &toml::Value) -> Option<Vec<String>> {
+    match value {
+        toml::Value::Array(items) => items.iter().map(scalar).collect(),
+        single => scalar(single).map(|text| vec![text]),
+    }
+}
+
+fn scalar(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Boolean(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_a_number_and_a_unit() {
+        assert_eq!(duration("90d"), Ok(Duration::from_secs(90 * 86_400)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        for refused in ["", "d", "90", "-1d", "1.5h", "1w", "90 d", "ä", "99999999999999999999d", "365251d"] {
+            assert!(duration(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn base_addresses_end_in_v1_and_know_their_origin() {
+        let url = BaseUrl::parse("https://Api.example.com:443/shop/v1").unwrap();
+        assert_eq!(url.origin(), "https://api.example.com");
+        assert_eq!(url.root(), "https://Api.example.com:443/shop");
+        assert_eq!(BaseUrl::parse("http://127.0.0.1:8080/v1").unwrap().origin(), "http://127.0.0.1:8080");
+        for refused in [
+            "",
+            "/v1",
+            "ftp://a/v1",
+            "https://a/v1/",
+            "https://a",
+            "https:///v1",
+            "https://a/v1?x=/v1",
+            "https://a/<>/v1",
+        ] {
+            assert!(BaseUrl::parse(refused).is_err(), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Accounts: an e-mail address and, where its owner signs in, a password.
+
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Algorithm, Argon2, Params, PasswordHash, Version};
+
+use super::{Invalid, Secret, Timestamp};
+
+/// Identifies an account within its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AccountId(pub i64);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub id: AccountId,
+    pub email: Email,
+    pub created_at: Timestamp,
+}
+
+/// An e-mail address: kept as given, equal without regard to case.
+///
+/// Only its outline is checked (something, an `@`, something; no white space or control characters; at most
+/// 254 characters, RFC 5321 section 4.5.3.1.3 as corrected by erratum 1690): whether it exists is known only by writing to it.
+#[derive(Clone, Debug)]
+pub struct Email(String);
+
+impl Email {
+    pub fn parse(address: &str) -> Result<Self, Invalid> {
+        let outline = address.rsplit_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
+        if !outline || address.chars().any(|c| c.is_whitespace() || c.is_control()) || address.chars().count() > 254 {
+            return Err(Invalid("must be an e-mail address, for instance ada@example.com".into()));
+        }
+        Ok(Self(address.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The form under which addresses are compared.
+    pub fn folded(&self) -> String {
+        self.0.to_lowercase()
+    }
+}
+
+impl PartialEq for Email {
+    fn eq(&self, other: &Self) -> bool {
+        self.folded() == other.folded()
+    }
+}
+
+impl Eq for Email {}
+
+/// A password that may be set: 12 to 128 characters.
+#[derive(Clone, Debug)]
+pub struct NewPassword(Secret);
+
+impl NewPassword {
+    pub fn parse(password: Secret) -> Result<Self, Invalid> {
+        match password.expose().chars().count() {
+            12..=128 => Ok(Self(password)),
+            length => Err(Invalid(format!("has {length} characters; 12 to 128 are allowed"))),
+        }
+    }
+
+    /// Hashes with Argon2id (RFC 9106), 19 MiB, 2 passes, 1 lane: OWASP's password storage cheat sheet.
+    ///
+    /// Takes tens of milliseconds of CPU: never call it on an async worker.
+    pub fn hash(&self) -> PasswordDigest {
+        let hash = argon2().hash_password(self.0.expose().as_bytes()).expect("the parameters are valid");
+        PasswordDigest(hash.to_string())
+    }
+}
+
+/// A password's hash, in the PHC string format.
+#[derive(Clone)]
+pub struct PasswordDigest(pub String);
+
+impl PasswordDigest {
+    /// Whether `password` is the one that was hashed. Takes as long as hashing does.
+    pub fn matches(&self, password: &Secret) -> bool {
+        PasswordHash::new(&self.0)
+            .is_ok_and(|hash| argon2().verify_password(password.expose().as_bytes(), &hash).is_ok())
+    }
+}
+
+fn argon2() -> Argon2<'static> {
+    Argon2::new(
+        Algorithm::Argon2id,
+        Version::V0x13,
+        Params::new(19 * 1024, 2, 1, None).expect("the parameters are valid"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_equal_without_regard_to_case() {
+        assert_eq!(Email::parse("Ada@Example.com").unwrap(), Email::parse("ada@example.COM").unwrap());
+        for refused in ["", "ada", "@example.com", "ada@", "a da@example.com", "ada@example.com\n"] {
+            assert!(Email::parse(refused).is_err(), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_hashed_with_the_decided_parameters_and_never_shown() {
+        let password = Secret::new("correct horse battery");
+        let digest = NewPassword::parse(password.clone()).unwrap().hash();
+        assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
+        assert!(digest.matches(&password));
+        assert!(!digest.matches(&Secret::new("correct horse batterz")));
+        assert_eq!(format!("{password:?}"), "[hidden]");
+        for refused in ["x".repeat(11), "x".repeat(129)] {
+            assert!(NewPassword::parse(Secret::new(refused)).is_err());
+        }
+    }
+}

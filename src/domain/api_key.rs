@@ -1,0 +1,182 @@
+//! API keys: how one is made, read, hashed and remembered.
+
+use sha2::{Digest, Sha256};
+
+use super::{AccountId, Deployment, Email, Invalid, Secret, Timestamp, check_text};
+
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const PREFIX: usize = "pet_live_".len();
+const RANDOM: usize = 32;
+const CHECKSUM: usize = 6;
+const LENGTH: usize = PREFIX + RANDOM + CHECKSUM;
+
+/// A well-formed key of one deployment: `pet_live_` or `pet_test_`, 32 random base62 characters (190 bits),
+/// and their CRC-32 in base62. Whether it was ever given out, only the store knows.
+#[derive(Clone, Debug)]
+pub struct ApiKey(Secret);
+
+impl ApiKey {
+    /// Makes a new key from the operating system's random bytes.
+    pub fn generate(deployment: Deployment) -> Self {
+        let mut key = String::with_capacity(LENGTH);
+        key.push_str(prefix(deployment));
+        while key.len() < PREFIX + RANDOM {
+            let mut bytes = [0; RANDOM];
+            getrandom::fill(&mut bytes).expect("the operating system has random bytes");
+            // 248 is the greatest multiple of 62 below 256: what is above would favour the first characters.
+            let fair =
+                bytes.iter().filter(|&&byte| byte < 248).map(|byte| char::from(ALPHABET[usize::from(byte % 62)]));
+            key.extend(fair.take(PREFIX + RANDOM - key.len()));
+        }
+        let checksum = checksum(&key.as_bytes()[PREFIX..]);
+        key.extend(checksum.map(char::from));
+        Self(Secret::new(key))
+    }
+
+    /// The hash under which a presented key is looked up, or nothing where `presented` can't be a key of `deployment`:
+    /// refusing a wrong checksum here keeps guesses and typing errors away from the database.
+    pub fn hash_presented(presented: &[u8], deployment: Deployment) -> Option<KeyHash> {
+        let well_formed = presented.len() == LENGTH
+            && presented.starts_with(prefix(deployment).as_bytes())
+            && presented[PREFIX + RANDOM..] == checksum(&presented[PREFIX..PREFIX + RANDOM])
+            && presented[PREFIX..].iter().all(u8::is_ascii_alphanumeric);
+        well_formed.then(|| KeyHash(Sha256::digest(presented).into()))
+    }
+
+    pub fn hash(&self) -> KeyHash {
+        KeyHash(Sha256::digest(self.0.expose()).into())
+    }
+
+    /// The key itself: shown once, to the one it is made for.
+    pub fn expose(&self) -> &str {
+        self.0.expose()
+    }
+
+    /// What tells keys apart in a list: the prefix and the last 4 characters.
+    pub fn hint(&self) -> String {
+        let key = self.0.expose();
+        format!("{}…{}", &key[..PREFIX], &key[LENGTH - 4..])
+    }
+}
+
+/// The SHA-256 of a key: all that is ever stored of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyHash(pub [u8; 32]);
+
+/// What a person calls a key: 1 to 100 characters, not only white space, no control characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyName(String);
+
+impl KeyName {
+    pub fn parse(name: String) -> Result<Self, Invalid> {
+        check_text(&name, 100, &[]).map(|()| Self(name))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Identifies a key within its database; not a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyId(pub i64);
+
+/// What is stored when a key is made.
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    pub account: AccountId,
+    pub name: KeyName,
+    pub hash: KeyHash,
+    pub hint: String,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// What is stored when a key gets a successor: the new key's hash and hint, and until when the old one works
+/// (unless it expires before).
+#[derive(Clone, Debug)]
+pub struct Rotation {
+    pub hash: KeyHash,
+    pub hint: String,
+    pub now: Timestamp,
+    pub old_until: Timestamp,
+}
+
+/// What the request path needs to know of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyGrant {
+    pub id: KeyId,
+    pub account: AccountId,
+    pub expires_at: Option<Timestamp>,
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// A key as its owner sees it in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRecord {
+    pub id: KeyId,
+    pub name: String,
+    pub account: Email,
+    pub hint: String,
+    pub created_at: Timestamp,
+    pub last_used_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+}
+
+const fn prefix(deployment: Deployment) -> &'static str {
+    match deployment {
+        Deployment::Production => "pet_live_",
+        Deployment::Staging => "pet_test_",
+    }
+}
+
+/// CRC-32 (ISO-HDLC, the one of zlib) in base62, most significant digit first: 62⁶ exceeds 2³².
+fn checksum(random: &[u8]) -> [u8; CHECKSUM] {
+    let mut rest = crc32fast::hash(random);
+    let mut digits = [0; CHECKSUM];
+    for digit in digits.iter_mut().rev() {
+        *digit = ALPHABET[(rest % 62) as usize];
+        rest /= 62;
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_key_has_the_decided_shape_and_is_recognised() {
+        for (deployment, other) in
+            [(Deployment::Production, Deployment::Staging), (Deployment::Staging, Deployment::Production)]
+        {
+            let key = ApiKey::generate(deployment);
+            assert_eq!(key.expose().len(), 47);
+            assert_eq!(ApiKey::hash_presented(key.expose().as_bytes(), deployment), Some(key.hash()));
+            assert_eq!(ApiKey::hash_presented(key.expose().as_bytes(), other), None);
+            assert_eq!(key.hint(), format!("{}…{}", prefix(deployment), &key.expose()[43..]));
+            assert_eq!(format!("{key:?}"), "ApiKey([hidden])");
+        }
+    }
+
+    #[test]
+    fn a_key_with_any_character_changed_is_refused_before_any_look_up() {
+        let key = ApiKey::generate(Deployment::Staging);
+        for position in 0..key.expose().len() {
+            let mut changed = key.expose().as_bytes().to_vec();
+            changed[position] = if changed[position] == b'x' { b'y' } else { b'x' };
+            assert_eq!(ApiKey::hash_presented(&changed, Deployment::Staging), None, "{position}");
+        }
+    }
+
+    #[test]
+    fn the_checksum_is_crc_32_in_base62() {
+        // The check value of CRC-32/ISO-HDLC for "123456789" is 0xCBF43926 = 3421780262.
+        assert_eq!(&checksum(b"123456789"), b"3jZRME");
+        let value = b"3jZRME"
+            .iter()
+            .fold(0_u64, |sum, digit| sum * 62 + ALPHABET.iter().position(|c| c == digit).unwrap() as u64);
+        assert_eq!(value, 0xCBF4_3926);
+    }
+}

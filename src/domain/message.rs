@@ -1,0 +1,87 @@
+//! Messages of the getting-started call.
+
+use super::{AccountId, Invalid, Timestamp, check_text};
+
+/// A message's text: 1 to 10,000 Unicode characters, not only white space,
+/// no control characters but tab, line feed and carriage return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageText(String);
+
+impl MessageText {
+    pub const MAX_CHARACTERS: usize = 10_000;
+
+    pub fn parse(text: String) -> Result<Self, Invalid> {
+        check_text(&text, Self::MAX_CHARACTERS, &['\t', '\n', '\r']).map(|()| Self(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+/// A message that was taken on: it is durable, and waits in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub id: MessageId,
+    pub account: AccountId,
+    pub text: MessageText,
+    pub created_at: Timestamp,
+}
+
+impl Message {
+    /// The one state the interface names.
+    pub const QUEUED: &'static str = "queued";
+
+    pub fn new(account: AccountId, text: MessageText, now: Timestamp) -> Self {
+        Self { id: MessageId::new(now), account, text, created_at: now }
+    }
+}
+
+/// A UUIDv7 (RFC 9562, section 5.7), shown as `msg_` and its 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageId(uuid::Uuid);
+
+impl MessageId {
+    fn new(now: Timestamp) -> Self {
+        let mut random = [0; 10];
+        getrandom::fill(&mut random).expect("the operating system has random bytes");
+        // A clock set before 1970 gives the id of 1970: it stays unique by its random bits.
+        let milliseconds = u64::try_from(now.as_milliseconds()).unwrap_or(0);
+        Self(uuid::Builder::from_unix_timestamp_millis(milliseconds, &random).into_uuid())
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+impl std::fmt::Display for MessageId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "msg_{}", self.0.simple())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_that_a_text_needs_is_allowed_and_no_other_control_character() {
+        assert!(MessageText::parse("a\tb\r\nc".into()).is_ok());
+        assert!(MessageText::parse("x".repeat(10_000)).is_ok());
+        for refused in [String::new(), "\r\n\t ".into(), "x".repeat(10_001), "a\u{0}".into(), "\u{1b}[1m".into()] {
+            assert!(MessageText::parse(refused.clone()).is_err(), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_version_7_and_begin_with_the_time() {
+        let id = MessageId::new(Timestamp::from_milliseconds(0x0192_0000_0000)).to_string();
+        assert!(id.starts_with("msg_0192000000007"), "{id}");
+        assert_eq!(id.len(), 36);
+    }
+}

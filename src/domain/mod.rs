@@ -1,0 +1,66 @@
+//! What the store deals in: types that can only be made valid. No I/O, no HTTP, no SQL.
+
+pub mod account;
+pub mod api_key;
+pub mod message;
+pub mod pet;
+pub mod secret;
+pub mod time;
+
+pub use account::{Account, AccountId, Email};
+pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
+pub use message::{Message, MessageText};
+pub use pet::{NewPet, PageLimit, Pet, PetName, PetQuery, PetRef, PetStatus};
+pub use secret::Secret;
+pub use time::{Clock, Timestamp};
+
+/// Whether a database, and the keys in it, serve customers or rehearsals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Deployment {
+    Production,
+    Staging,
+}
+
+impl Deployment {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Production => "production",
+            Self::Staging => "staging",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Production, Self::Staging].into_iter().find(|deployment| deployment.as_str() == text)
+    }
+}
+
+impl std::fmt::Display for Deployment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a value was refused: what was wrong with it and what is allowed, for the person who sent it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(pub String);
+
+/// Counts Unicode scalar values, and says why a text is refused.
+///
+/// Shared by every text of the interface: none is empty, blank, too long or holds control characters
+/// (Unicode category Cc), save for those in `allowed`.
+fn check_text(text: &str, max: usize, allowed: &[char]) -> Result<(), Invalid> {
+    let length = text.chars().count();
+    if length == 0 || length > max {
+        return Err(Invalid(format!("has {length} characters; 1 to {max} are allowed")));
+    }
+    if text.chars().all(char::is_whitespace) {
+        return Err(Invalid("is only white space; some other character is needed".into()));
+    }
+    match text.chars().find(|c| c.is_control() && !allowed.contains(c)) {
+        Some(control) => {
+            Err(Invalid(format!("has the control character U+{:04X}, which is not allowed", u32::from(control))))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,35 @@
+//! Which pages of other origins may call the API from a browser (the Fetch standard's CORS protocol).
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, Method};
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+/// Lets pages of `origins` call `routes`; without origins nothing is added. A preflight is answered before any other check.
+pub fn answer_origins(routes: Router, origins: &[String]) -> Router {
+    if origins.is_empty() {
+        return routes;
+    }
+    let origins = origins.iter().filter_map(|origin| HeaderValue::try_from(origin.as_str()).ok());
+    routes.layer(
+        CorsLayer::new()
+            .allow_origin(AllowOrigin::list(origins))
+            .allow_methods([Method::GET, Method::HEAD, Method::POST])
+            .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
+            .expose_headers([
+                LINK,
+                LOCATION,
+                RETRY_AFTER,
+                WWW_AUTHENTICATE,
+                X_REQUEST_ID,
+                HeaderName::from_static("deprecation"),
+                HeaderName::from_static("sunset"),
+            ])
+            .max_age(Duration::from_secs(600)),
+    )
+}
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -1,0 +1,197 @@
+//! The one error type of the API, and the one place that turns it into an answer.
+
+use std::borrow::Cow;
+
+use axum::http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::json;
+use crate::domain::Invalid;
+use crate::store::StoreError;
+
+/// Every value of an error's `code`, with its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    InvalidJson,
+    MissingField,
+    InvalidValue,
+    UnknownParameter,
+    MissingApiKey,
+    InvalidApiKey,
+    NotFound,
+    MethodNotAllowed,
+    RequestTimeout,
+    OperationRemoved,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    InternalError,
+    Unavailable,
+}
+
+impl Code {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::MissingField => "missing_field",
+            Self::InvalidValue => "invalid_value",
+            Self::UnknownParameter => "unknown_parameter",
+            Self::MissingApiKey => "missing_api_key",
+            Self::InvalidApiKey => "invalid_api_key",
+            Self::NotFound => "not_found",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::RequestTimeout => "request_timeout",
+            Self::OperationRemoved => "operation_removed",
+            Self::PayloadTooLarge => "payload_too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::InternalError => "internal_error",
+            Self::Unavailable => "unavailable",
+        }
+    }
+
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidJson | Self::MissingField | Self::InvalidValue | Self::UnknownParameter => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::MissingApiKey | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::OperationRemoved => StatusCode::GONE,
+            Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// The body of every error.
+#[derive(serde::Serialize)]
+struct Body<'a> {
+    code: &'a str,
+    message: &'a str,
+    status: u16,
+}
+
+/// An answer that is an error: a message for the client and, apart from it, the cause for the log.
+#[derive(Debug)]
+pub struct ApiError {
+    code: Code,
+    message: Cow<'static, str>,
+    cause: Option<Cause>,
+}
+
+/// Why a request failed through no fault of its sender. Travels with the answer to where it is logged, with the request's id.
+#[derive(Clone, Debug)]
+pub struct Cause(pub String);
+
+impl ApiError {
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), cause: None }
+    }
+
+    /// A field or parameter whose value is refused.
+    pub fn invalid_value(name: &str, invalid: &Invalid) -> Self {
+        Self::new(Code::InvalidValue, format!("`{name}` {invalid}."))
+    }
+
+    pub fn route_not_found() -> Self {
+        Self::new(Code::NotFound, "There is nothing at this path.")
+    }
+
+    pub fn internal(cause: impl Into<String>) -> Self {
+        Self {
+            cause: Some(Cause(cause.into())),
+            ..Self::new(
+                Code::InternalError,
+                "Something went wrong on our side; it is in our log under this request's id.",
+            )
+        }
+    }
+
+    pub fn unavailable(cause: impl Into<String>) -> Self {
+        Self {
+            cause: Some(Cause(cause.into())),
+            ..Self::new(Code::Unavailable, "The service can't take this request now. Try again later.")
+        }
+    }
+
+    /// An error as the document shows it.
+    pub fn example(code: Code) -> Self {
+        Self::new(
+            code,
+            match code {
+                Code::InvalidJson => "The body is not a JSON object.",
+                Code::MissingField => "The field `name` is required.",
+                Code::InvalidValue => "`limit` is 0; 1 to 100 are allowed.",
+                Code::UnknownParameter => {
+                    "This operation has no query parameter `colour`; it has limit, status, after."
+                }
+                Code::MissingApiKey => "An API key is needed: send it as `Authorization: Bearer <API_KEY>`.",
+                Code::InvalidApiKey => "The API key is not valid here.",
+                Code::NotFound => "There is no animal with this id.",
+                Code::MethodNotAllowed => "This path does not have this method; `Allow` names those it has.",
+                Code::RequestTimeout => "The request did not arrive in time.",
+                Code::OperationRemoved => "This operation was removed on 5 December 2030.",
+                Code::PayloadTooLarge => "The body is larger than 64 KiB.",
+                Code::UnsupportedMediaType => "`Content-Type` must be `application/json`, in UTF-8.",
+                Code::InternalError => "Something went wrong on our side; it is in our log under this request's id.",
+                Code::Unavailable => "The service can't take this request now. Try again later.",
+            },
+        )
+    }
+
+    pub const fn status(&self) -> StatusCode {
+        self.code.status()
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The body, as it is sent.
+    pub fn body(&self) -> Vec<u8> {
+        let error = Body { code: self.code.as_str(), message: &self.message, status: self.code.status().as_u16() };
+        serde_json::to_vec(&error).expect("two strings and a number always encode")
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(cause) => Self::unavailable(cause),
+            StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(cause),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = json::answer(self.code.status(), self.body());
+        let headers = response.headers_mut();
+        match self.code {
+            // RFC 6750, section 3: no error code where no credential was presented.
+            Code::MissingApiKey => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer realm="petstore""#));
+            }
+            Code::InvalidApiKey => {
+                let challenge = HeaderValue::from_static(r#"Bearer realm="petstore", error="invalid_token""#);
+                headers.insert(WWW_AUTHENTICATE, challenge);
+            }
+            Code::Unavailable => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            // The rest of the request is not waited for, so nothing else can follow on this connection.
+            Code::RequestTimeout | Code::PayloadTooLarge => {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        if let Some(cause) = self.cause {
+            response.extensions_mut().insert(cause);
+        }
+        response
+    }
+}

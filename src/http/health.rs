@@ -1,0 +1,28 @@
+//! Whether this process lives, and whether requests should come to it.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::error::ApiError;
+use super::json;
+use super::state::Api;
+
+#[derive(serde::Serialize)]
+struct Health {
+    status: &'static str,
+}
+
+/// The process answers; nothing else is looked at, so that a database in trouble does not get it killed.
+pub async fn live() -> Response {
+    json::answer_value(StatusCode::OK, &Health { status: "live" })
+}
+
+/// The database answers, and the process is not about to stop.
+pub async fn ready(State(api): State<Api>) -> Result<Response, ApiError> {
+    if api.is_draining() {
+        return Err(ApiError::unavailable("draining"));
+    }
+    api.store.check().await?;
+    Ok(json::answer_value(StatusCode::OK, &Health { status: "ready" }))
+}

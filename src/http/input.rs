@@ -1,0 +1,191 @@
+//! What a request says, read strictly: the query, the body's envelope, and its fields.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::request::Parts;
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::{ApiError, Code};
+use super::limits;
+
+/// The query of an operation without a body.
+///
+/// A filter that is silently ignored returns what was not asked for, so a parameter that the operation does not
+/// have, or one given twice, is refused.
+pub struct Query(Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        check_declared_body(&parts.headers)?;
+        Ok(Self(parts.uri.query().map(str::to_owned)))
+    }
+}
+
+impl Query {
+    /// The values of the parameters that the operation has, in the order of `names`.
+    pub fn parameters<const N: usize>(&self, names: [&str; N]) -> Result<[Option<Cow<'_, str>>; N], ApiError> {
+        parameters(self.0.as_deref(), names)
+    }
+}
+
+/// The text of an operation's JSON body. Such an operation has no query parameters.
+pub struct JsonBody(String);
+
+impl<S: Sync> FromRequest<S> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        check_declared_body(&parts.headers)?;
+        let deadline =
+            parts.extensions.get().map_or_else(|| Instant::now() + limits::REQUEST, |limits::Deadline(at)| *at);
+        let bytes = timeout_at(deadline, read(body))
+            .await
+            .map_err(|_| ApiError::new(Code::RequestTimeout, "The request did not arrive in time."))??;
+        if !bytes.is_empty() {
+            // A chunked body has no declared length; an empty one needs no type either.
+            check_media_type(&parts.headers)?;
+        }
+        parameters(parts.uri.query(), [])?;
+        let text = String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))?;
+        Ok(Self(text))
+    }
+}
+
+impl JsonBody {
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+fn parameters<'q, const N: usize>(
+    query: Option<&'q str>,
+    names: [&str; N],
+) -> Result<[Option<Cow<'q, str>>; N], ApiError> {
+    let mut values = [const { None }; N];
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        let Some(position) = names.iter().position(|known| *known == name) else {
+            let allowed = match names.as_slice() {
+                [] => "it has none".to_owned(),
+                names => format!("it has {}", names.join(", ")),
+            };
+            let name = abridge(&name);
+            return Err(ApiError::new(
+                Code::UnknownParameter,
+                format!("This operation has no query parameter `{name}`; {allowed}."),
+            ));
+        };
+        if values[position].replace(value).is_some() {
+            return Err(ApiError::new(
+                Code::UnknownParameter,
+                format!("The query parameter `{name}` is given more than once."),
+            ));
+        }
+    }
+    Ok(values)
+}
+
+/// Refuses by its headers what need not be read: on every operation, since every request may carry a body.
+fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    match declared {
+        Some(length) if length > limits::BODY as u64 => Err(too_large()),
+        Some(1..) => check_media_type(headers),
+        _ if headers.contains_key(TRANSFER_ENCODING) => check_media_type(headers),
+        _ => Ok(()),
+    }
+}
+
+/// `application/json`, with parameters allowed and charset only utf-8 (RFC 9110, section 8.3.1).
+fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let is_json = match (types.next(), types.next()) {
+        (Some(only), None) => only.to_str().is_ok_and(is_json),
+        _ => false,
+    };
+    is_json.then_some(()).ok_or_else(|| {
+        ApiError::new(Code::UnsupportedMediaType, "`Content-Type` must be `application/json`, in UTF-8.")
+    })
+}
+
+fn is_json(content_type: &str) -> bool {
+    let mut parts = content_type.split(';').map(str::trim);
+    parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+        && parts.all(|parameter| match parameter.split_once('=') {
+            Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+                value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+            }
+            _ => true,
+        })
+}
+
+async fn read(mut body: Body) -> Result<Vec<u8>, ApiError> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        // The connection broke or the chunks are malformed: nobody, or nobody sensible, reads this answer.
+        let frame = frame.map_err(|_| ApiError::new(Code::InvalidJson, "The body could not be read to its end."))?;
+        if let Some(data) = frame.data_ref() {
+            if bytes.len() + data.len() > limits::BODY {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(data);
+        }
+    }
+    Ok(bytes)
+}
+
+fn too_large() -> ApiError {
+    let kib = limits::BODY / 1024;
+    ApiError::new(Code::PayloadTooLarge, format!("The body is larger than {kib} KiB."))
+}
+
+/// An integer as a query or a path writes it: ASCII digits with an optional minus sign, nothing else.
+pub fn integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok())?
+}
+
+/// As much of somebody's text as belongs into a message about it.
+pub fn abridge(text: &str) -> String {
+    let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+    if text.chars().nth(40).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_integer_is_digits_with_an_optional_minus_sign() {
+        assert_eq!(integer("-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(integer("007"), Some(7));
+        for other in ["", "-", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "--1", "9223372036854775808", "١"] {
+            assert_eq!(integer(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_json_in_utf_8_is_taken() {
+        for accepted in
+            ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\"; a=b"]
+        {
+            assert!(is_json(accepted), "{accepted}");
+        }
+        for refused in
+            ["", "text/json", "application/json2", "application/json; charset=latin1", "application/problem+json"]
+        {
+            assert!(!is_json(refused), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! JSON (RFC 8259): the fields of a body, read one by one so that each error names its field, and answers.
+
+use std::fmt;
+
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::error::{ApiError, Code};
+use crate::domain::Invalid;
+
+/// 2^53: up to here every whole number of a JSON reader that counts in doubles is exact.
+const EXACT: i128 = 1 << 53;
+
+/// An answer whose body is the JSON in `body`.
+pub fn answer(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+}
+
+/// An answer that shows `value`.
+pub fn answer_value(status: StatusCode, value: &impl serde::Serialize) -> Response {
+    answer(status, serde_json::to_vec(value).expect("what the API shows always encodes"))
+}
+
+/// The values of an operation's fields, where the body has them, as they stand in the text.
+///
+/// The whole text is checked to be JSON before any value is looked at. Other fields may hold anything, at any depth.
+pub struct Fields<'b, const N: usize> {
+    names: [&'static str; N],
+    values: [Option<&'b RawValue>; N],
+}
+
+impl<'b, const N: usize> Fields<'b, N> {
+    pub fn parse(text: &'b str, names: [&'static str; N]) -> Result<Self, ApiError> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let read = deserializer.deserialize_map(Reader(names)).and_then(|read| deserializer.end().map(|()| read));
+        let (values, doubled) = read.map_err(|error| {
+            ApiError::new(
+                Code::InvalidJson,
+                match error.classify() {
+                    serde_json::error::Category::Data => "The body is not a JSON object.".to_owned(),
+                    _ => format!("The body is not JSON: {error}."),
+                },
+            )
+        })?;
+        match doubled {
+            Some(name) => Err(ApiError::new(Code::InvalidJson, format!("The field `{name}` is given more than once."))),
+            None => Ok(Self { names, values }),
+        }
+    }
+
+    /// Refuses the first required field that is absent. Comes before any value is looked at.
+    pub fn require(&self, required: &[&str]) -> Result<(), ApiError> {
+        let absent =
+            self.names.iter().zip(&self.values).find(|(name, value)| required.contains(name) && value.is_none());
+        absent.map_or(Ok(()), |(name, _)| Err(missing(name)))
+    }
+
+    /// A string field, made into what it stands for.
+    pub fn string<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(String) -> Result<T, Invalid>,
+    ) -> Result<Option<T>, ApiError> {
+        let parsed = self.value(name).map(|value| string(value).and_then(parse)).transpose();
+        parsed.map_err(|invalid| ApiError::invalid_value(name, &invalid))
+    }
+
+    pub fn required_string<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(String) -> Result<T, Invalid>,
+    ) -> Result<T, ApiError> {
+        self.string(name, parse)?.ok_or_else(|| missing(name))
+    }
+
+    /// An int64 field.
+    pub fn required_integer(&self, name: &str) -> Result<i64, ApiError> {
+        let value = self.value(name).ok_or_else(|| missing(name))?;
+        integer(value).map_err(|invalid| ApiError::invalid_value(name, &invalid))
+    }
+
+    fn value(&self, name: &str) -> Option<&'b str> {
+        let position = self.names.iter().position(|known| *known == name);
+        self.values[position.expect("only fields that were read are asked for")].map(RawValue::get)
+    }
+}
+
+fn missing(name: &str) -> ApiError {
+    ApiError::new(Code::MissingField, format!("The field `{name}` is required."))
+}
+
+/// Reads an object to its end, keeping the fields it knows and remembering one that came twice.
+struct Reader<const N: usize>([&'static str; N]);
+
+impl<'de, const N: usize> Visitor<'de> for Reader<N> {
+    type Value = ([Option<&'de RawValue>; N], Option<&'static str>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut values = [None; N];
+        let mut doubled = None;
+        while let Some(key) = object.next_key_seed(Key(&self.0))? {
+            match key {
+                Some(position) => {
+                    if values[position].replace(object.next_value()?).is_some() {
+                        doubled = Some(self.0[position]);
+                    }
+                }
+                None => {
+                    object.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok((values, doubled))
+    }
+}
+
+/// Finds a key's position among the known ones. Read as bytes: a key that no Unicode text can equal (a lone
+/// surrogate) is still a key, and unknown.
+struct Key<'n>(&'n [&'static str]);
+
+impl<'de> serde::de::DeserializeSeed<'de> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_bytes<E>(self, key: &[u8]) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|name| name.as_bytes() == key))
+    }
+}
+
+fn string(value: &str) -> Result<String, Invalid> {
+    if !value.starts_with('"') {
+        return Err(Invalid(format!("must be a string, not {}", kind(value))));
+    }
+    // The text is JSON already, so only an escape that is no Unicode character can fail.
+    String::deserialize(&mut serde_json::Deserializer::from_str(value))
+        .map_err(|_| Invalid("has an escape that is not a Unicode character (a lone surrogate)".into()))
+}
+
+fn integer(value: &str) -> Result<i64, Invalid> {
+    if !value.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return Err(Invalid(format!("must be an integer, not {}", kind(value))));
+    }
+    let out_of_range = || Invalid(format!("must be an integer from {} to {}", i64::MIN, i64::MAX));
+    if value.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit()) {
+        return value.parse().map_err(|_| out_of_range());
+    }
+    match whole(value) {
+        Whole::Value(whole) => Ok(whole),
+        Whole::TooLarge => Err(Invalid("is beyond 2^53, which must be written without point and exponent".into())),
+        Whole::Not => Err(Invalid("must be an integer, not a number with a fraction".into())),
+    }
+}
+
+enum Whole {
+    Value(i64),
+    TooLarge,
+    Not,
+}
+
+/// Reads a JSON number with a point or an exponent, exactly: `3.0` and `3e0` are 3, `3.00000000000000000001` is not.
+fn whole(number: &str) -> Whole {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let (negative, integer) = integer.strip_prefix('-').map_or((false, integer), |digits| (true, digits));
+    let digits = format!("{integer}{fraction}");
+    let significant = digits.trim_start_matches('0').trim_end_matches('0');
+    if significant.is_empty() {
+        return Whole::Value(0);
+    }
+    // An exponent too long for an i64 is as good as infinite.
+    let exponent = exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
+    let trailing = digits.len() - digits.trim_end_matches('0').len();
+    let power = exponent.saturating_sub(fraction.len() as i64).saturating_add(trailing as i64);
+    if power < 0 {
+        return Whole::Not;
+    }
+    if significant.len() as i64 > 16_i64.saturating_sub(power) {
+        return Whole::TooLarge;
+    }
+    let value = significant.parse::<i128>().expect("at most 16 digits") * 10_i128.pow(power as u32);
+    match i64::try_from(value) {
+        Ok(whole) if value <= EXACT => Whole::Value(if negative { -whole } else { whole }),
+        _ => Whole::TooLarge,
+    }
+}
+
+/// The name of a JSON value's type, told by its first character.
+fn kind(value: &str) -> &'static str {
+    match value.as_bytes().first() {
+        Some(b'"') => "a string",
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        _ => "a number",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_integers_however_they_are_written() {
+        for (text, value) in [
+            ("3.0", 3),
+            ("3e0", 3),
+            ("30E-1", 3),
+            ("0.3e1", 3),
+            ("-3.000", -3),
+            ("-0", 0),
+            ("-0.0e999999999999999999999", 0),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+            ("9007199254740992.0", 1 << 53),
+            ("9.007199254740992e15", 1 << 53),
+            ("0.000001e+6", 1),
+        ] {
+            assert_eq!(integer(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_numbers_are_refused() {
+        for text in [
+            "3.5",
+            "3.00000000000000000001",
+            "1e-1",
+            "1e999",
+            "1e-999999999999999999999",
+            "9007199254740993.0",
+            "1e16",
+            "9223372036854775808",
+            "18446744073709551616",
+            "1e99999999999999999999",
+            "\"3\"",
+            "null",
+            "true",
+            "[]",
+            "{}",
+        ] {
+            assert!(integer(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_json_as_a_whole_before_its_values_count() {
+        let code = |text: &str| {
+            Fields::parse(text, ["name"]).err().map(|error| {
+                serde_json::from_slice::<serde_json::Value>(&error.body()).unwrap()["code"].as_str().unwrap().to_owned()
+            })
+        };
+        for text in [
+            "",
+            "{",
+            "[]",
+            "3",
+            "null",
+            "\u{feff}{}",
+            "{\"name\":3,",
+            "{}{}",
+            "{\"name\":1,\"n\\u0061me\":2}",
+            "{'name':1}",
+            "{\"name\":01}",
+        ] {
+            assert_eq!(code(text).as_deref(), Some("invalid_json"), "{text}");
+        }
+        let deep = format!("{{\"other\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        for text in ["{}", " {\"name\":1e999} ", "{\"\\ud800\":1,\"other\":\"\\ud800\",\"other\":2}", deep.as_str()] {
+            assert_eq!(code(text), None, "{}", &text[..text.len().min(40)]);
+        }
+    }
+}

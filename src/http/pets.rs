@@ -1,0 +1,146 @@
+//! The animals: `listPets`, `createPet`, `getPet`.
+
+use axum::extract::{Path, State};
+use axum::http::header::{LINK, LOCATION};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+
+use super::auth::Caller;
+use super::deprecation::REMOVED_AT;
+use super::error::{ApiError, Code};
+use super::input::{JsonBody, Query, integer};
+use super::json::{self, Fields};
+use super::openapi::schema;
+use super::state::Api;
+use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatus};
+
+/// List animals
+///
+/// Returns a page of animals in order of their ids, with `status` where one is given.
+#[utoipa::path(
+    get, path = "/pets", operation_id = "listPets", tag = "pets",
+    params(
+        ("limit" = Option<i32>, Query, description = "Maximum number of animals returned.", minimum = 1, maximum = 100, example = 20),
+        ("status" = Option<PetStatus>, Query, description = "Keeps only animals with this status."),
+        ("after" = Option<i64>, Query, description = "Returns what follows this id: where the page before ended.", example = 20),
+    ),
+    responses((
+        status = 200, description = "A page of animals.", body = schema::Pets,
+        example = json!([{"id": 1, "name": "Rex", "categoryId": 3, "status": "available"}])
+    ))
+)]
+pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
+    let query = pet_query(&query)?;
+    let mut body = Vec::with_capacity(64 * 32);
+    let mut last = None;
+    body.push(b'[');
+    let more = api
+        .store
+        .list_pets(&query, &mut |pet| {
+            if last.replace(pet.id).is_some() {
+                body.push(b',');
+            }
+            pet.write_json(&mut body);
+        })
+        .await?;
+    body.push(b']');
+    let mut response = json::answer(StatusCode::OK, body);
+    if let (true, Some(last)) = (more, last) {
+        let link = HeaderValue::try_from(next_page(&api, &query, last)).expect("an address has visible ASCII only");
+        response.headers_mut().insert(LINK, link);
+    }
+    Ok(response)
+}
+
+/// Add an animal
+///
+/// The animal is durable when the answer is sent. Unknown fields are ignored.
+#[utoipa::path(
+    post, path = "/pets", operation_id = "createPet", tag = "pets",
+    request_body(content = schema::NewPet, example = json!({"name": "Rex", "categoryId": 3, "status": "available"})),
+    responses((
+        status = 201, description = "The animal, with the id assigned to it.", body = schema::Pet,
+        example = json!({"id": 31, "name": "Rex", "categoryId": 3, "status": "available"})
+    ))
+)]
+pub async fn create(State(api): State<Api>, _: Caller, body: JsonBody) -> Result<Response, ApiError> {
+    let new = parse_new_pet(body.text())?;
+    let id = api.store.create_pet(new.clone()).await?;
+    let NewPet { name, category_id, status } = &new;
+    let mut body = Vec::with_capacity(128);
+    crate::domain::PetRef { id, name: name.as_str(), category_id: *category_id, status: *status }.write_json(&mut body);
+    let mut response = json::answer(StatusCode::CREATED, body);
+    if api.clock.now() < REMOVED_AT {
+        let location = api.addresses.base_url.path(&format!("/pets/{id}"));
+        let location = HeaderValue::try_from(location).expect("an address has visible ASCII only");
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Get one animal
+///
+/// Deprecated, and removed on 5 December 2030: list animals with a `status` filter instead.
+#[utoipa::path(
+    get, path = "/pets/{petId}", operation_id = "getPet", tag = "pets",
+    params(("petId" = i64, Path, description = "Identifier of the animal.", example = 31)),
+    responses(
+        (
+            status = 200, description = "The animal.", body = schema::Pet,
+            example = json!({"id": 31, "name": "Rex", "categoryId": 3, "status": "available"})
+        ),
+        (status = 404, description = "The animal does not exist."),
+    )
+)]
+pub async fn get(
+    State(api): State<Api>,
+    _: Caller,
+    query: Query,
+    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+) -> Result<Response, ApiError> {
+    query.parameters([])?;
+    let id = path.ok().and_then(|Path(id)| integer(&id));
+    let pet = match id {
+        Some(id) => api.store.find_pet(id).await?,
+        None => None,
+    };
+    let pet: Pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
+    let mut body = Vec::with_capacity(128);
+    pet.as_ref().write_json(&mut body);
+    Ok(json::answer(StatusCode::OK, body))
+}
+
+fn pet_query(query: &Query) -> Result<PetQuery, ApiError> {
+    let [limit, status, after] = query.parameters(["limit", "status", "after"])?;
+    let number = |name: &str, text: &str| {
+        let invalid = || Invalid("must be an integer: digits with an optional minus sign, within 64 bits".into());
+        integer(text).ok_or_else(|| ApiError::invalid_value(name, &invalid()))
+    };
+    let refused = |name: &'static str| move |invalid| ApiError::invalid_value(name, &invalid);
+    Ok(PetQuery {
+        limit: match limit {
+            Some(text) => PageLimit::new(number("limit", &text)?).map_err(refused("limit"))?,
+            None => PageLimit::default(),
+        },
+        status: status.map(|text| PetStatus::parse(&text).map_err(refused("status"))).transpose()?,
+        after: after.map(|text| number("after", &text)).transpose()?,
+    })
+}
+
+/// Reads an animal to add from its JSON text.
+pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
+    let fields = Fields::parse(text, ["name", "categoryId", "status"])?;
+    fields.require(&["name", "categoryId"])?;
+    Ok(NewPet {
+        name: fields.required_string("name", PetName::parse)?,
+        category_id: fields.required_integer("categoryId")?,
+        status: fields.string("status", |text| PetStatus::parse(&text))?.unwrap_or(PetStatus::Available),
+    })
+}
+
+/// A link to what follows `last` (RFC 8288).
+fn next_page(api: &Api, query: &PetQuery, last: i64) -> String {
+    let pets = api.addresses.base_url.path("/pets");
+    let status = query.status.map_or(String::new(), |status| format!("&status={}", status.as_str()));
+    format!(r#"<{pets}?limit={}{status}&after={last}>; rel="next""#, query.limit.get())
+}

@@ -1,0 +1,57 @@
+//! What the handlers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::deprecation::Deprecation;
+use super::openapi::Documents;
+use crate::config::Addresses;
+use crate::domain::Clock;
+use crate::keyring::Keyring;
+use crate::store::Store;
+
+/// A handle on everything a handler needs; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Api(Arc<Shared>);
+
+#[derive(Debug)]
+pub struct Shared {
+    pub store: Arc<Store>,
+    pub keyring: Keyring,
+    pub clock: Clock,
+    pub addresses: Addresses,
+    pub get_pet: Deprecation,
+    pub documents: Documents,
+    draining: AtomicBool,
+}
+
+impl Api {
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses) -> Self {
+        Self(Arc::new(Shared {
+            keyring: Keyring::new(Arc::clone(&store), clock.clone()),
+            get_pet: Deprecation::of_get_pet(&addresses),
+            documents: Documents::new(&addresses, store.deployment()),
+            store,
+            clock,
+            addresses,
+            draining: AtomicBool::new(false),
+        }))
+    }
+
+    /// Says through `/readyz` that no new requests should come here.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+impl std::ops::Deref for Api {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}

@@ -1,0 +1,110 @@
+//! Who a presented key belongs to, answered without the database for keys that were seen before.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quick_cache::sync::Cache;
+
+use crate::domain::api_key::KeyGrant;
+use crate::domain::{AccountId, ApiKey, Clock, KeyHash, KeyId, Timestamp};
+use crate::store::{self, Store};
+
+/// How many keys are remembered; those beyond are looked up again.
+const REMEMBERED: usize = 100_000;
+
+/// How often the database is asked whether another process has changed keys: a revocation counts within a second.
+const WATCH: Duration = Duration::from_millis(250);
+
+/// How many watches pass between two writings of when keys were last used.
+const WATCHES_PER_FLUSH: u32 = 20;
+
+#[derive(Debug)]
+pub struct Keyring {
+    store: Arc<Store>,
+    clock: Clock,
+    remembered: Cache<KeyHash, Arc<Remembered>>,
+    /// Grows with every change of any key. What was remembered under an earlier one is looked up again.
+    generation: AtomicU64,
+    /// Keys whose last use is not written down yet.
+    used: Mutex<HashMap<KeyId, Timestamp>>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    grant: KeyGrant,
+    generation: u64,
+    /// Milliseconds, to the minute.
+    last_used: AtomicI64,
+}
+
+impl Keyring {
+    pub fn new(store: Arc<Store>, clock: Clock) -> Self {
+        Self { store, clock, remembered: Cache::new(REMEMBERED), generation: AtomicU64::new(0), used: Mutex::default() }
+    }
+
+    /// The account of a presented key; nothing where it is malformed, unknown, revoked, expired or of the other deployment.
+    pub async fn authenticate(&self, presented: &[u8]) -> store::Result<Option<AccountId>> {
+        let Some(hash) = ApiKey::hash_presented(presented, self.store.deployment()) else { return Ok(None) };
+        let generation = self.generation.load(Ordering::Acquire);
+        let remembered = match self.remembered.get(&hash) {
+            Some(remembered) if remembered.generation == generation => remembered,
+            _ => {
+                let Some(grant) = self.store.find_key(&hash).await? else { return Ok(None) };
+                let last_used = AtomicI64::new(grant.last_used_at.map_or(i64::MIN, Timestamp::as_milliseconds));
+                let remembered = Arc::new(Remembered { grant, generation, last_used });
+                self.remembered.insert(hash, Arc::clone(&remembered));
+                remembered
+            }
+        };
+        let now = self.clock.now();
+        if remembered.grant.expires_at.is_some_and(|expiry| expiry <= now) {
+            return Ok(None);
+        }
+        let minute = now.to_the_minute();
+        if remembered.last_used.load(Ordering::Relaxed) < minute.as_milliseconds() {
+            remembered.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
+            self.used().insert(remembered.grant.id, minute);
+        }
+        Ok(Some(remembered.grant.account))
+    }
+
+    /// To be called after this process has changed a key, so that the change counts at once.
+    pub fn note_change(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Follows the changes of other processes, and writes down now and then when keys were last used. Never ends.
+    pub async fn follow(&self) {
+        let mut version = None;
+        let mut watches = 0;
+        loop {
+            // Where the database can't be read, nobody can be let in by it either: the next watch tries again.
+            if let Ok(now) = self.store.keys_version().await
+                && version.replace(now) != Some(now)
+            {
+                self.note_change();
+            }
+            watches += 1;
+            if watches % WATCHES_PER_FLUSH == 0 {
+                self.flush().await;
+            }
+            tokio::time::sleep(WATCH).await;
+        }
+    }
+
+    /// Writes down when keys were last used.
+    pub async fn flush(&self) {
+        let used: Vec<_> = self.used().drain().collect();
+        if !used.is_empty()
+            && let Err(error) = self.store.touch_keys(used).await
+        {
+            tracing::warn!(%error, "when keys were last used could not be stored");
+        }
+    }
+
+    fn used(&self) -> std::sync::MutexGuard<'_, HashMap<KeyId, Timestamp>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

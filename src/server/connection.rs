@@ -1,0 +1,188 @@
+//! One connection, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use hyper::body::{Body as _, Incoming};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Limits;
+use super::deadlines::{Deadlines, Phase};
+use crate::http::{ApiError, Code, Edge, limits};
+
+/// How long to read what a client still sends after its connection's last answer. Closing with unread bytes would
+/// reset the connection, and the client might never see the answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Heads larger than this are refused by the parser with 431.
+const HEAD_BYTES: usize = 32 * 1024;
+
+pub struct Connection {
+    stream: TcpStream,
+    edge: Edge,
+    limits: Limits,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Connection {
+    pub fn new(stream: TcpStream, edge: Edge, limits: Limits, stopped: watch::Receiver<bool>) -> Self {
+        Self { stream, edge, limits, stopped }
+    }
+
+    pub async fn run(mut self) {
+        // Answers are written whole; waiting to fill a packet would only delay them.
+        if self.stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let deadlines = Arc::new(Deadlines::new(self.limits));
+        let socket = Socket { io: TokioIo::new(self.stream), deadlines: Arc::clone(&deadlines) };
+        let service = Answerer { edge: Arc::new(self.edge), deadlines: Arc::clone(&deadlines) };
+        let mut http = http1::Builder::new()
+            .header_read_timeout(None)
+            .max_header_size(HEAD_BYTES)
+            .serve_connection(socket, service);
+        let mut timer = std::pin::pin!(sleep_until(Instant::now() + self.limits.head));
+        let mut stopping = false;
+        let expired = loop {
+            tokio::select! {
+                biased;
+                // Errors are the client's: a reset, or bytes that are not HTTP, which hyper has answered.
+                _ = poll_fn(|cx| http.poll_without_shutdown(cx)) => break None,
+                () = &mut timer => match deadlines.check() {
+                    Ok(next) => timer.as_mut().reset(next),
+                    Err(phase) => break Some(phase),
+                },
+                _ = self.stopped.wait_for(|stopped| *stopped), if !stopping => {
+                    stopping = true;
+                    Pin::new(&mut http).graceful_shutdown();
+                }
+            }
+        };
+        let mut stream = http.into_parts().io.io.into_inner();
+        match expired {
+            Some(Phase::Head) => {
+                if timeout(LINGER, stream.write_all(&head_timeout(self.limits.head))).await.is_err() {
+                    return;
+                }
+            }
+            // A client that does not read would not read this either.
+            Some(_) => return,
+            None => {}
+        }
+        let _ = timeout(LINGER, linger(&mut stream)).await;
+    }
+}
+
+/// Says that nothing follows, and reads on until the client has heard it.
+async fn linger(stream: &mut TcpStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut rest = [0; 4096];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
+/// The answer to a head that did not arrive in time, of which there is no request to give to a handler.
+fn head_timeout(limit: Duration) -> Vec<u8> {
+    let message = format!("The head of the request did not arrive within {} seconds.", limit.as_secs_f32());
+    Edge::answer_without_request(&ApiError::new(Code::RequestTimeout, message))
+}
+
+/// Hands each request of a connection to its door.
+struct Answerer {
+    edge: Arc<Edge>,
+    deadlines: Arc<Deadlines>,
+}
+
+impl Service<http::Request<Incoming>> for Answerer {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        let deadline = self.deadlines.request_began();
+        let edge = Arc::clone(&self.edge);
+        let deadlines = Arc::clone(&self.deadlines);
+        Box::pin(async move {
+            let has_body = !request.body().is_end_stream();
+            let mut request = request.map(Body::new);
+            if has_body {
+                request.extensions_mut().insert(limits::Deadline(deadline));
+            }
+            let response = edge.answer(request).await;
+            deadlines.answered();
+            Ok(response)
+        })
+    }
+}
+
+/// The socket, telling the deadlines what it sees.
+struct Socket {
+    io: TokioIo<TcpStream>,
+    deadlines: Arc<Deadlines>,
+}
+
+impl Read for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
+        if let Poll::Ready(Ok(())) = read {
+            self.deadlines.received();
+        }
+        read
+    }
+}
+
+impl Write for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.note(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.note(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    /// hyper flushes once its own buffer is empty.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        if flushed.is_ready() {
+            self.deadlines.flushed();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+impl Socket {
+    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_pending() {
+            self.deadlines.write_blocked();
+        }
+        written
+    }
+}

@@ -1,0 +1,34 @@
+//! What can go wrong below a business operation.
+
+/// A failure of the database. "Not found" and "taken" are answers, not failures.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It may work later: the queue is full, the disk takes no writes, another process holds the lock, the store closes.
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+    /// It won't work by waiting: a broken database, or a mistake of ours.
+    #[error("{0}")]
+    Failed(String),
+    /// What was to be taken in is not valid; the message is for who sent it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Code;
+        match error.sqlite_error_code() {
+            Some(
+                Code::DatabaseBusy
+                | Code::DatabaseLocked
+                | Code::DiskFull
+                | Code::SystemIoFailure
+                | Code::ReadOnly
+                | Code::CannotOpen
+                | Code::PermissionDenied
+                | Code::OutOfMemory,
+            ) => Self::Unavailable(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Everything that is kept, behind one type. A method is one business operation and its own transaction;
+//! connections and transactions never leave this module.
+//!
+//! The set of databases is closed, so it is an enum and not a trait: a missing arm does not compile.
+
+mod error;
+pub mod sqlite;
+
+pub use error::StoreError;
+use sqlite::Sqlite;
+
+use crate::domain::account::PasswordDigest;
+use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::{
+    Account, AccountId, Deployment, Email, KeyHash, KeyId, KeyRecord, Message, NewPet, Pet, PetQuery, PetRef, Timestamp,
+};
+
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// A stream of animals to take in: it ends at the first error, and then nothing of it is kept.
+pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
+
+#[derive(Debug)]
+pub enum Store {
+    Sqlite(Sqlite),
+}
+
+impl Store {
+    /// What the database was made for.
+    pub fn deployment(&self) -> Deployment {
+        match self {
+            Self::Sqlite(db) => db.deployment(),
+        }
+    }
+
+    /// Adds an animal; durable once this returns. Returns its id.
+    pub async fn create_pet(&self, pet: NewPet) -> Result<i64> {
+        match self {
+            Self::Sqlite(db) => db.write(move |conn| sqlite::pets::insert(conn, &pet)).await,
+        }
+    }
+
+    /// Shows `each` the animals asked for, in order of their ids; says whether more of them follow.
+    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::pets::list(conn, query, each)),
+        }
+    }
+
+    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::pets::find(conn, id)),
+        }
+    }
+
+    /// Adds every animal of `source` or, where it fails, none: one transaction. Returns how many were added.
+    pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::pets::import(conn, source)).await,
+        }
+    }
+
+    /// Shows `each` every animal, as of one moment; stops at the first error it returns.
+    pub async fn export_pets(
+        &self,
+        each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
+    ) -> Result<std::io::Result<u64>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::pets::export(conn, each)),
+        }
+    }
+
+    pub async fn count_pets(&self) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => db.read(sqlite::pets::count),
+        }
+    }
+
+    /// Takes a message on; durable once this returns.
+    pub async fn create_message(&self, message: Message) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
+        }
+    }
+
+    /// Makes an account, or returns nothing where its address is taken.
+    pub async fn create_account(
+        &self,
+        email: Email,
+        password: Option<PasswordDigest>,
+        now: Timestamp,
+    ) -> Result<Option<AccountId>> {
+        match self {
+            Self::Sqlite(db) => {
+                db.write(move |conn| sqlite::accounts::insert(conn, &email, password.as_ref(), now)).await
+            }
+        }
+    }
+
+    pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::accounts::find(conn, email)),
+        }
+    }
+
+    pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::insert(conn, &key)).await,
+        }
+    }
+
+    /// All keys, in the order they were made.
+    pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
+        match self {
+            Self::Sqlite(db) => db.read(sqlite::keys::list),
+        }
+    }
+
+    /// What the key with this hash grants; nothing where it is unknown or revoked. Expiry is the caller's to check.
+    pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::keys::find(conn, hash)),
+        }
+    }
+
+    /// Revokes a key at `now`; returns whether there is such a key. One revoked before stays as it was.
+    pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::revoke(conn, id, now)).await,
+        }
+    }
+
+    /// Gives a key a successor with its account, name and lifetime. Returns the successor's id,
+    /// or nothing where the key is unknown, revoked or expired.
+    pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::rotate(conn, id, &rotation)).await,
+        }
+    }
+
+    /// Notes when keys were last used.
+    pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::touch(conn, &used)).await,
+        }
+    }
+
+    /// Grows with every key that is made or changed, by whichever process.
+    pub async fn keys_version(&self) -> Result<i64> {
+        match self {
+            Self::Sqlite(db) => db.read(sqlite::keys::version),
+        }
+    }
+
+    /// Whether reads and writes are possible, as far as can be told without writing.
+    pub async fn check(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => db.check(),
+        }
+    }
+
+    /// Waits until the store can't go on and the process must end; says why.
+    pub async fn failed(&self) -> String {
+        match self {
+            Self::Sqlite(db) => db.failed().await,
+        }
+    }
+
+    /// Finishes what was queued and closes the database. Later calls answer [`StoreError::Unavailable`].
+    pub async fn close(&self) {
+        match self {
+            Self::Sqlite(db) => db.close().await,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! API keys. Every change bumps `keys_version`, by which other processes notice it.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::store::{Result, StoreError};
+
+pub fn insert(conn: &Connection, key: &NewKey) -> Result<KeyId> {
+    conn.prepare_cached(
+        "INSERT INTO api_keys (account_id, name, hash, hint, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute((
+        key.account.0,
+        key.name.as_str(),
+        key.hash.0,
+        &key.hint,
+        key.created_at.as_milliseconds(),
+        key.expires_at.map(Timestamp::as_milliseconds),
+    ))?;
+    let id = KeyId(conn.last_insert_rowid());
+    bump_version(conn)?;
+    Ok(id)
+}
+
+pub fn list(conn: &Connection) -> Result<Vec<KeyRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+         FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        let email: String = row.get(2)?;
+        keys.push(KeyRecord {
+            id: KeyId(row.get(0)?),
+            name: row.get(1)?,
+            account: Email::parse(&email).map_err(|error| StoreError::Failed(format!("email {error}")))?,
+            hint: row.get(3)?,
+            created_at: Timestamp::from_milliseconds(row.get(4)?),
+            last_used_at: time(row, 5)?,
+            expires_at: time(row, 6)?,
+            revoked_at: time(row, 7)?,
+        });
+    }
+    Ok(keys)
+}
+
+pub fn find(conn: &Connection, hash: &KeyHash) -> Result<Option<KeyGrant>> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT id, account_id, expires_at, last_used_at FROM api_keys WHERE hash = ?1 AND revoked_at IS NULL",
+        )?
+        .query_row([hash.0], |row| {
+            Ok(KeyGrant {
+                id: KeyId(row.get(0)?),
+                account: AccountId(row.get(1)?),
+                expires_at: time(row, 2)?,
+                last_used_at: time(row, 3)?,
+            })
+        })
+        .optional()?)
+}
+
+pub fn revoke(conn: &Connection, id: KeyId, now: Timestamp) -> Result<bool> {
+    let known = conn
+        .prepare_cached("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1")?
+        .execute((id.0, now.as_milliseconds()))?
+        == 1;
+    bump_version(conn)?;
+    Ok(known)
+}
+
+pub fn rotate(conn: &Connection, id: KeyId, rotation: &Rotation) -> Result<Option<KeyId>> {
+    let now = rotation.now.as_milliseconds();
+    let inserted = conn
+        .prepare_cached(
+            "INSERT INTO api_keys (account_id, name, hash, hint, created_at, expires_at)
+             SELECT account_id, name, ?2, ?3, ?4, ?4 + (expires_at - created_at) FROM api_keys
+             WHERE id = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?4)",
+        )?
+        .execute((id.0, rotation.hash.0, &rotation.hint, now))?;
+    if inserted == 0 {
+        return Ok(None);
+    }
+    let new = KeyId(conn.last_insert_rowid());
+    conn.prepare_cached("UPDATE api_keys SET expires_at = min(coalesce(expires_at, ?2), ?2) WHERE id = ?1")?
+        .execute((id.0, rotation.old_until.as_milliseconds()))?;
+    bump_version(conn)?;
+    Ok(Some(new))
+}
+
+pub fn touch(conn: &Connection, used: &[(KeyId, Timestamp)]) -> Result<()> {
+    let mut statement = conn.prepare_cached(
+        "UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
+    )?;
+    for (id, at) in used {
+        statement.execute((id.0, at.as_milliseconds()))?;
+    }
+    Ok(())
+}
+
+pub fn version(conn: &Connection) -> Result<i64> {
+    Ok(conn.prepare_cached("SELECT value FROM meta WHERE key = 'keys_version'")?.query_row([], |row| row.get(0))?)
+}
+
+fn bump_version(conn: &Connection) -> Result<()> {
+    conn.prepare_cached("UPDATE meta SET value = value + 1 WHERE key = 'keys_version'")?.execute([])?;
+    Ok(())
+}
+
+fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_milliseconds))
+}

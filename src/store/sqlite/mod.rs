@@ -1,0 +1,186 @@
+//! The embedded database: one file, one writer thread, a reader per worker.
+
+pub mod accounts;
+pub mod keys;
+pub mod messages;
+mod migrations;
+pub mod pets;
+mod readers;
+mod wal_index;
+mod writer;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+pub use migrations::MigrationStatus;
+use readers::Readers;
+use wal_index::WalIndex;
+use writer::Writer;
+
+use super::{Result, StoreError};
+use crate::domain::Deployment;
+
+/// The file in the data directory.
+const FILE: &str = "petstore.db";
+
+/// The first SQLite without the WAL-reset bug that could corrupt a database (sqlite.org/wal.html, "The WAL-reset bug").
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// Where the database is and how much may wait for it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub data_dir: PathBuf,
+    /// Refused where the database was made for another; the one for a new database where nothing is said: production.
+    pub deployment: Option<Deployment>,
+    /// Whether to make a database where there is none.
+    pub create: bool,
+    /// How many writes may wait before further ones are refused.
+    pub queue: usize,
+    /// How long a write waits for another process that is writing.
+    pub busy_timeout: Duration,
+}
+
+impl Options {
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            deployment: None,
+            create: true,
+            queue: 4_096,
+            busy_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Sqlite {
+    deployment: Deployment,
+    writer: Writer,
+    readers: Arc<Readers>,
+}
+
+impl Sqlite {
+    /// Opens the database of a data directory, makes it where allowed, and brings its schema up to date.
+    pub fn open(options: &Options) -> Result<Self> {
+        if rusqlite::version_number() < OLDEST_SQLITE {
+            return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
+        }
+        let file = options.data_dir.join(FILE);
+        if options.create {
+            create_data_dir(&options.data_dir)?;
+        } else if !file.exists() {
+            return Err(StoreError::Failed(format!(
+                "there is no database in {}; `petstore serve` or `petstore quickstart` makes one",
+                options.data_dir.display()
+            )));
+        }
+        // Processes that start together make and migrate the database one after the other.
+        let lock = fs::File::create(options.data_dir.join("petstore.lock"))
+            .and_then(|lock| lock.lock().map(|()| lock))
+            .map_err(|error| unavailable(&options.data_dir, &error))?;
+        let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+        conn.busy_timeout(options.busy_timeout)?;
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        // FULL: a commit is on the disk before it is answered. The WAL is cut back to 64 MiB after a burst.
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
+        conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        conn.pragma_update(None, "cache_size", -65_536)?;
+        migrations::run(&mut conn)?;
+        let deployment = settle_deployment(&conn, options.deployment)?;
+        drop(lock);
+
+        let wal_index = Arc::new(WalIndex::open(&file)?);
+        let readers = Arc::new(Readers::open(&file, Arc::clone(&wal_index))?);
+        let writer = Writer::start(conn, Arc::clone(&readers), wal_index, options)?;
+        Ok(Self { deployment, writer, readers })
+    }
+
+    /// Which migrations a database has and lacks, without changing it.
+    pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
+        let mut conn = connect(&data_dir.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        migrations::status(&mut conn)
+    }
+
+    pub const fn deployment(&self) -> Deployment {
+        self.deployment
+    }
+
+    /// Runs a read on the calling thread: short ones only, since it may be an async worker.
+    pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        self.readers.read(read)
+    }
+
+    /// Runs a write of one statement, together with what else waits; durable once this returns.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer.submit(writer::Atomicity::Statement, write).await
+    }
+
+    /// The same for several statements: where one fails, the others are undone, and what else waits is not touched.
+    pub async fn write_steps<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer.submit(writer::Atomicity::Savepoint, write).await
+    }
+
+    pub fn check(&self) -> Result<()> {
+        self.writer.check()?;
+        self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
+    }
+
+    pub async fn failed(&self) -> String {
+        self.writer.failed().await
+    }
+
+    pub async fn close(&self) {
+        self.writer.close().await;
+        self.readers.release_all();
+    }
+}
+
+/// Opens one connection as every one of ours is opened.
+fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
+    let conn = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // Without it, binding a parameter prepares the statement anew where SQLite was built with STAT4.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    conn.pragma_update(None, "foreign_keys", true)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// The directory holds password hashes and people's messages: it is its owner's alone.
+fn create_data_dir(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| unavailable(dir, &error))
+}
+
+fn settle_deployment(conn: &Connection, asked: Option<Deployment>) -> Result<Deployment> {
+    let kept: Option<String> =
+        conn.query_row("SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0)).optional()?;
+    let Some(kept) = kept else {
+        let chosen = asked.unwrap_or(Deployment::Production);
+        conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
+        return Ok(chosen);
+    };
+    let kept = Deployment::parse(&kept)
+        .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {kept:?}, which is unknown")))?;
+    match asked {
+        Some(asked) if asked != kept => {
+            Err(StoreError::Failed(format!("the database is a {kept} one and can't be opened as {asked}")))
+        }
+        _ => Ok(kept),
+    }
+}
+
+fn unavailable(path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Unavailable(format!("{}: {error}", path.display()))
+}

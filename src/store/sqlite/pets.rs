@@ -1,0 +1,98 @@
+//! Animals.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus};
+use crate::store::{PetSource, Result, StoreError};
+
+pub fn insert(conn: &Connection, pet: &NewPet) -> Result<i64> {
+    conn.prepare_cached("INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)")?.execute((
+        pet.name.as_str(),
+        pet.category_id,
+        to_column(pet.status),
+    ))?;
+    Ok(conn.last_insert_rowid())
+}
+
+/// Reads one row more than asked for: whether it is there tells if another page follows.
+pub fn list(conn: &Connection, query: &PetQuery, each: &mut dyn FnMut(PetRef<'_>)) -> Result<bool> {
+    let after = query.after.unwrap_or(i64::MIN);
+    let limit = query.limit.get();
+    let mut statement;
+    let mut rows = match query.status {
+        Some(status) => {
+            statement = conn.prepare_cached(
+                "SELECT id, name, category_id, status FROM pets WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
+            )?;
+            statement.query((to_column(status), after, limit + 1))?
+        }
+        None => {
+            statement = conn
+                .prepare_cached("SELECT id, name, category_id, status FROM pets WHERE id > ?1 ORDER BY id LIMIT ?2")?;
+            statement.query((after, limit + 1))?
+        }
+    };
+    for _ in 0..limit {
+        match rows.next()? {
+            Some(row) => each(from_row(row)?),
+            None => return Ok(false),
+        }
+    }
+    Ok(rows.next()?.is_some())
+}
+
+pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet>> {
+    Ok(conn
+        .prepare_cached("SELECT id, name, category_id, status FROM pets WHERE id = ?1")?
+        .query_row([id], |row| Ok(from_row(row)?.to_owned()))
+        .optional()?)
+}
+
+pub fn import(conn: &Connection, source: PetSource) -> Result<u64> {
+    let mut added = 0;
+    for pet in source {
+        insert(conn, &pet.map_err(StoreError::Refused)?)?;
+        added += 1;
+    }
+    Ok(added)
+}
+
+pub fn export(
+    conn: &Connection,
+    each: &mut dyn FnMut(PetRef<'_>) -> std::io::Result<()>,
+) -> Result<std::io::Result<u64>> {
+    let mut statement = conn.prepare_cached("SELECT id, name, category_id, status FROM pets ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    let mut shown = 0;
+    while let Some(row) = rows.next()? {
+        if let Err(error) = each(from_row(row)?) {
+            return Ok(Err(error));
+        }
+        shown += 1;
+    }
+    Ok(Ok(shown))
+}
+
+pub fn count(conn: &Connection) -> Result<u64> {
+    let count: i64 = conn.prepare_cached("SELECT count(*) FROM pets")?.query_row([], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+const fn to_column(status: PetStatus) -> i64 {
+    match status {
+        PetStatus::Available => 0,
+        PetStatus::Pending => 1,
+        PetStatus::Sold => 2,
+    }
+}
+
+fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<PetRef<'row>> {
+    let column: i64 = row.get(3)?;
+    let status = PetStatus::ALL.into_iter().find(|status| to_column(*status) == column);
+    Ok(PetRef {
+        id: row.get(0)?,
+        name: row.get_ref(1)?.as_str()?,
+        category_id: row.get(2)?,
+        status: status.ok_or(rusqlite::Error::IntegralValueOutOfRange(3, column))?,
+    })
+}

@@ -1,0 +1,115 @@
+//! Read-only connections, used on the thread that asks.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::connect;
+use super::wal_index::{Stamp, WalIndex};
+use crate::store::Result;
+
+/// One connection for each thread that may read at once.
+///
+/// A read transaction is kept open from one request to the next while nothing was committed, which spares the
+/// locks that opening one takes: about a third of a short read.
+#[derive(Debug)]
+pub struct Readers {
+    slots: Box<[Mutex<Reader>]>,
+    /// Set while the WAL is checkpointed: a kept transaction would hold it back.
+    keep_nothing: AtomicBool,
+    // Closes after the connections above: see `WalIndex`.
+    wal_index: Arc<WalIndex>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    conn: Connection,
+    /// What the open transaction sees; nothing where none is open.
+    sees: Option<Stamp>,
+    /// Whether it was used since the last look for idle ones.
+    used: bool,
+}
+
+impl Readers {
+    pub fn open(file: &Path, wal_index: Arc<WalIndex>) -> Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let slots = (0..threads + 1)
+            .map(|_| {
+                let conn = connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+                conn.pragma_update(None, "query_only", true)?;
+                conn.pragma_update(None, "cache_size", -16_384)?;
+                Ok(Mutex::new(Reader { conn, sees: None, used: false }))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { slots, keep_nothing: AtomicBool::new(false), wal_index })
+    }
+
+    pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let mut reader = self.slot();
+        // Taken before the transaction sees anything, so that a commit in between shows at the next read.
+        let now = self.wal_index.stamp()?;
+        if reader.sees != Some(now) {
+            reader.release();
+            reader.conn.prepare_cached("BEGIN")?.execute([])?;
+            reader.sees = Some(now);
+        }
+        reader.used = true;
+        let result = read(&reader.conn);
+        if result.is_err() || self.keep_nothing.load(Ordering::SeqCst) {
+            reader.release();
+        }
+        result
+    }
+
+    /// Ends the transactions that no request used since the last call: an idle reader must not hold the WAL back.
+    pub fn release_idle(&self) {
+        for slot in &self.slots {
+            if let Ok(mut reader) = slot.try_lock() {
+                if !reader.used {
+                    reader.release();
+                }
+                reader.used = false;
+            }
+        }
+    }
+
+    pub fn release_all(&self) {
+        for slot in &self.slots {
+            lock(slot).release();
+        }
+    }
+
+    /// Runs `work` while no transaction is kept between requests.
+    pub fn without_kept<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.keep_nothing.store(true, Ordering::SeqCst);
+        self.release_all();
+        let result = work();
+        self.keep_nothing.store(false, Ordering::SeqCst);
+        result
+    }
+
+    /// The connection of this thread or, where another thread that shares it is reading, any free one.
+    fn slot(&self) -> MutexGuard<'_, Reader> {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed));
+        let own = NUMBER.with(|number| number % self.slots.len());
+        let (before, from_own) = self.slots.split_at(own);
+        let free = from_own.iter().chain(before).find_map(|slot| slot.try_lock().ok());
+        free.unwrap_or_else(|| lock(&self.slots[own]))
+    }
+}
+
+impl Reader {
+    fn release(&mut self) {
+        if self.sees.take().is_some() && !self.conn.is_autocommit() {
+            // Ending a read can't fail in a way that matters: whatever it says, the next one begins anew.
+            let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
+        }
+    }
+}
+
+fn lock(slot: &Mutex<Reader>) -> MutexGuard<'_, Reader> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,268 @@
+//! The one writer: what waits while a commit is on its way to the disk is the next commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::{oneshot, watch};
+
+use super::Options;
+use super::readers::Readers;
+use super::wal_index::WalIndex;
+use crate::store::{Result, StoreError};
+
+/// How many writes share a commit at most: bounds how long the first of them waits.
+const BATCH: usize = 512;
+
+/// From how many pages (of 4 KiB) on the WAL is written back into the database.
+const CHECKPOINT_PAGES: u32 = 4_096;
+
+/// How long a checkpoint waits for readers of other processes before it leaves the rest to the next one.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(50);
+
+/// How often readers are looked through for kept transactions that nobody uses.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
+
+/// What must not be half done when a write fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// One statement, which SQLite undoes by itself.
+    Statement,
+    /// Several: they get a savepoint.
+    Savepoint,
+}
+
+#[derive(Debug)]
+pub struct Writer {
+    queue: SyncSender<Order>,
+    state: watch::Receiver<State>,
+}
+
+enum Order {
+    Write(Box<dyn Job>),
+    /// Finish what was queued before, then end.
+    Stop,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Running,
+    Stopped,
+    /// The thread is gone and the database can't be trusted to this process any more.
+    Failed(String),
+}
+
+/// A write in two steps, so that nothing is answered before it is durable.
+trait Job: Send {
+    /// Does the work, inside the batch's transaction.
+    fn run(&mut self, conn: &Connection);
+    /// Answers, once the batch was committed or has failed as a whole.
+    fn finish(self: Box<Self>, committed: Result<()>);
+}
+
+impl Writer {
+    pub fn start(conn: Connection, readers: Arc<Readers>, wal_index: Arc<WalIndex>, options: &Options) -> Result<Self> {
+        let (queue, orders) = mpsc::sync_channel(options.queue);
+        let (report, state) = watch::channel(State::Running);
+        let mut worker =
+            Worker { conn, readers, wal_index, checkpoint_at: CHECKPOINT_PAGES, busy_timeout: options.busy_timeout };
+        thread::Builder::new()
+            .name("writer".into())
+            .spawn(move || {
+                let end = catch_unwind(AssertUnwindSafe(|| worker.work(&orders)));
+                let state = match end {
+                    Ok(Ok(())) => State::Stopped,
+                    Ok(Err(fatal)) => State::Failed(fatal),
+                    Err(_) => State::Failed("the writer panicked".into()),
+                };
+                // The connection closes first: who waits for the end may open the database again.
+                drop(worker);
+                report.send_replace(state);
+            })
+            .map_err(|error| StoreError::Unavailable(format!("writer thread: {error}")))?;
+        Ok(Self { queue, state })
+    }
+
+    /// Queues `write` and waits for its commit. It is carried out even when the caller stops waiting.
+    pub async fn submit<T: Send + 'static>(
+        &self,
+        atomicity: Atomicity,
+        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = Write { atomicity, write: Some(write), result: None, reply };
+        self.queue.try_send(Order::Write(Box::new(job))).map_err(|refused| {
+            StoreError::Unavailable(match refused {
+                TrySendError::Full(_) => "the write queue is full".into(),
+                TrySendError::Disconnected(_) => "the store is closed".into(),
+            })
+        })?;
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store closed before the commit".into())))
+    }
+
+    pub fn check(&self) -> Result<()> {
+        match &*self.state.borrow() {
+            State::Running => Ok(()),
+            State::Stopped => Err(StoreError::Unavailable("the store is closed".into())),
+            State::Failed(why) => Err(StoreError::Unavailable(why.clone())),
+        }
+    }
+
+    /// Waits for a failure after which the process must end; for ever where none comes.
+    pub async fn failed(&self) -> String {
+        let mut state = self.state.clone();
+        match state.wait_for(|state| matches!(state, State::Failed(_))).await.as_deref() {
+            Ok(State::Failed(why)) => why.clone(),
+            _ => std::future::pending().await,
+        }
+    }
+
+    pub async fn close(&self) {
+        while let Err(TrySendError::Full(_)) = self.queue.try_send(Order::Stop) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // An error means that the thread is gone already.
+        let _ = self.state.clone().wait_for(|state| !matches!(state, State::Running)).await;
+    }
+}
+
+struct Worker {
+    conn: Connection,
+    readers: Arc<Readers>,
+    wal_index: Arc<WalIndex>,
+    /// The size of the WAL, in pages, at which the next checkpoint is tried.
+    checkpoint_at: u32,
+    busy_timeout: Duration,
+}
+
+impl Worker {
+    /// Works until told to stop; an error is fatal to the process.
+    fn work(&mut self, orders: &Receiver<Order>) -> std::result::Result<(), String> {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            match orders.recv_timeout(HOUSEKEEPING) {
+                Ok(Order::Write(job)) => batch.push(job),
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.readers.release_idle();
+                    continue;
+                }
+            }
+            let mut stop = false;
+            while batch.len() < BATCH && !stop {
+                match orders.try_recv() {
+                    Ok(Order::Write(job)) => batch.push(job),
+                    Ok(Order::Stop) => stop = true,
+                    Err(_) => break,
+                }
+            }
+            let committed = self.commit(&mut batch);
+            let fatal = committed.as_ref().err().filter(|error| is_sync_failure(error)).map(ToString::to_string);
+            let outcome = committed.map_err(StoreError::from);
+            for job in batch.drain(..) {
+                job.finish(outcome.clone());
+            }
+            if let Some(fatal) = fatal {
+                return Err(format!("a sync failed, so what the disk holds is unknown: {fatal}"));
+            }
+            self.checkpoint_if_due()?;
+            if stop {
+                break;
+            }
+        }
+        self.readers.release_all();
+        Ok(())
+    }
+
+    fn commit(&self, batch: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+        self.run_cached("BEGIN IMMEDIATE")?;
+        for job in batch {
+            job.run(&self.conn);
+            if self.conn.is_autocommit() {
+                // A full disk or an I/O error inside the job has undone the whole transaction.
+                return Err(rusqlite::Error::SqliteFailure(
+                    rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
+                    Some("the disk did not take the write".into()),
+                ));
+            }
+        }
+        self.run_cached("COMMIT").inspect_err(|_| {
+            if !self.conn.is_autocommit() {
+                // Nothing of the batch was acknowledged; where even this fails, closing the connection undoes it.
+                let _ = self.run_cached("ROLLBACK");
+            }
+        })
+    }
+
+    fn run_cached(&self, sql: &str) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
+    }
+
+    /// Writes the WAL back and lets it begin anew, so that it neither grows without end nor slows readers down.
+    fn checkpoint_if_due(&mut self) -> std::result::Result<(), String> {
+        let Ok(stamp) = self.wal_index.stamp() else { return Ok(()) };
+        if stamp.wal_pages() < CHECKPOINT_PAGES {
+            self.checkpoint_at = CHECKPOINT_PAGES;
+        }
+        if stamp.wal_pages() < self.checkpoint_at {
+            return Ok(());
+        }
+        let checkpoint = self.conn.busy_timeout(CHECKPOINT_PATIENCE).and_then(|()| {
+            self.readers
+                .without_kept(|| self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0)))
+        });
+        // Setting a timeout only stores a number and can't fail.
+        let _ = self.conn.busy_timeout(self.busy_timeout);
+        self.checkpoint_at = stamp.wal_pages() + CHECKPOINT_PAGES;
+        match checkpoint {
+            Err(error) if is_sync_failure(&error) => Err(format!("the sync of a checkpoint failed: {error}")),
+            // Whatever else stood in the way, every commit is safe in the WAL and the next checkpoint tries again.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// After a failed sync the kernel may report success for pages it has dropped, so trying again proves nothing.
+fn is_sync_failure(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+    matches!(error, rusqlite::Error::SqliteFailure(cause, _)
+        if [SQLITE_IOERR_FSYNC, SQLITE_IOERR_DIR_FSYNC].contains(&cause.extended_code))
+}
+
+struct Write<F, T> {
+    atomicity: Atomicity,
+    write: Option<F>,
+    result: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Job for Write<F, T> {
+    fn run(&mut self, conn: &Connection) {
+        let write = self.write.take().expect("a job runs once");
+        self.result = Some(match self.atomicity {
+            Atomicity::Statement => write(conn),
+            Atomicity::Savepoint => in_savepoint(conn, write),
+        });
+    }
+
+    fn finish(self: Box<Self>, committed: Result<()>) {
+        let Self { result, reply, .. } = *self;
+        // Who asked may have gone away; the work is done all the same.
+        let _ = reply.send(committed.and_then(|()| result.expect("a committed job has run")));
+    }
+}
+
+fn in_savepoint<T>(conn: &Connection, write: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    conn.prepare_cached("SAVEPOINT job")?.execute([])?;
+    let result = write(conn);
+    if !conn.is_autocommit() {
+        if result.is_err() {
+            conn.prepare_cached("ROLLBACK TO job")?.execute([])?;
+        }
+        conn.prepare_cached("RELEASE job")?.execute([])?;
+    }
+    result
+}
