@@ -143,7 +143,6 @@ impl Sqlite {
 
     pub async fn close(&self) {
         self.writer.close().await;
-        self.readers.release_all();
     }
 }
 

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::connect;
 use super::wal_index::{Stamp, WalIndex};
-use crate::store::Result;
+use crate::store::{Result, StoreError};
 
 /// One connection for each thread that may read at once.
 ///
@@ -16,12 +16,15 @@ use crate::store::Result;
 /// locks that opening one takes: about a third of a short read.
 #[derive(Debug)]
 pub struct Readers {
-    slots: Box<[Mutex<Reader>]>,
+    slots: Box<[Slot]>,
     /// Set while the WAL is checkpointed: a kept transaction would hold it back.
     keep_nothing: AtomicBool,
     // Closes after the connections above: see `WalIndex`.
     wal_index: Arc<WalIndex>,
 }
+
+/// A reader, until the store closes.
+type Slot = Mutex<Option<Reader>>;
 
 #[derive(Debug)]
 struct Reader {
@@ -40,14 +43,15 @@ impl Readers {
                 let conn = connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
                 conn.pragma_update(None, "query_only", true)?;
                 conn.pragma_update(None, "cache_size", -16_384)?;
-                Ok(Mutex::new(Reader { conn, sees: None, used: false }))
+                Ok(Mutex::new(Some(Reader { conn, sees: None, used: false })))
             })
             .collect::<Result<_>>()?;
         Ok(Self { slots, keep_nothing: AtomicBool::new(false), wal_index })
     }
 
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let mut reader = self.slot();
+        let mut slot = self.slot();
+        let reader = slot.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
         // Taken before the transaction sees anything, so that a commit in between shows at the next read.
         let now = self.wal_index.stamp()?;
         if reader.sees != Some(now) {
@@ -66,32 +70,33 @@ impl Readers {
     /// Ends the transactions that no request used since the last call: an idle reader must not hold the WAL back.
     pub fn release_idle(&self) {
         for slot in &self.slots {
-            if let Ok(mut reader) = slot.try_lock() {
-                if !reader.used {
-                    reader.release();
-                }
-                reader.used = false;
+            if let Ok(mut slot) = slot.try_lock()
+                && let Some(reader) = slot.as_mut()
+                && !std::mem::take(&mut reader.used)
+            {
+                reader.release();
             }
         }
     }
 
-    pub fn release_all(&self) {
+    /// Closes all connections: the writer's, closed last, then writes the WAL back and removes it.
+    pub fn close(&self) {
         for slot in &self.slots {
-            lock(slot).release();
+            *lock(slot) = None;
         }
     }
 
     /// Runs `work` while no transaction is kept between requests.
     pub fn without_kept<T>(&self, work: impl FnOnce() -> T) -> T {
         self.keep_nothing.store(true, Ordering::SeqCst);
-        self.release_all();
+        self.slots.iter().for_each(|slot| lock(slot).iter_mut().for_each(Reader::release));
         let result = work();
         self.keep_nothing.store(false, Ordering::SeqCst);
         result
     }
 
     /// The connection of this thread or, where another thread that shares it is reading, any free one.
-    fn slot(&self) -> MutexGuard<'_, Reader> {
+    fn slot(&self) -> MutexGuard<'_, Option<Reader>> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed));
         let own = NUMBER.with(|number| number % self.slots.len());
@@ -110,6 +115,6 @@ impl Reader {
     }
 }
 
-fn lock(slot: &Mutex<Reader>) -> MutexGuard<'_, Reader> {
+fn lock(slot: &Slot) -> MutexGuard<'_, Option<Reader>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

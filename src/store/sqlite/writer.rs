@@ -173,7 +173,7 @@ impl Worker {
                 break;
             }
         }
-        self.readers.release_all();
+        self.readers.close();
         Ok(())
     }
 
