@@ -27,10 +27,7 @@ fn main() -> Result<(), Failure> {
     // One thread without work stealing is the cheapest runtime there is.
     let runtime = match options.threads {
         1 => runtime::Builder::new_current_thread().enable_io().build()?,
-        threads => runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
-            .enable_io()
-            .build()?,
+        threads => runtime::Builder::new_multi_thread().worker_threads(threads).enable_io().build()?,
     };
     runtime.block_on(serve(options.listen))
 }
@@ -47,18 +44,12 @@ async fn serve(address: SocketAddr) -> Result<(), Failure> {
         tokio::spawn(async move {
             let service = service_fn(|request| answer(&answers, request));
             // A client that hangs up ends its connection with an error, which is no news here.
-            let _ = http1::Builder::new()
-                .pipeline_flush(true)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
+            let _ = http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-async fn answer(
-    answers: &Answers,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, hyper::Error> {
+async fn answer(answers: &Answers, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let (status, body) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/v1/pets") => match request.uri().query() {
             Some("limit=100") => (StatusCode::OK, &answers.list_100),
@@ -79,10 +70,7 @@ async fn answer(
     // hyper adds the length and the date.
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(
-        &REQUEST_ID,
-        HeaderValue::from_static("0199d3a2c4e87b10a5f6c1d2e3f40516"),
-    );
+    headers.insert(&REQUEST_ID, HeaderValue::from_static("0199d3a2c4e87b10a5f6c1d2e3f40516"));
     Ok(response)
 }
 
@@ -133,14 +121,9 @@ struct Options {
 
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut options = Self {
-            listen: ([127, 0, 0, 1], 0).into(),
-            threads: 1,
-        };
+        let mut options = Self { listen: ([127, 0, 0, 1], 0).into(), threads: 1 };
         while let Some(name) = arguments.next() {
-            let value = arguments
-                .next()
-                .ok_or_else(|| format!("{name} needs a value"))?;
+            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
             match name.as_str() {
                 "--listen" => options.listen = value.parse()?,
                 "--threads" => options.threads = value.parse()?,

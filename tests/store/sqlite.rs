@@ -1,0 +1,252 @@
+//! What is particular to the embedded database.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use petstore::domain::{Deployment, NewPet, PageLimit, PetName, PetQuery, PetStatus};
+use petstore::store::sqlite::{Options, Sqlite};
+use petstore::store::{Store, StoreError};
+use rusqlite::Connection;
+
+#[tokio::test]
+async fn a_database_belongs_to_one_deployment() {
+    let folder = tempfile::tempdir().unwrap();
+    let staging = Options { deployment: Some(Deployment::Staging), ..Options::new(folder.path()) };
+    open(&staging).await.close().await;
+
+    let remembered = open(&Options::new(folder.path())).await;
+    assert_eq!(remembered.deployment(), Deployment::Staging);
+    remembered.close().await;
+
+    let production = Options { deployment: Some(Deployment::Production), ..Options::new(folder.path()) };
+    let refused = Sqlite::open(&production).unwrap_err();
+    assert_eq!(refused.to_string(), "the database is a staging one and can't be opened as production");
+}
+
+#[tokio::test]
+async fn nothing_is_made_where_that_was_not_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { create: false, ..Options::new(folder.path()) };
+    assert!(matches!(Sqlite::open(&options), Err(StoreError::Failed(_))));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_newer_database_is_refused_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    open(&Options::new(folder.path())).await.close().await;
+    outside(folder.path())
+        .execute("INSERT INTO refinery_schema_history (version, name, applied_on, checksum) VALUES (999, 'later', '2030-01-01T00:00:00Z', '1')", [])
+        .unwrap();
+    let refused = Sqlite::open(&Options::new(folder.path())).unwrap_err().to_string();
+    assert!(refused.contains("schema version 999") && refused.contains("use a newer petstore"), "{refused}");
+}
+
+#[tokio::test]
+async fn closing_leaves_one_file_with_everything_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options::new(folder.path())).await;
+    store.create_pet(rex()).await.unwrap();
+    store.count_pets().await.unwrap();
+    store.close().await;
+    assert!(!folder.path().join("petstore.db-wal").exists());
+    assert_eq!(count_outside(folder.path()), 1);
+}
+
+#[tokio::test]
+async fn a_commit_is_seen_by_the_next_read_whoever_made_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options::new(folder.path())).await;
+    let other = outside(folder.path());
+    for round in 0..200 {
+        // One of them through the store, one beside it, in turns: no read in between may keep an old view.
+        if round % 2 == 0 {
+            store.create_pet(rex()).await.unwrap();
+        } else {
+            other.execute("INSERT INTO pets (name, category_id, status) VALUES ('Mimi', 1, 0)", []).unwrap();
+        }
+        assert_eq!(store.count_pets().await.unwrap(), round + 1);
+        assert!(store.find_pet(round as i64 + 1).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_never_miss_an_answered_commit_under_concurrent_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options::new(folder.path())).await;
+    let (answered, done) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicBool::new(false)));
+    let writers = (0..8).map(|_| {
+        let (store, answered) = (Arc::clone(&store), Arc::clone(&answered));
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                let id = store.create_pet(rex()).await.unwrap();
+                answered.fetch_max(id, Ordering::SeqCst);
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let readers = (0..4).map(|_| {
+        let (store, answered, done) = (Arc::clone(&store), Arc::clone(&answered), Arc::clone(&done));
+        tokio::spawn(async move {
+            let mut reads = 0_u64;
+            while !done.load(Ordering::SeqCst) {
+                let newest = answered.load(Ordering::SeqCst);
+                let mut seen = None;
+                let query = PetQuery { limit: PageLimit::new(1).unwrap(), status: None, after: Some(newest - 1) };
+                store.list_pets(&query, &mut |pet| seen = Some(pet.id)).await.unwrap();
+                assert!(newest == 0 || seen == Some(newest), "{newest} was answered, {seen:?} was seen");
+                reads += 1;
+                tokio::task::yield_now().await;
+            }
+            reads
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    done.store(true, Ordering::SeqCst);
+    for reader in readers {
+        assert!(reader.await.unwrap() > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_wal_stays_bounded_while_readers_never_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options::new(folder.path())).await;
+    let done = Arc::new(AtomicBool::new(false));
+    let readers = (0..3).map(|_| {
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        tokio::spawn(async move {
+            while !done.load(Ordering::SeqCst) {
+                store.list_pets(&PetQuery::default(), &mut |_| ()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    let wal = folder.path().join("petstore.db-wal");
+    let mut written = 0;
+    let mut largest = 0;
+    // About 170 MiB pass through the log, which is written back every 16 MiB.
+    for _ in 0..40 {
+        let animals = (0..2_000).map(|_| Ok(NewPet { name: PetName::parse("x".repeat(255)).unwrap(), ..rex() }));
+        written += store.import_pets(Box::new(animals)).await.unwrap();
+        largest = largest.max(std::fs::metadata(&wal).unwrap().len());
+    }
+    done.store(true, Ordering::SeqCst);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(written, 80_000);
+    assert!(largest < 64 << 20, "the log grew to {} MiB", largest >> 20);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_what_was_queued_comes_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options { queue: 2, ..Options::new(folder.path()) }).await;
+    let lock = outside(folder.path());
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let writes: Vec<_> = (0..20)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.create_pet(rex()).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let refused_early = writes.iter().filter(|write| write.is_finished()).count();
+    lock.execute_batch("ROLLBACK").unwrap();
+    let mut came_through = 0;
+    for write in writes {
+        match write.await.unwrap() {
+            Ok(_) => came_through += 1,
+            Err(error) => assert!(matches!(error, StoreError::Unavailable(_)), "{error}"),
+        }
+    }
+    assert!(refused_early >= 16, "only {refused_early} were refused while the queue was full");
+    assert_eq!(came_through, 20 - refused_early);
+    assert_eq!(store.count_pets().await.unwrap(), came_through as u64);
+}
+
+#[tokio::test]
+async fn a_lock_held_elsewhere_is_waited_for_and_then_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options { busy_timeout: Duration::from_millis(100), ..Options::new(folder.path()) }).await;
+    let lock = outside(folder.path());
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = Instant::now();
+    assert!(matches!(store.create_pet(rex()).await, Err(StoreError::Unavailable(_))));
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    assert_eq!(store.count_pets().await.unwrap(), 0, "reads go on");
+    lock.execute_batch("ROLLBACK").unwrap();
+    store.create_pet(rex()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_of_the_writer_is_told_to_who_waits_and_to_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options::new(folder.path())).await;
+    store.create_pet(rex()).await.unwrap();
+    let bomb = std::iter::once_with(|| panic!("a bug")).chain(std::iter::once(Ok(rex())));
+    assert!(matches!(store.import_pets(Box::new(bomb)).await, Err(StoreError::Unavailable(_))));
+    assert_eq!(store.failed().await, "the writer panicked");
+    assert!(matches!(store.check().await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.create_pet(rex()).await, Err(StoreError::Unavailable(_))));
+    store.close().await;
+    assert_eq!(count_outside(folder.path()), 1, "what was answered is there, and nothing of the rest");
+}
+
+#[tokio::test]
+async fn a_statement_that_breaks_alone_leaves_its_batch_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&Options::new(folder.path())).await;
+    // The next id would be 2^53, which the table refuses.
+    outside(folder.path())
+        .execute("INSERT INTO pets (id, name, category_id, status) VALUES (9007199254740991, 'last', 1, 0)", [])
+        .unwrap();
+    let email = petstore::domain::Email::parse("ada@example.com").unwrap();
+    let now = petstore::domain::Timestamp::from_milliseconds(0);
+    let (pet, account) = tokio::join!(store.create_pet(rex()), store.create_account(email.clone(), None, now));
+    assert!(matches!(pet, Err(StoreError::Failed(_))), "{pet:?}");
+    account.unwrap().unwrap();
+    assert!(store.find_account(&email).await.unwrap().is_some());
+}
+
+#[test]
+fn the_writer_syncs_every_commit() {
+    // What the promise of durability hangs on; the rest of it is tested by crashing.
+    let folder = tempfile::tempdir().unwrap();
+    let database = Sqlite::open(&Options::new(folder.path())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let settings = runtime.block_on(database.write(|conn| {
+        let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get_ref(0).map(|v| format!("{v:?}")));
+        Ok([pragma("journal_mode")?, pragma("synchronous")?, pragma("foreign_keys")?])
+    }));
+    let settings = settings.unwrap();
+    assert!(settings[0].contains("119, 97, 108"), "WAL: {}", settings[0]);
+    assert_eq!(settings[1], "Integer(2)", "FULL");
+    assert_eq!(settings[2], "Integer(1)");
+}
+
+async fn open(options: &Options) -> Arc<Store> {
+    Arc::new(Store::Sqlite(Sqlite::open(options).unwrap()))
+}
+
+/// A connection that petstore knows nothing of.
+fn outside(folder: &Path) -> Connection {
+    let conn = Connection::open(folder.join("petstore.db")).unwrap();
+    conn.busy_timeout(Duration::from_secs(5)).unwrap();
+    conn
+}
+
+fn count_outside(folder: &Path) -> i64 {
+    outside(folder).query_row("SELECT count(*) FROM pets", [], |row| row.get(0)).unwrap()
+}
+
+fn rex() -> NewPet {
+    NewPet { name: PetName::parse("Rex".into()).unwrap(), category_id: 1, status: PetStatus::Available }
+}

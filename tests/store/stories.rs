@@ -1,0 +1,285 @@
+//! What holds on every database, to the letter.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use petstore::domain::account::PasswordDigest;
+use petstore::domain::api_key::{KeyName, NewKey, Rotation};
+use petstore::domain::{
+    AccountId, ApiKey, Deployment, Email, KeyId, Message, MessageText, NewPet, PageLimit, Pet, PetName, PetQuery,
+    PetStatus, Timestamp,
+};
+use petstore::store::{Store, StoreError};
+
+use crate::backends::on_every_database;
+
+const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+#[tokio::test]
+async fn animals_get_ids_from_1_on_and_are_found_as_they_were_given() {
+    on_every_database(async |store| {
+        let names = ["Rex", " leading and trailing ", "ß🦊\u{2028}\u{feff}", "'; DROP TABLE pets; --", "\"\\"];
+        let categories = [i64::MIN, -1, 0, 1, i64::MAX];
+        let statuses = [PetStatus::Available, PetStatus::Pending, PetStatus::Sold, PetStatus::Sold, PetStatus::Pending];
+        for (position, ((name, category_id), status)) in names.into_iter().zip(categories).zip(statuses).enumerate() {
+            let id = position as i64 + 1;
+            assert_eq!(store.create_pet(NewPet { category_id, ..new_pet(name, status) }).await.unwrap(), id);
+            let expected = Pet { id, name: name.to_owned(), category_id, status };
+            assert_eq!(store.find_pet(id).await.unwrap(), Some(expected));
+        }
+        for unknown in [i64::MIN, -1, 0, 6, i64::MAX] {
+            assert_eq!(store.find_pet(unknown).await.unwrap(), None, "{unknown}");
+        }
+        assert_eq!(store.count_pets().await.unwrap(), 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_is_in_order_of_ids_and_says_whether_more_follow() {
+    on_every_database(async |store| {
+        assert_eq!(list(&store, 100, None, None).await, (vec![], false));
+        let statuses = [PetStatus::Available, PetStatus::Sold, PetStatus::Available, PetStatus::Pending, PetStatus::Available];
+        for status in statuses {
+            store.create_pet(new_pet("Rex", status)).await.unwrap();
+        }
+        assert_eq!(list(&store, 100, None, None).await, (vec![1, 2, 3, 4, 5], false));
+        assert_eq!(list(&store, 5, None, None).await, (vec![1, 2, 3, 4, 5], false));
+        assert_eq!(list(&store, 4, None, None).await, (vec![1, 2, 3, 4], true));
+        assert_eq!(list(&store, 2, None, Some(2)).await, (vec![3, 4], true));
+        assert_eq!(list(&store, 2, Some(PetStatus::Available), None).await, (vec![1, 3], true));
+        assert_eq!(list(&store, 2, Some(PetStatus::Available), Some(3)).await, (vec![5], false));
+        assert_eq!(list(&store, 2, Some(PetStatus::Available), Some(5)).await, (vec![], false));
+        assert_eq!(list(&store, 1, None, Some(i64::MIN)).await, (vec![1], true));
+        assert_eq!(list(&store, 1, None, Some(i64::MAX)).await, (vec![], false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn writes_at_once_all_come_through_with_ids_of_their_own() {
+    on_every_database(async |store| {
+        let writers: Vec<_> = (0..64)
+            .map(|writer| {
+                let store = Arc::clone(&store);
+                tokio::spawn(async move {
+                    let mut ids = Vec::new();
+                    for n in 0..20 {
+                        ids.push(store.create_pet(new_pet(&format!("{writer}-{n}"), PetStatus::Sold)).await.unwrap());
+                    }
+                    assert!(ids.is_sorted(), "ids grow: {ids:?}");
+                    ids
+                })
+            })
+            .collect();
+        let mut ids = Vec::new();
+        for writer in writers {
+            ids.extend(writer.await.unwrap());
+        }
+        ids.sort_unstable();
+        assert_eq!(ids, (1..=1280).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_import_is_whole_or_nothing_and_leaves_other_writes_alone() {
+    on_every_database(async |store| {
+        let broken = (0..50).map(|n| match n {
+            49 => Err("line 50: broken".to_owned()),
+            n => Ok(new_pet(&n.to_string(), PetStatus::Available)),
+        });
+        let (import, create) =
+            tokio::join!(store.import_pets(Box::new(broken)), store.create_pet(new_pet("Rex", PetStatus::Sold)));
+        assert!(matches!(import, Err(StoreError::Refused(why)) if why == "line 50: broken"));
+        create.unwrap();
+        assert_eq!(store.count_pets().await.unwrap(), 1);
+
+        let sound = (0..50).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
+        assert_eq!(store.import_pets(Box::new(sound)).await.unwrap(), 50);
+        assert_eq!(store.count_pets().await.unwrap(), 51);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_export_shows_every_animal_in_order_and_stops_at_an_error() {
+    on_every_database(async |store| {
+        let animals = (0..250).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
+        store.import_pets(Box::new(animals)).await.unwrap();
+        let mut ids = Vec::new();
+        let exported = store
+            .export_pets(&mut |pet| {
+                ids.push(pet.id);
+                Ok(())
+            })
+            .await;
+        assert_eq!(exported.unwrap().unwrap(), 250);
+        assert_eq!(ids, (1..=250).collect::<Vec<_>>());
+
+        let mut shown = 0;
+        let stopped = store
+            .export_pets(&mut |_| {
+                shown += 1;
+                if shown == 3 { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+            })
+            .await;
+        assert_eq!(stopped.unwrap().unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+        assert_eq!(shown, 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_write_is_carried_out_although_who_asked_has_gone() {
+    on_every_database(async |store| {
+        {
+            let mut write = Box::pin(store.create_pet(new_pet("Rex", PetStatus::Sold)));
+            let first = std::future::poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await;
+            assert!(first.is_pending(), "the write was queued");
+        }
+        // The next write comes after it.
+        assert_eq!(store.create_pet(new_pet("Mimi", PetStatus::Sold)).await.unwrap(), 2);
+        assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_address_has_one_account_however_it_is_written() {
+    on_every_database(async |store| {
+        let created = store.create_account(email("Ädä@Example.com"), None, NOW).await.unwrap();
+        let id = created.expect("the address is free");
+        let digest = PasswordDigest("$argon2id$…".into());
+        assert_eq!(store.create_account(email("äDÄ@EXAMPLE.COM"), Some(digest), NOW).await.unwrap(), None);
+        let found = store.find_account(&email("äDä@example.com")).await.unwrap().unwrap();
+        assert_eq!((found.id, found.email.as_str(), found.created_at), (id, "Ädä@Example.com", NOW));
+        assert_eq!(store.find_account(&email("grace@example.com")).await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
+    on_every_database(async |store| {
+        let account = account(&store).await;
+        let expiry = NOW.plus(Duration::from_secs(60));
+        let (id, key) = key(&store, account, Some(expiry)).await;
+        let grant = store.find_key(&key.hash()).await.unwrap().unwrap();
+        assert_eq!((grant.id, grant.account, grant.expires_at, grant.last_used_at), (id, account, Some(expiry), None));
+        assert_eq!(store.find_key(&ApiKey::generate(Deployment::Production).hash()).await.unwrap(), None);
+
+        let before = store.keys_version().await.unwrap();
+        assert!(store.revoke_key(id, NOW).await.unwrap());
+        assert!(store.keys_version().await.unwrap() > before);
+        assert_eq!(store.find_key(&key.hash()).await.unwrap(), None);
+
+        // A second time changes nothing, and an unknown key is said to be one.
+        assert!(store.revoke_key(id, NOW.plus(Duration::from_secs(9))).await.unwrap());
+        assert!(!store.revoke_key(KeyId(id.0 + 1), NOW).await.unwrap());
+        let listed = store.list_keys().await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].revoked_at, Some(NOW));
+        assert_eq!((listed[0].name.as_str(), listed[0].account.as_str()), ("test", "ada@example.com"));
+        assert_eq!(listed[0].hint, key.hint());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_rotated_key_has_a_successor_with_its_name_and_lifetime() {
+    on_every_database(async |store| {
+        let account = account(&store).await;
+        let (id, _) = key(&store, account, Some(NOW.plus(Duration::from_secs(1000)))).await;
+        let now = NOW.plus(Duration::from_secs(600));
+        let rotation = |now: Timestamp, overlap: u64| {
+            let successor = ApiKey::generate(Deployment::Production);
+            let old_until = now.plus(Duration::from_secs(overlap));
+            Rotation { hash: successor.hash(), hint: successor.hint(), now, old_until }
+        };
+
+        let successor = store.rotate_key(id, rotation(now, 100)).await.unwrap().unwrap();
+        let listed = store.list_keys().await.unwrap();
+        assert_eq!((listed[0].id, listed[0].expires_at), (id, Some(now.plus(Duration::from_secs(100)))));
+        assert_eq!((listed[1].id, listed[1].expires_at), (successor, Some(now.plus(Duration::from_secs(1000)))));
+        assert_eq!((listed[1].created_at, listed[1].name.as_str()), (now, "test"));
+
+        // An overlap does not prolong what expires earlier.
+        store.rotate_key(id, rotation(now, 5_000)).await.unwrap().unwrap();
+        assert_eq!(store.list_keys().await.unwrap()[0].expires_at, Some(now.plus(Duration::from_secs(100))));
+
+        let later = now.plus(Duration::from_secs(100));
+        assert_eq!(store.rotate_key(id, rotation(later, 9)).await.unwrap(), None, "it has expired");
+        store.revoke_key(successor, now).await.unwrap();
+        assert_eq!(store.rotate_key(successor, rotation(now, 9)).await.unwrap(), None, "it was revoked");
+        assert_eq!(store.rotate_key(KeyId(99), rotation(now, 9)).await.unwrap(), None, "it is unknown");
+        assert_eq!(store.list_keys().await.unwrap().len(), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_last_use_of_a_key_never_goes_back() {
+    on_every_database(async |store| {
+        let account = account(&store).await;
+        let (id, _) = key(&store, account, None).await;
+        let later = NOW.plus(Duration::from_secs(60));
+        for used in [NOW, later, NOW] {
+            store.touch_keys(vec![(id, used), (KeyId(99), used)]).await.unwrap();
+        }
+        assert_eq!(store.list_keys().await.unwrap()[0].last_used_at, Some(later));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_is_taken_on_whatever_its_text_holds() {
+    on_every_database(async |store| {
+        let account = account(&store).await;
+        for text in ["Hello", "a\tb\r\nc", &"🦊".repeat(10_000)] {
+            let text = MessageText::parse(text.into()).unwrap();
+            store.create_message(Message::new(account, text, NOW)).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_closed_store_is_unavailable() {
+    on_every_database(async |store| {
+        store.check().await.unwrap();
+        store.close().await;
+        assert!(matches!(store.check().await, Err(StoreError::Unavailable(_))));
+        assert!(matches!(store.count_pets().await, Err(StoreError::Unavailable(_))));
+        let created = store.create_pet(new_pet("Rex", PetStatus::Sold)).await;
+        assert!(matches!(created, Err(StoreError::Unavailable(_))));
+    })
+    .await;
+}
+
+fn new_pet(name: &str, status: PetStatus) -> NewPet {
+    NewPet { name: PetName::parse(name.to_owned()).unwrap(), category_id: 1, status }
+}
+
+fn email(address: &str) -> Email {
+    Email::parse(address).unwrap()
+}
+
+async fn account(store: &Store) -> AccountId {
+    store.create_account(email("ada@example.com"), None, NOW).await.unwrap().unwrap()
+}
+
+async fn key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, ApiKey) {
+    let key = ApiKey::generate(store.deployment());
+    let name = KeyName::parse("test".into()).unwrap();
+    let new = NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at };
+    (store.create_key(new).await.unwrap(), key)
+}
+
+async fn list(store: &Store, limit: i64, status: Option<PetStatus>, after: Option<i64>) -> (Vec<i64>, bool) {
+    let mut ids = Vec::new();
+    let query = PetQuery { limit: PageLimit::new(limit).unwrap(), status, after };
+    let more = store.list_pets(&query, &mut |pet| ids.push(pet.id)).await.unwrap();
+    (ids, more)
+}
