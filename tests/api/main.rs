@@ -1,5 +1,14 @@
 //! The API, over real sockets: a test reads as given, when, then.
 
+mod auth;
+mod cors;
+mod deprecation;
+mod errors;
+mod health;
+mod input;
+mod messages;
+mod order_of_checks;
 mod pets;
+mod server;
 #[path = "../support/mod.rs"]
 mod support;

@@ -113,36 +113,24 @@ async fn readers_never_miss_an_answered_commit_under_concurrent_writes() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_wal_stays_bounded_while_readers_never_rest() {
+#[tokio::test]
+async fn the_wal_stays_bounded_although_readers_keep_their_view() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
-    let done = Arc::new(AtomicBool::new(false));
-    let readers = (0..3).map(|_| {
-        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
-        tokio::spawn(async move {
-            while !done.load(Ordering::SeqCst) {
-                store.list_pets(&PetQuery::default(), &mut |_| ()).await.unwrap();
-                tokio::task::yield_now().await;
-            }
-        })
-    });
-    let readers: Vec<_> = readers.collect();
     let wal = folder.path().join("petstore.db-wal");
-    let mut written = 0;
     let mut largest = 0;
-    // About 170 MiB pass through the log, which is written back every 16 MiB.
-    for _ in 0..40 {
-        let animals = (0..2_000).map(|_| Ok(NewPet { name: PetName::parse("x".repeat(255)).unwrap(), ..rex() }));
-        written += store.import_pets(Box::new(animals)).await.unwrap();
+    // About 330 MiB pass through the log, which is written back every 16 MiB.
+    for _ in 0..30 {
+        // A thread's view is kept from here on, while the writer goes on.
+        let reader = Arc::clone(&store);
+        let read = async move { reader.list_pets(&PetQuery::default(), &mut |_| ()).await.unwrap() };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        std::thread::spawn(move || runtime.block_on(read)).join().unwrap();
+        let animals = (0..2_000).map(|_| Ok(NewPet { name: PetName::parse("🦊".repeat(255)).unwrap(), ..rex() }));
+        store.import_pets(Box::new(animals)).await.unwrap();
         largest = largest.max(std::fs::metadata(&wal).unwrap().len());
     }
-    done.store(true, Ordering::SeqCst);
-    for reader in readers {
-        reader.await.unwrap();
-    }
-    assert_eq!(written, 80_000);
-    assert!(largest < 64 << 20, "the log grew to {} MiB", largest >> 20);
+    assert!(largest < 48 << 20, "the log grew to {} MiB", largest >> 20);
 }
 
 #[tokio::test]
@@ -223,7 +211,8 @@ fn the_writer_syncs_every_commit() {
     let database = Sqlite::open(&Options::new(folder.path())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let settings = runtime.block_on(database.write(|conn| {
-        let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get_ref(0).map(|v| format!("{v:?}")));
+        let pragma =
+            |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get_ref(0).map(|v| format!("{v:?}")));
         Ok([pragma("journal_mode")?, pragma("synchronous")?, pragma("foreign_keys")?])
     }));
     let settings = settings.unwrap();

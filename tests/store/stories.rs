@@ -40,7 +40,8 @@ async fn animals_get_ids_from_1_on_and_are_found_as_they_were_given() {
 async fn a_list_is_in_order_of_ids_and_says_whether_more_follow() {
     on_every_database(async |store| {
         assert_eq!(list(&store, 100, None, None).await, (vec![], false));
-        let statuses = [PetStatus::Available, PetStatus::Sold, PetStatus::Available, PetStatus::Pending, PetStatus::Available];
+        let statuses =
+            [PetStatus::Available, PetStatus::Sold, PetStatus::Available, PetStatus::Pending, PetStatus::Available];
         for status in statuses {
             store.create_pet(new_pet("Rex", status)).await.unwrap();
         }

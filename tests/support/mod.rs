@@ -130,7 +130,33 @@ impl Service {
 
     /// `POST /v1/messages` on the messages door, with the service's key.
     pub async fn message(&self, body: &str) -> Answer {
-        Request::new(self.messages_address, "POST", "/v1/messages").key(&self.key).json(body).send().await
+        self.message_request().key(&self.key).json(body).send().await
+    }
+
+    /// One request for each operation of the API; with a key it gets no 4xx but, without animals, a 404.
+    pub fn operations(&self) -> [Request; 4] {
+        [
+            self.request("GET", "/v1/pets"),
+            self.request("POST", "/v1/pets").json(r#"{"name":"Rex","categoryId":3}"#),
+            self.request("GET", "/v1/pets/1"),
+            self.message_request().json(r#"{"message":"Hello"}"#),
+        ]
+    }
+
+    /// `POST /v1/messages` on the messages door, without a key and a body.
+    pub fn message_request(&self) -> Request {
+        Request::new(self.messages_address, "POST", "/v1/messages")
+    }
+
+    /// A connection to the service's database that the service knows nothing of.
+    pub fn database(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.folder.path().join("petstore.db")).unwrap()
+    }
+
+    /// Another account with a key.
+    pub async fn another_account(&self, email: &str) -> (AccountId, String) {
+        let account = self.store.create_account(Email::parse(email).unwrap(), None, NOW).await.unwrap().unwrap();
+        (account, make_key(&self.store, account, None).await.1)
     }
 
     /// Another key of the same account, and its id.
@@ -219,6 +245,19 @@ impl Answer {
         self.head.status.as_u16()
     }
 
+    /// What a list separated by commas holds, in order of the alphabet and in lower case.
+    pub fn list(&self, name: &str) -> Vec<String> {
+        let mut items: Vec<_> = self
+            .header(name)
+            .unwrap_or_default()
+            .split(',')
+            .map(|item| item.trim().to_ascii_lowercase())
+            .filter(|item| !item.is_empty())
+            .collect();
+        items.sort();
+        items
+    }
+
     /// A header that is there at most once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.head.headers.get_all(name).iter();
@@ -263,4 +302,32 @@ pub async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     String::from_utf8(answer).unwrap()
+}
+
+/// Reads one answer off a connection on which others may follow.
+pub async fn read_answer(stream: &mut TcpStream) -> Answer {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("an answer comes before the end"));
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.trim_end().split("\r\n");
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap();
+    let mut response = http_::Response::builder().status(status);
+    for line in lines {
+        let (name, value) = line.split_once(": ").unwrap();
+        response = response.header(name, value);
+    }
+    let (head, ()) = response.body(()).unwrap().into_parts();
+    let mut answer = Answer { head, body: String::new(), address: stream.peer_addr().unwrap() };
+    let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+    answer.body = String::from_utf8(body).unwrap();
+    answer
+}
+
+/// Waits for what must come, long enough for the slowest machine.
+pub async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes soon")
 }

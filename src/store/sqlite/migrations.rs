@@ -33,13 +33,6 @@ pub fn status(conn: &mut Connection) -> Result<Vec<MigrationStatus>> {
     Ok(known.collect())
 }
 
-/// Applies the steps up to `version` only, as an older program would have: for trying later ones on what it left.
-#[cfg(test)]
-pub fn run_to(conn: &mut Connection, version: i32) -> Result<()> {
-    runner().set_target(Target::Version(version)).run(conn).map_err(|error| failed(&error))?;
-    Ok(())
-}
-
 fn runner() -> Runner {
     embedded::migrations::runner().set_target(Target::Latest)
 }
@@ -66,4 +59,48 @@ fn applied_version(conn: &Connection) -> Result<i64> {
 
 fn failed(error: &refinery::Error) -> StoreError {
     StoreError::Failed(format!("migration: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each version's program may have left behind, as SQL for that version's schema.
+    const LEFT_BEHIND: [(i32, &str); 1] = [(
+        1,
+        "INSERT INTO accounts VALUES (1, 'Ada@example.com', 'ada@example.com', NULL, 1795167000123);
+         INSERT INTO api_keys VALUES (1, 1, 'test', zeroblob(32), 'pet_test_…abcd', 1795167000123, NULL, NULL, NULL);
+         INSERT INTO pets VALUES (1, 'Rex', -9223372036854775808, 0), (9007199254740991, 'ß🦊', 9223372036854775807, 2);
+         INSERT INTO messages VALUES (1, zeroblob(16), 1, 'Hello', 1795167000123);",
+    )];
+
+    #[test]
+    fn every_version_is_brought_up_to_date_with_what_it_holds() {
+        let newest = runner().get_migrations().len();
+        assert_eq!(LEFT_BEHIND.len(), newest, "a new migration needs a line of what the one before may leave behind");
+        for (version, rows) in LEFT_BEHIND {
+            let mut conn = Connection::open_in_memory().unwrap();
+            runner().set_target(Target::Version(version)).run(&mut conn).unwrap();
+            conn.execute_batch(rows).unwrap();
+
+            run(&mut conn).unwrap();
+            run(&mut conn).expect("a second time changes nothing");
+
+            let count = |table: &str| -> i64 {
+                conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+            };
+            assert_eq!(["accounts", "api_keys", "pets", "messages"].map(count), [1, 1, 2, 1], "from version {version}");
+            assert_eq!(crate::store::sqlite::pets::find(&conn, 9_007_199_254_740_991).unwrap().unwrap().name, "ß🦊");
+            let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(check, "ok");
+        }
+    }
+
+    #[test]
+    fn the_status_tells_what_is_missing() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        assert!(status(&mut conn).unwrap().iter().all(|migration| !migration.applied));
+        run(&mut conn).unwrap();
+        assert!(status(&mut conn).unwrap().iter().all(|migration| migration.applied));
+    }
 }
