@@ -11,7 +11,7 @@ use crate::domain::{Deployment, Invalid};
 
 /// Where the database is, and how to speak of what happens: every command takes these.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Database and log")]
+#[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
     /// The folder of the embedded database
     #[arg(long, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
@@ -19,7 +19,7 @@ pub struct Common {
     /// What the database is for; chosen when it is made, refused when it differs later
     #[arg(long, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
     pub deployment: Option<Deployment>,
-    /// A TOML file whose keys are the names of these flags
+    /// A TOML file of settings
     #[arg(long, value_name = "FILE", env = "PETSTORE_CONFIG")]
     pub config: Option<PathBuf>,
     /// How much to log, on stderr: JSON lines, or text on a terminal
@@ -29,18 +29,18 @@ pub struct Common {
 
 /// What `serve` needs beyond the database.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Service")]
+#[command(next_help_heading = "Settings of the service")]
 pub struct Service {
-    /// The address of the store door; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080")]
+    /// The address of the store door: an IP address and a port; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
     /// The address of the messages door
-    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_MESSAGES_LISTEN", default_value = "127.0.0.1:8081")]
+    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_MESSAGES_LISTEN", default_value = "127.0.0.1:8081", value_parser = address)]
     pub messages_listen: SocketAddr,
     /// The address of the operations door
-    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_OPS_LISTEN", default_value = "127.0.0.1:8082")]
+    #[arg(long, value_name = "ADDRESS", env = "PETSTORE_OPS_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
     pub ops_listen: SocketAddr,
-    /// Which doors to open
+    /// Which doors to open, separated by commas
     #[arg(
         long,
         value_name = "DOORS",
@@ -183,6 +183,12 @@ pub fn duration(text: &str) -> Result<Duration, Invalid> {
     total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
 }
 
+fn address(text: &str) -> Result<SocketAddr, Invalid> {
+    text.parse().map_err(|_| {
+        Invalid("an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080".into())
+    })
+}
+
 fn origin(text: &str) -> Result<String, Invalid> {
     let well_formed = BaseUrl::parse(&format!("{text}/v1")).is_ok_and(|url| url.origin() == text);
     well_formed.then(|| text.to_owned()).ok_or_else(|| {
@@ -197,18 +203,17 @@ pub struct File(toml::Table);
 impl File {
     /// Reads the file and checks that `command` and its subcommands know each of its keys.
     pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
-        let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
-        let table: toml::Table = toml::from_str(&text).map_err(|error| format!("{shown}: {error}"))?;
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let table: toml::Table = toml::from_str(&text).map_err(|error| error.to_string())?;
         let mut known = Vec::new();
         collect_settings(command, &mut known);
         for (key, value) in &table {
             if !known.contains(key) {
                 let nearest = known.iter().max_by(|a, b| strsim::jaro(a, key).total_cmp(&strsim::jaro(b, key)));
                 let nearest = nearest.map_or("", String::as_str);
-                return Err(format!("{shown}: there is no setting `{key}`; did you mean `{nearest}`?"));
+                return Err(format!("there is no setting `{key}`; did you mean `{nearest}`?"));
             }
-            values(value).ok_or_else(|| format!("{shown}: `{key}` must be a string, a number or a list of them"))?;
+            values(value).ok_or_else(|| format!("`{key}` must be a string, a number or a list of them"))?;
         }
         Ok(Self(table))
     }

@@ -2,8 +2,6 @@
 //!
 //! In reading order: what the store deals in, where it is kept, how it is reached, how it is started.
 
-#![forbid(unsafe_code)]
-
 pub mod cli;
 pub mod config;
 pub mod domain;

@@ -1,8 +1,8 @@
 //! `petstore config show`
 
-use clap::{ArgMatches, Args, CommandFactory, Subcommand};
+use clap::{ArgMatches, Args, Subcommand};
 
-use super::{Cli, Outcome, print};
+use super::{Outcome, command, print};
 use crate::config::{Common, File, Service, Source, settings};
 
 #[derive(Subcommand, Debug)]
@@ -14,14 +14,14 @@ pub enum Config {
 #[derive(Args, Debug)]
 pub struct Show {
     #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
     service: Service,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Config {
     pub fn run(self, matches: &ArgMatches, file: &File) -> Outcome {
-        let (matches, command) = (leaf(matches), Cli::command());
+        let (matches, command) = (leaf(matches), command());
         let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
         let lines = show.into_iter().flat_map(settings).map(|arg| {
             let name = arg.get_long().unwrap_or_default();

@@ -15,9 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Args, Debug)]
 pub struct Healthcheck {
     #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
     service: Service,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Healthcheck {
@@ -27,7 +27,7 @@ impl Healthcheck {
             [(Door::Ops, service.ops_listen), (Door::Store, service.listen), (Door::Messages, service.messages_listen)];
         let door = door.into_iter().find(|(door, _)| service.doors.contains(door));
         let (_, address) = door.ok_or_else(|| Failure("no door is configured".into()))?;
-        let status = ask(reachable(address)).map_err(|error| Failure(format!("{address}: {error}")))?;
+        let status = ask(reachable(address)).map_err(|error| Failure(format!("{address} is not ready: {error}")))?;
         match status.as_str() {
             "200" => Ok(()),
             other => Err(Failure(format!("{address} is not ready: it answers {other}"))),

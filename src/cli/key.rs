@@ -26,7 +26,7 @@ pub struct CreateKey {
     /// What to call the key
     #[arg(long, value_parser = key_name)]
     name: KeyName,
-    /// When the key stops working, for instance 90d [default: never]
+    /// After how long the key stops working, for instance 90d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expires_in: Option<Duration>,
     #[command(flatten)]
@@ -47,7 +47,8 @@ pub struct ListKeys {
 #[derive(Args, Debug)]
 pub struct RevokeKey {
     /// The key's id, as `key list` shows it
-    id: i64,
+    #[arg(value_parser = key_id)]
+    id: KeyId,
     #[command(flatten)]
     common: Common,
 }
@@ -56,7 +57,8 @@ pub struct RevokeKey {
 #[derive(Args, Debug)]
 pub struct RotateKey {
     /// The key's id, as `key list` shows it
-    id: i64,
+    #[arg(value_parser = key_id)]
+    id: KeyId,
     /// How long the old key goes on working
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
     overlap: Duration,
@@ -108,9 +110,9 @@ impl ListKeys {
 impl RevokeKey {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            match store.revoke_key(KeyId(self.id), Clock::System.now()).await? {
+            match store.revoke_key(self.id, Clock::System.now()).await? {
                 true => Ok(()),
-                false => Err(Failure(format!("there is no key {}", self.id))),
+                false => Err(Failure(format!("there is no key {}", self.id.0))),
             }
         })
     }
@@ -122,9 +124,9 @@ impl RotateKey {
             let key = ApiKey::generate(store.deployment());
             let now = Clock::System.now();
             let rotation = Rotation { hash: key.hash(), hint: key.hint(), now, old_until: now.plus(self.overlap) };
-            match store.rotate_key(KeyId(self.id), rotation).await? {
+            match store.rotate_key(self.id, rotation).await? {
                 Some(_) => print(&format!("{}\n", key.expose())),
-                None => Err(Failure(format!("there is no key {} that still works", self.id))),
+                None => Err(Failure(format!("there is no key {} that still works", self.id.0))),
             }
         })
     }
@@ -186,4 +188,8 @@ fn table(keys: &[ListedKey]) -> String {
 
 fn key_name(name: &str) -> Result<KeyName, Invalid> {
     KeyName::parse(name.to_owned())
+}
+
+fn key_id(id: &str) -> Result<KeyId, Invalid> {
+    id.parse().map(KeyId).map_err(|_| Invalid("a key's id is a number, as `petstore key list` shows it".into()))
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Create, Outcome, print, with_store};
+use super::{Create, Outcome, not_opened, print, with_store};
 use crate::config::Common;
 use crate::store::sqlite::Sqlite;
 
@@ -44,7 +44,8 @@ impl Migrate {
 
 impl Status {
     fn run(self) -> Outcome {
-        let migrations = Sqlite::migration_status(&self.common.data_dir)?;
+        let migrations = Sqlite::migration_status(&self.common.data_dir);
+        let migrations = migrations.map_err(|error| not_opened(&self.common, error))?;
         if self.json {
             return print(&format!("{}\n", serde_json::to_string_pretty(&migrations)?));
         }

@@ -13,16 +13,24 @@ mod serve;
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
 
-use crate::config::{Common, File};
+use crate::config::{Common, File, LogLevel, settings};
 use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 use crate::telemetry;
+
+/// What the help says below the flags of every command that has settings.
+const SETTINGS: &str = "\
+Every setting is also a variable of the environment and a key of the configuration file: --data-dir is \
+PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the file.";
 
 /// An animal store as an HTTP and JSON service
 #[derive(Parser, Debug)]
@@ -34,9 +42,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Everything for a first look: a database, an account, a key, 30 animals, and the service
     Quickstart(quickstart::Quickstart),
-    /// Run the service
     Serve(serve::Serve),
     /// Make accounts
     #[command(subcommand)]
@@ -47,16 +53,12 @@ enum Command {
     /// Take animals in and out as newline-delimited JSON
     #[command(subcommand)]
     Pets(pets::Pets),
-    /// Bring the database's schema up to date
     Migrate(migrate::Migrate),
-    /// Print the OpenAPI document
     Openapi(openapi::Openapi),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::Config),
-    /// Print a completion script for a shell
     Completions(completions::Completions),
-    /// Exit with 0 when the service at the configured address is ready, else with 1
     Healthcheck(healthcheck::Healthcheck),
 }
 
@@ -81,7 +83,7 @@ struct Parsed {
 
 /// Runs a command line: 0 for success, 1 for a failure, 2 for wrong usage.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let parsed = match parse(arguments.into_iter().collect()) {
+    let parsed = match parse(&arguments.into_iter().collect::<Vec<_>>()) {
         Ok(parsed) => parsed,
         Err(error) => {
             // A closed stdout or stderr leaves nobody to tell.
@@ -89,31 +91,51 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    telemetry::start(setting(&parsed.matches, "log_level").unwrap_or(LogLevel::Info));
     match dispatch(parsed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(why)) => {
-            let _ = writeln!(std::io::stderr(), "petstore: {why}");
+            tell(Level::ERROR, &why);
             ExitCode::FAILURE
         }
     }
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<Parsed, clap::Error> {
-    let command = Cli::command();
-    let matches = command.clone().try_get_matches_from(&arguments)?;
-    let Some(path) = config_file(&matches) else {
+fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
+    let command = command();
+    let matches = command.clone().try_get_matches_from(arguments)?;
+    let Some(path) = setting::<PathBuf>(&matches, "config") else {
         return Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file: File::default() });
     };
-    let mut usage = command.clone();
-    let file = File::read(&path, &command).map_err(|error| usage.error(clap::error::ErrorKind::InvalidValue, error))?;
-    let matches = file.apply(command).try_get_matches_from(&arguments)?;
+    let invalid = |why: &str| clap::Error::raw(ErrorKind::InvalidValue, format!("{}: {why}\n", path.display()));
+    let file = File::read(&path, &command).map_err(|why| invalid(&why))?;
+    // Without the file all was well, so what is wrong now is in the file.
+    let matches = file.apply(command).try_get_matches_from(arguments).map_err(|error| {
+        let why = error.to_string();
+        let end = why.find("\n\nFor more").unwrap_or(why.len());
+        invalid(why[..end].trim_start_matches("error: "))
+    })?;
     Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file })
 }
 
-/// The configuration file that the command or its subcommand was given.
-fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
-    let given = matches.try_get_one::<PathBuf>("config").ok().flatten().cloned();
-    given.or_else(|| matches.subcommand().and_then(|(_, matches)| config_file(matches)))
+/// The commands as they are parsed and shown.
+fn command() -> clap::Command {
+    described(Cli::command())
+}
+
+fn described(command: clap::Command) -> clap::Command {
+    let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    let has_settings = settings(&command).next().is_some();
+    let command = if has_settings { command.after_help(SETTINGS) } else { command };
+    // That text speaks of the environment once, and not at every flag.
+    let command = command.mut_args(|arg| arg.hide_env(true));
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, described))
+}
+
+/// The value of a setting, where the command or subcommand that was given has it.
+fn setting<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Option<T> {
+    let given = matches.try_get_one::<T>(id).ok().flatten().cloned();
+    given.or_else(|| matches.subcommand().and_then(|(_, matches)| setting(matches, id)))
 }
 
 fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
@@ -126,7 +148,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
         Command::Migrate(command) => command.run(),
         Command::Openapi(command) => command.run(),
         Command::Config(command) => command.run(&matches, &file),
-        Command::Completions(command) => command.run(Cli::command()),
+        Command::Completions(command) => command.run(self::command()),
         Command::Healthcheck(command) => command.run(),
     }
 }
@@ -137,7 +159,6 @@ fn with_store<T, F: Future<Output = Result<T, Failure>>>(
     create: Create,
     command: impl FnOnce(std::sync::Arc<Store>) -> F,
 ) -> Result<T, Failure> {
-    telemetry::start(common.log_level);
     let store = std::sync::Arc::new(open(common, create)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -154,13 +175,37 @@ enum Create {
     Never,
 }
 
-fn open(common: &Common, create: Create) -> Result<Store, StoreError> {
+fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let options = sqlite::Options {
         deployment: common.deployment,
         create: create == Create::IfMissing,
         ..sqlite::Options::new(&common.data_dir)
     };
-    Sqlite::open(&options).map(Store::Sqlite)
+    Sqlite::open(&options).map(Store::Sqlite).map_err(|error| not_opened(common, error))
+}
+
+fn not_opened(common: &Common, error: StoreError) -> Failure {
+    match error {
+        StoreError::Unavailable(why) => {
+            Failure(format!("can't open the database in {}: {why}", common.data_dir.display()))
+        }
+        error => error.into(),
+    }
+}
+
+/// Tells what came of a command: to a person at a terminal as it is, else as a line of the log.
+fn tell(level: Level, text: &str) {
+    if !std::io::stderr().is_terminal() {
+        match level {
+            Level::ERROR => tracing::error!("{text}"),
+            Level::WARN => tracing::warn!("{text}"),
+            _ => tracing::info!("{text}"),
+        }
+    } else if level <= LevelFilter::current() {
+        // A closed stderr leaves nobody to tell.
+        let who = if level == Level::ERROR { "petstore: " } else { "" };
+        let _ = writeln!(std::io::stderr(), "{who}{text}");
+    }
 }
 
 /// Writes what was asked for to stdout.

@@ -11,9 +11,9 @@ use crate::http::openapi::document;
 #[derive(Args, Debug)]
 pub struct Openapi {
     #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
     service: Service,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Openapi {

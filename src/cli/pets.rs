@@ -1,13 +1,14 @@
 //! `petstore pets …`
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing::Level;
 
-use super::{Create, Failure, Outcome, with_store};
+use super::{Create, Failure, Outcome, tell, with_store};
 use crate::config::Common;
 use crate::domain::NewPet;
 use crate::http::parse_new_pet;
@@ -43,7 +44,7 @@ pub struct Import {
 /// Write all animals as newline-delimited JSON, one to a line, in order of their ids
 #[derive(Args, Debug)]
 pub struct Export {
-    /// The file, written whole or not at all [default: stdout]
+    /// The file, written whole or not at all, or - for stdout [default: -]
     file: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
@@ -64,8 +65,8 @@ impl Import {
         let bad = check(&file)?;
         if bad > 0 && !self.keep_going {
             return Err(Failure(format!(
-                "nothing was imported: {bad} bad {}; --keep-going leaves bad lines out",
-                if bad == 1 { "line" } else { "lines" }
+                "nothing was imported: {}; --keep-going leaves bad lines out",
+                counted(bad, "bad line")
             )));
         }
         file.rewind()?;
@@ -82,8 +83,9 @@ impl Import {
             Ok(store.import_pets(Box::new(animals)).await?)
         })?;
         progress.0.finish_and_clear();
-        let left_out = if bad > 0 { format!(", left out {bad} bad lines") } else { String::new() };
-        Ok(writeln!(io::stderr(), "imported {added} animals{left_out}")?)
+        let left_out = if bad > 0 { format!(", left out {}", counted(bad, "bad line")) } else { String::new() };
+        tell(Level::INFO, &format!("imported {}{left_out}", counted(added, "animal")));
+        Ok(())
     }
 }
 
@@ -96,9 +98,9 @@ fn check(file: &File) -> Result<u64, Failure> {
         if let Err(why) = line.animal {
             bad += 1;
             match bad {
-                ..=REPORTED => progress.0.suspend(|| writeln!(io::stderr(), "line {}: {why}", line.number))?,
+                ..=REPORTED => progress.0.suspend(|| tell(Level::WARN, &format!("line {}: {why}", line.number))),
                 _ if bad == REPORTED + 1 => {
-                    progress.0.suspend(|| writeln!(io::stderr(), "more bad lines are only counted"))?;
+                    progress.0.suspend(|| tell(Level::WARN, "more bad lines are only counted"));
                 }
                 _ => {}
             }
@@ -108,15 +110,31 @@ fn check(file: &File) -> Result<u64, Failure> {
     Ok(bad)
 }
 
-/// Opens what is to be imported. Standard input is put aside first, since it can be read only once.
+/// Opens what is to be imported. What can be read only once, as standard input or a pipe, is put aside first.
 fn open(path: &Path) -> Result<File, Failure> {
-    if path != Path::new("-") {
-        return File::open(path).map_err(|error| Failure(format!("{}: {error}", path.display())));
+    if path == Path::new("-") {
+        return Ok(aside(&mut io::stdin().lock())?);
     }
+    let opened = File::open(path).and_then(|mut file| match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => aside(&mut file),
+    });
+    opened.map_err(|error| named(path, &error))
+}
+
+fn aside(source: &mut impl Read) -> io::Result<File> {
     let mut aside = tempfile::tempfile()?;
-    io::copy(&mut io::stdin().lock(), &mut aside)?;
+    io::copy(source, &mut aside)?;
     aside.rewind()?;
     Ok(aside)
+}
+
+fn named(path: &Path, error: &io::Error) -> Failure {
+    Failure(format!("{}: {error}", path.display()))
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The lines of a file that are not blank, each with the animal it holds or why it holds none.
@@ -154,10 +172,18 @@ impl Lines {
                     continue;
                 }
                 let text = std::str::from_utf8(&bytes).map_err(|_| "the line is not UTF-8".to_owned());
-                text.and_then(|text| parse_new_pet(text).map_err(|error| error.message().to_owned()))
+                text.and_then(|text| parse_new_pet(text).map_err(|error| of_a_line(error.message())))
             };
             return Ok(Some(Line { number: self.number, animal }));
         }
+    }
+}
+
+/// What the API says of a body, said of a line.
+fn of_a_line(message: &str) -> String {
+    match message.strip_prefix("The body") {
+        Some(rest) => format!("The line{}", rest.replace(" at line 1 column ", " at column ")),
+        None => message.to_owned(),
     }
 }
 
@@ -172,15 +198,23 @@ impl Iterator for Lines {
 impl Export {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let progress = Progress::animals(store.count_pets().await?, self.file.is_some());
-            let exported = match &self.file {
+            let file = self.file.filter(|path| path != Path::new("-"));
+            let progress = Progress::animals(store.count_pets().await?, file.is_some());
+            let exported = match &file {
                 None => export(&store, &mut io::stdout(), &progress).await,
+                // A device or a pipe is written to; to put a file in its place would take it away.
+                Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
+                    let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
+                    export(&store, &mut file, &progress).await
+                }
                 Some(path) => {
                     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+                    let folder = folder.unwrap_or(Path::new("."));
+                    fs::metadata(folder).map_err(|error| named(path, &error))?;
+                    let mut file = tempfile::NamedTempFile::new_in(folder)?;
                     let exported = export(&store, file.as_file_mut(), &progress).await?;
                     file.as_file().sync_all()?;
-                    file.persist(path)?;
+                    file.persist(path).map_err(|error| named(path, &error.error))?;
                     Ok(exported)
                 }
             };
@@ -190,7 +224,10 @@ impl Export {
                 Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 Err(Stopped::Write(error)) => Err(error.into()),
                 Err(Stopped::Store(error)) => Err(error.into()),
-                Ok(exported) => Ok(writeln!(io::stderr(), "exported {exported} animals")?),
+                Ok(exported) => {
+                    tell(Level::INFO, &format!("exported {}", counted(exported, "animal")));
+                    Ok(())
+                }
             }
         })
     }

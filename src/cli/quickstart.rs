@@ -14,7 +14,6 @@ use crate::config::{Addresses, Common, Service};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{ApiKey, Clock, Deployment, Email, NewPet, PetName, PetStatus};
 use crate::store::Store;
-use crate::telemetry;
 
 const ACCOUNT: &str = "quickstart@localhost";
 const KEY_FILE: &str = "quickstart.key";
@@ -26,14 +25,13 @@ const KEY_FILE: &str = "quickstart.key";
 #[derive(Args, Debug)]
 pub struct Quickstart {
     #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
     service: Service,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Quickstart {
     pub fn run(self) -> Outcome {
-        telemetry::start(self.common.log_level);
         let new = !self.common.data_dir.join("petstore.db").exists();
         let deployment = self.common.deployment.or(new.then_some(Deployment::Staging));
         let common = Common { deployment, ..self.common };

@@ -14,20 +14,18 @@ use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
 use crate::server::{self, Limits, Stop};
 use crate::store::Store;
-use crate::telemetry;
 
 /// Run the service
 #[derive(Args, Debug)]
 pub struct Serve {
     #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
     service: Service,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Serve {
     pub fn run(self) -> Outcome {
-        telemetry::start(self.common.log_level);
         let store = Arc::new(open(&self.common, Create::IfMissing)?);
         runtime()?.block_on(serve(&self.service, store, |_| String::new()))
     }
@@ -100,17 +98,20 @@ struct Listeners {
 
 impl Listeners {
     async fn bind(service: &Service) -> Result<Self, Failure> {
-        let bind = async |door: Door, address: SocketAddr| -> Result<Option<TcpListener>, Failure> {
+        let bind = async |door: Door, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>, Failure> {
             if !service.doors.contains(&door) {
                 return Ok(None);
             }
             let bound = TcpListener::bind(address).await;
-            bound.map(Some).map_err(|error| Failure(format!("can't listen on {address}: {error}")))
+            bound.map(Some).map_err(|error| Failure(format!("can't listen on {address} ({flag}): {error}")))
         };
+        if service.doors.is_empty() {
+            return Err(Failure("there is no door to open: `doors` is empty".into()));
+        }
         Ok(Self {
-            store: bind(Door::Store, service.listen).await?,
-            messages: bind(Door::Messages, service.messages_listen).await?,
-            operations: bind(Door::Ops, service.ops_listen).await?,
+            store: bind(Door::Store, service.listen, "--listen").await?,
+            messages: bind(Door::Messages, service.messages_listen, "--messages-listen").await?,
+            operations: bind(Door::Ops, service.ops_listen, "--ops-listen").await?,
         })
     }
 

@@ -7,28 +7,27 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTE
 use axum::http::{HeaderName, HeaderValue, Method};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// Lets pages of `origins` call `routes`; without origins nothing is added. A preflight is answered before any other check.
-pub fn answer_origins(routes: Router, origins: &[String]) -> Router {
+/// `routes` as pages of `origins` may call them; nothing where there are none. A preflight is answered before any other check.
+pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
     if origins.is_empty() {
-        return routes;
+        return None;
     }
     let origins = origins.iter().filter_map(|origin| HeaderValue::try_from(origin.as_str()).ok());
-    routes.layer(
-        CorsLayer::new()
-            .allow_origin(AllowOrigin::list(origins))
-            .allow_methods([Method::GET, Method::HEAD, Method::POST])
-            .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
-            .expose_headers([
-                LINK,
-                LOCATION,
-                RETRY_AFTER,
-                WWW_AUTHENTICATE,
-                X_REQUEST_ID,
-                HeaderName::from_static("deprecation"),
-                HeaderName::from_static("sunset"),
-            ])
-            .max_age(Duration::from_secs(600)),
-    )
+    let cors = CorsLayer::new()
+        .allow_origin(AllowOrigin::list(origins))
+        .allow_methods([Method::GET, Method::HEAD, Method::POST])
+        .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
+        .expose_headers([
+            LINK,
+            LOCATION,
+            RETRY_AFTER,
+            WWW_AUTHENTICATE,
+            X_REQUEST_ID,
+            HeaderName::from_static("deprecation"),
+            HeaderName::from_static("sunset"),
+        ])
+        .max_age(Duration::from_secs(600));
+    Some(routes.layer(cors))
 }
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

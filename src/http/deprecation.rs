@@ -1,10 +1,10 @@
 //! `GET /pets/{petId}` on its way out: announced on every answer of it, then gone.
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request};
 use axum::http::header::LINK;
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::error::{ApiError, Code};
 use super::state::Api;
@@ -14,7 +14,7 @@ use crate::domain::Timestamp;
 /// 2026-11-20T00:00:00Z, as the `Deprecation` header writes it (RFC 9745).
 const DEPRECATED: &str = "@1795132800";
 
-/// The same day the interface names, as the `Sunset` header writes it (RFC 8594).
+/// The day the interface names, as the `Sunset` header writes it (RFC 8594).
 const SUNSET: &str = "Thu, 05 Dec 2030 00:00:00 GMT";
 
 /// 2030-12-05T00:00:00Z: from here on the operation is removed.
@@ -23,8 +23,33 @@ pub const REMOVED_AT: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000
 const DEPRECATION_HEADER: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET_HEADER: HeaderName = HeaderName::from_static("sunset");
 
-/// What is said of a deprecated operation.
-#[derive(Debug)]
+/// The first argument of the operation's handler, and so its first check: with or without a key, it is gone.
+pub struct NotRemoved;
+
+impl FromRequestParts<Api> for NotRemoved {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(_: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        if api.clock.now() < REMOVED_AT {
+            return Ok(Self);
+        }
+        Err(ApiError::new(
+            Code::OperationRemoved,
+            "This operation was removed on 5 December 2030; list animals with `GET /pets` and its `status` filter.",
+        ))
+    }
+}
+
+/// What other methods get at the operation's path, which without the operation is no route any more.
+pub async fn other_method(removed: Result<NotRemoved, ApiError>) -> ApiError {
+    match removed {
+        Ok(NotRemoved) => ApiError::method_not_allowed(),
+        Err(_) => ApiError::route_not_found(),
+    }
+}
+
+/// Announces the deprecation on every answer of the operation, whoever gives it: that is why the edge asks for it.
+#[derive(Clone, Debug)]
 pub struct Deprecation {
     link: HeaderValue,
 }
@@ -36,29 +61,17 @@ impl Deprecation {
         let link = format!(r#"<{root}/docs/deprecations>; rel="deprecation", <{list}>; rel="successor-version""#);
         Self { link: HeaderValue::try_from(link).expect("an address has visible ASCII characters only") }
     }
-}
 
-/// Stands before everything that the path `/pets/{petId}` answers.
-pub async fn of_get_pet(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let is_operation = matches!(*request.method(), Method::GET | Method::HEAD);
-    let mut response = match (api.clock.now() >= REMOVED_AT, is_operation) {
-        (false, _) => next.run(request).await,
-        (true, true) => removed().into_response(),
-        // Without its operation the path is no route any more.
-        (true, false) => ApiError::route_not_found().into_response(),
-    };
-    if is_operation {
+    pub fn is_asked_for(&self, request: &Request) -> bool {
+        let id = request.uri().path().strip_prefix("/v1/pets/");
+        matches!(*request.method(), Method::GET | Method::HEAD)
+            && id.is_some_and(|id| !id.is_empty() && !id.contains('/'))
+    }
+
+    pub fn announce(&self, response: &mut Response) {
         let headers = response.headers_mut();
         headers.insert(DEPRECATION_HEADER, HeaderValue::from_static(DEPRECATED));
         headers.insert(SUNSET_HEADER, HeaderValue::from_static(SUNSET));
-        headers.insert(LINK, api.get_pet.link.clone());
+        headers.insert(LINK, self.link.clone());
     }
-    response
-}
-
-fn removed() -> ApiError {
-    ApiError::new(
-        Code::OperationRemoved,
-        "This operation was removed on 5 December 2030; list animals with `GET /pets` and its `status` filter.",
-    )
 }

@@ -1,25 +1,135 @@
-//! The API reference in the browser: Swagger UI, bundled, on our own document.
+//! The API reference in the browser: Swagger UI, bundled, on our own document; and a page on what is deprecated.
 
-use axum::extract::Path;
+use std::sync::LazyLock;
+
+use axum::extract::State;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{Html, IntoResponse, Response};
+use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
+use super::state::Api;
+use crate::config::{Addresses, BaseUrl};
 
-pub async fn reference() -> Response {
-    page("")
+const PAGE: &str = include_str!("../../templates/page.html");
+const REFERENCE: &str = include_str!("../../templates/reference.html");
+const DEPRECATIONS: &str = include_str!("../../templates/deprecations.html");
+
+pub async fn reference(State(api): State<Api>) -> Response {
+    page("API reference", "", REFERENCE, &api.addresses)
 }
 
-pub async fn deprecations() -> Response {
-    page("")
+pub async fn deprecations(State(api): State<Api>) -> Response {
+    page("Deprecations", "../", DEPRECATIONS, &api.addresses)
 }
 
-pub async fn asset(Path(_file): Path<String>) -> Result<Response, ApiError> {
-    Err(ApiError::route_not_found())
+/// A page from which `root` leads to where our paths begin, so that its links hold behind a path prefix too.
+fn page(title: &str, root: &str, content: &str, addresses: &Addresses) -> Response {
+    let html = PAGE
+        .replace("{{ content }}", content)
+        .replace("{{ title }}", title)
+        .replace("{{ root }}", root)
+        // No escaping: a base address can't have a character that would end HTML text.
+        .replace("{{ base_url }}", addresses.base_url.as_str());
+    let headers = [
+        (CONTENT_SECURITY_POLICY, content_security_policy(addresses)),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ];
+    (headers, Html(html)).into_response()
 }
 
-fn page(html: &'static str) -> Response {
-    Html(html).into_response()
+/// Nothing is loaded but our own files, and nothing is called but the API's servers: a key typed in can't go elsewhere.
+fn content_security_policy(addresses: &Addresses) -> HeaderValue {
+    let servers = [Some(&addresses.base_url), Some(&addresses.messages_base_url), addresses.staging_base_url.as_ref()];
+    let servers: Vec<_> = servers.into_iter().flatten().map(BaseUrl::origin).collect();
+    let policy = format!(
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self' {}; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        servers.join(" "),
+    );
+    HeaderValue::try_from(policy).expect("an address has visible ASCII characters only")
 }
+
+pub async fn asset(uri: Uri, request: HeaderMap) -> Result<Response, ApiError> {
+    let name = uri.path().strip_prefix("/docs/").unwrap_or_default();
+    let asset = ASSETS.iter().find(|asset| asset.name == name).ok_or_else(ApiError::route_not_found)?;
+    // Each use asks whether the file is still the same, so an upgrade shows at once.
+    let mut headers = HeaderMap::from_iter([
+        // Also without the content, to HEAD and with 304, this is what it would have been (RFC 9110, section 8.6).
+        (CONTENT_LENGTH, asset.content.len().into()),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (ETAG, asset.etag.clone()),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ]);
+    if request.get_all(IF_NONE_MATCH).iter().any(|tags| names(tags, &asset.etag)) {
+        return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+    if asset.is_gzip {
+        // Whatever `Accept-Encoding` says: every browser that can run Swagger UI takes gzip.
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok((headers, asset.content).into_response())
+}
+
+/// Whether `If-None-Match` has this tag; a proxy may have made it a weak one (RFC 9110, section 13.1.2).
+fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
+    tags.as_bytes()
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .any(|tag| tag.strip_prefix(b"W/").unwrap_or(tag) == etag)
+}
+
+/// A file that the pages load.
+struct Asset {
+    name: &'static str,
+    content_type: &'static str,
+    content: &'static [u8],
+    is_gzip: bool,
+    etag: HeaderValue,
+}
+
+impl Asset {
+    fn new(name: &'static str, content_type: &'static str, content: &'static [u8]) -> Self {
+        let digest: [u8; 32] = Sha256::digest(content).into();
+        let digest: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let etag = HeaderValue::try_from(format!("\"{digest}\"")).expect("hexadecimal digits are visible ASCII");
+        Self { name, content_type, content, is_gzip: false, etag }
+    }
+
+    fn gzip(name: &'static str, content_type: &'static str, content: &'static [u8]) -> Self {
+        Self { is_gzip: true, ..Self::new(name, content_type, content) }
+    }
+}
+
+const CSS: &str = "text/css; charset=utf-8";
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+static ASSETS: LazyLock<[Asset; 8]> = LazyLock::new(|| {
+    [
+        Asset::new("petstore.css", CSS, include_bytes!("../../assets/petstore.css")),
+        Asset::new("petstore.svg", "image/svg+xml", include_bytes!("../../assets/petstore.svg")),
+        Asset::new("docs.js", JAVASCRIPT, include_bytes!("../../assets/docs.js")),
+        Asset::gzip("swagger-ui.css", CSS, include_bytes!("../../assets/swagger-ui/swagger-ui.css.gz")),
+        Asset::gzip(
+            "swagger-ui-bundle.js",
+            JAVASCRIPT,
+            include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.gz"),
+        ),
+        // Whoever gets the bundle gets its licences: its first line points to the last of these.
+        Asset::new("LICENSE", TEXT, include_bytes!("../../assets/swagger-ui/LICENSE")),
+        Asset::new("NOTICE", TEXT, include_bytes!("../../assets/swagger-ui/NOTICE")),
+        Asset::new(
+            "swagger-ui-bundle.js.LICENSE.txt",
+            TEXT,
+            include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.LICENSE.txt"),
+        ),
+    ]
+});

@@ -7,22 +7,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW, ORIGIN, VARY};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tower::Service;
 
+use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A door's routes, and what happens around each of their answers.
 #[derive(Clone, Debug)]
-pub struct Edge(Router);
+pub struct Edge {
+    routes: Router,
+    /// The same routes for requests from pages of other origins, where any are let in.
+    for_origins: Option<Router>,
+    deprecated: Option<Deprecation>,
+}
 
 impl Edge {
-    pub fn new(routes: Router) -> Self {
-        Self(routes)
+    pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
+        Self { routes, for_origins, deprecated: None }
+    }
+
+    /// The same with one operation's deprecation announced.
+    pub fn deprecating(self, deprecation: Deprecation) -> Self {
+        Self { deprecated: Some(deprecation), ..self }
     }
 
     /// Answers a request: always, and with its id.
@@ -30,7 +42,12 @@ impl Edge {
         let id = request_id(request.headers());
         let logged = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
-        let answering = AssertUnwindSafe(self.0.clone().call(request)).catch_unwind();
+        let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));
+        let mut routes = match &self.for_origins {
+            Some(routes) if is_from_a_page(&request) => routes.clone(),
+            _ => self.routes.clone(),
+        };
+        let answering = AssertUnwindSafe(routes.call(request)).catch_unwind();
         let mut response = match answering.await {
             Ok(Ok(response)) => response,
             Ok(Err(never)) => match never {},
@@ -43,6 +60,17 @@ impl Edge {
         if let Some((method, path)) = logged {
             let status = response.status().as_u16();
             tracing::debug!(request_id = id.to_str().unwrap_or_default(), %method, path, status, "request");
+        }
+        if let Some(operation) = deprecated {
+            operation.announce(&mut response);
+        }
+        if response.status() == StatusCode::NOT_FOUND {
+            // axum names the methods of a path wherever none of them answers; one that is no route any more has none.
+            response.headers_mut().remove(ALLOW);
+        }
+        if self.for_origins.is_some() {
+            // A cache must not give the answer for one origin to another, or to none.
+            response.headers_mut().entry(VARY).or_insert(HeaderValue::from_static("origin"));
         }
         response.headers_mut().insert(X_REQUEST_ID, id);
         response
@@ -62,6 +90,14 @@ impl Edge {
     }
 }
 
+/// Whether a page of some origin sent the request. `OPTIONS` that is no preflight is a method like others, which the
+/// CORS layer would answer as if it were one.
+fn is_from_a_page(request: &Request<Body>) -> bool {
+    let headers = request.headers();
+    headers.contains_key(ORIGIN)
+        && (request.method() != Method::OPTIONS || headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD))
+}
+
 /// The caller's id where it is 1 to 128 visible ASCII characters, else a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let given = headers
@@ -78,8 +114,18 @@ fn new_request_id() -> HeaderValue {
         u64::from_ne_bytes(random)
     });
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    HeaderValue::try_from(format!("{:016x}-{count:x}", *PROCESS)).expect("hexadecimal digits are visible ASCII")
+    let mut id = [b'-'; 16 + 1 + 12];
+    write_hex(&mut id[..16], *PROCESS);
+    write_hex(&mut id[17..], COUNT.fetch_add(1, Ordering::Relaxed));
+    HeaderValue::from_bytes(&id).expect("hexadecimal digits are visible ASCII")
+}
+
+/// Fills `out` with the last digits of `number`. By hand, since formatting costs ten times as much.
+fn write_hex(out: &mut [u8], mut number: u64) {
+    for digit in out.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
+    }
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {

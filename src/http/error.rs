@@ -101,6 +101,10 @@ impl ApiError {
         Self::new(Code::NotFound, "There is nothing at this path.")
     }
 
+    pub fn method_not_allowed() -> Self {
+        Self::new(Code::MethodNotAllowed, "This path does not have this method; `Allow` names those it has.")
+    }
+
     pub fn internal(cause: impl Into<String>) -> Self {
         Self {
             cause: Some(Cause(cause.into())),

@@ -72,15 +72,7 @@ fn parameters<'q, const N: usize>(
     let mut values = [const { None }; N];
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         let Some(position) = names.iter().position(|known| *known == name) else {
-            let allowed = match names.as_slice() {
-                [] => "it has none".to_owned(),
-                names => format!("it has {}", names.join(", ")),
-            };
-            let name = abridge(&name);
-            return Err(ApiError::new(
-                Code::UnknownParameter,
-                format!("This operation has no query parameter `{name}`; {allowed}."),
-            ));
+            return Err(unknown_parameter(&name, &names));
         };
         if values[position].replace(value).is_some() {
             return Err(ApiError::new(
@@ -90,6 +82,16 @@ fn parameters<'q, const N: usize>(
         }
     }
     Ok(values)
+}
+
+/// A query parameter that the operation does not have, and those it has.
+pub fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
+    let known = match known {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    let name = abridge(name);
+    ApiError::new(Code::UnknownParameter, format!("This operation has no query parameter `{name}`; it has {known}."))
 }
 
 /// Refuses by its headers what need not be read: on every operation, since every request may carry a body.

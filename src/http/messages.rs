@@ -18,8 +18,10 @@ use crate::domain::MessageText;
 #[serde(rename_all = "camelCase")]
 pub struct Message {
     /// Identifier of the message: `msg_` and a UUIDv7 without hyphens.
+    #[schema(pattern = "^msg_[0-9a-f]{32}$")]
     pub id: String,
     /// The message text that was sent.
+    #[schema(min_length = 1, max_length = 10_000)]
     pub message: String,
     /// Processing status; `queued` is the one there is now.
     #[schema(value_type = String)]

@@ -16,9 +16,9 @@ mod pets;
 mod state;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 
+use deprecation::Deprecation;
 pub use edge::Edge;
 pub use error::{ApiError, Code};
 pub use pets::parse_new_pet;
@@ -26,15 +26,14 @@ pub use state::Api;
 
 /// The store door: the animals, their document and reference.
 pub fn store_door(api: &Api) -> Edge {
-    let get_pet = get(pets::get).layer(from_fn_with_state(api.clone(), deprecation::of_get_pet));
     let routes = Router::new()
         .route("/v1/pets", get(pets::list).post(pets::create))
-        .route("/v1/pets/{petId}", get_pet)
+        .route("/v1/pets/{petId}", get(pets::get).fallback(deprecation::other_method))
         .route("/openapi.json", get(openapi::serve))
         .route("/docs", get(docs::reference))
         .route("/docs/deprecations", get(docs::deprecations))
         .route("/docs/{file}", get(docs::asset));
-    door(api, routes, &api.addresses.cors_origins)
+    door(api, routes, &api.addresses.cors_origins).deprecating(Deprecation::of_get_pet(&api.addresses))
 }
 
 /// The messages door. The API reference lives on the store door and tries calls from there.
@@ -55,9 +54,7 @@ fn door(api: &Api, routes: Router<Api>, origins: &[String]) -> Edge {
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .fallback(async || ApiError::route_not_found())
-        .method_not_allowed_fallback(async || {
-            ApiError::new(Code::MethodNotAllowed, "This path does not have this method; `Allow` names those it has.")
-        })
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .with_state(api.clone());
-    Edge::new(cors::answer_origins(routes, origins))
+    Edge::new(routes.clone(), cors::for_origins(routes, origins))
 }

@@ -1,17 +1,21 @@
 //! The OpenAPI 3.1 document: operations and schemas from the code beside them, what they share from here.
 
+pub mod schema;
+mod shared;
+
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::deprecation::REMOVED_AT;
 use super::error::{ApiError, Code};
 use super::state::Api;
 use crate::config::Addresses;
-use crate::domain::{Deployment, Timestamp};
+use crate::domain::{Deployment, PageLimit, Timestamp};
+use shared::{error_content, header};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,6 +29,8 @@ use crate::domain::{Deployment, Timestamp};
             431) may come without a body and without `X-Request-Id`. Wherever GET is answered, HEAD is too.\n\n\
             A request that is wrong in several ways gets the first answer of this order: route (404), method (405), \
             credential (401), size and media type of the body (413, 415), syntax and values (400), then the operation.\n\n\
+            Bodies may have more fields than are named here; they are ignored. Query parameters may not: one that the \
+            operation does not have, or one given twice, is refused.\n\n\
             What carries `x-provisional: true` may change before 2.0."
     ),
     tags(
@@ -35,73 +41,6 @@ use crate::domain::{Deployment, Timestamp};
     components(schemas(schema::Error))
 )]
 struct Document;
-
-/// The interface's shapes, as far as no type of the code has them already.
-pub mod schema {
-    use crate::domain::PetStatus;
-
-    /// What is needed to add an animal.
-    #[derive(utoipa::ToSchema)]
-    #[schema(rename_all = "camelCase")]
-    pub struct NewPet {
-        /// The animal's name: not only white space, no control characters; kept as sent.
-        #[schema(
-            min_length = 1,
-            max_length = 255,
-            pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$"
-        )]
-        pub name: String,
-        /// Identifier of the category the animal belongs to.
-        pub category_id: i64,
-        /// Availability of the animal; `available` when omitted.
-        #[schema(required = false)]
-        pub status: PetStatus,
-    }
-
-    /// An animal.
-    #[derive(utoipa::ToSchema)]
-    #[schema(rename_all = "camelCase")]
-    pub struct Pet {
-        /// Unique identifier assigned by the service on creation.
-        #[schema(minimum = 1)]
-        pub id: i64,
-        /// The animal's name.
-        pub name: String,
-        /// Identifier of the category the animal belongs to.
-        pub category_id: i64,
-        /// Availability of the animal.
-        pub status: PetStatus,
-    }
-
-    /// A page of animals, in order of their ids.
-    #[derive(utoipa::ToSchema)]
-    #[schema(max_items = 100)]
-    pub struct Pets(pub Vec<Pet>);
-
-    /// What is needed to send a message.
-    #[derive(utoipa::ToSchema)]
-    pub struct NewMessage {
-        /// The message text: not only white space, no control characters but tab, line feed and carriage return.
-        #[schema(
-            min_length = 1,
-            max_length = 10_000,
-            pattern = r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]*$"
-        )]
-        pub message: String,
-    }
-
-    /// Every error of the API.
-    #[derive(utoipa::ToSchema)]
-    pub struct Error {
-        /// Machine-readable error code.
-        pub code: String,
-        /// Human-readable description: what was wrong, and what is allowed.
-        pub message: String,
-        /// The HTTP status code.
-        #[schema(minimum = 400, maximum = 599)]
-        pub status: i32,
-    }
-}
 
 /// The document as this process serves it, before and after the removal of its deprecated operation.
 #[derive(Debug)]
@@ -127,32 +66,35 @@ pub async fn serve(State(api): State<Api>) -> Response {
 /// The document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.
 pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -> String {
     let mut document = serde_json::to_value(Document::openapi()).expect("the document is plain data");
+    document["info"]["contact"] = json!({ "name": "Animal store", "url": addresses.base_url.root() });
     document["servers"] = servers(addresses, deployment);
     document["security"] = json!([{ "apiKey": [] }]);
+    document["components"]["schemas"]["Error"]["properties"]["status"] =
+        without_rust_width(document["components"]["schemas"]["Error"]["properties"]["status"].take());
+    document["components"]["responses"] = Value::Object(shared::errors());
+    document["components"]["headers"] = shared::headers(addresses);
     document["components"]["securitySchemes"] = json!({ "apiKey": {
         "type": "http",
         "scheme": "bearer",
+        "bearerFormat": "API key",
         "description": "An API key: create an account, then generate a key. Keys of production begin with `pet_live_`, of staging with `pet_test_`.",
     }});
-    document["components"]["responses"] = error_responses();
-    document["components"]["headers"] = headers();
-    document["paths"]["/messages"]["servers"] = json!([
-        { "url": addresses.messages_base_url.as_str(), "description": "messages" }
-    ]);
-    let paths = document["paths"].as_object_mut().expect("the document has paths");
+    let schemas = document["components"]["schemas"].clone();
+    let paths = object(&mut document["paths"]);
     if now >= REMOVED_AT {
         paths.shift_remove("/pets/{petId}");
     }
-    for operation in paths.values_mut().flat_map(|path| path.as_object_mut().expect("a path is an object").values_mut())
-    {
-        if operation.get("operationId").is_some() {
-            complete(operation);
+    for path in paths.values_mut() {
+        for operation in object(path).values_mut() {
+            complete(operation, &schemas, addresses, now);
         }
     }
-    if now >= REMOVED_AT {
-        let created = &mut document["paths"]["/pets"]["post"]["responses"]["201"]["headers"];
-        created.as_object_mut().expect("the answer has headers").shift_remove("Location");
-    }
+    paths["/messages"]["servers"] = json!([
+        { "url": addresses.messages_base_url.as_str(), "description": format!("{deployment}, messages") }
+    ]);
+    leave_out_unused_headers(&mut document);
+    first(&mut document["info"], &["title", "version", "description"]);
+    first(&mut document, &["openapi", "info", "servers", "tags", "paths", "components", "security"]);
     let mut text = serde_json::to_string_pretty(&document).expect("a JSON value always encodes");
     text.push('\n');
     text
@@ -165,126 +107,109 @@ fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
     Value::Array([own].into_iter().chain(sibling).collect())
 }
 
-/// The errors that operations share, each described once.
-const SHARED: [(&str, &str, &[Code]); 8] = [
-    ("Unauthorized", "The API key is missing or not valid.", &[Code::MissingApiKey, Code::InvalidApiKey]),
-    ("MethodNotAllowed", "The path has no such method; `Allow` names those it has.", &[Code::MethodNotAllowed]),
-    (
-        "RequestTimeout",
-        "The request did not arrive in time: 10 s for its head, 30 s for the whole.",
-        &[Code::RequestTimeout],
-    ),
-    ("PayloadTooLarge", "The body is larger than 64 KiB.", &[Code::PayloadTooLarge]),
-    ("UnsupportedMediaType", "The body is not declared as `application/json`.", &[Code::UnsupportedMediaType]),
-    ("InternalError", "Something went wrong on the service's side.", &[Code::InternalError]),
-    (
-        "Unavailable",
-        "The service can't take the request now; `Retry-After` says when to try again.",
-        &[Code::Unavailable],
-    ),
-    (
-        "BadRequest",
-        "A field, a parameter or the body as a whole is refused; the message names it.",
-        &[Code::InvalidJson, Code::MissingField, Code::InvalidValue, Code::UnknownParameter],
-    ),
-];
-
-fn error_responses() -> Value {
-    let responses = SHARED.iter().map(|(name, description, codes)| {
-        let mut headers = json!({ "X-Request-Id": header("X-Request-Id") });
-        match codes[0] {
-            Code::MissingApiKey => headers["WWW-Authenticate"] = header("WWW-Authenticate"),
-            Code::MethodNotAllowed => headers["Allow"] = header("Allow"),
-            Code::Unavailable => headers["Retry-After"] = header("Retry-After"),
+/// Gives an operation what it does not say itself: the errors, the headers, and what follows from its name.
+fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: Timestamp) {
+    let name = operation["operationId"].as_str().expect("an operation has a name").to_owned();
+    let refusals = error_content(&refusals(operation, schemas));
+    let responses = object(&mut operation["responses"]);
+    responses.insert("400".into(), json!({ "description": "The request is refused; the message names the field or parameter, what was wrong and what is allowed.", "content": refusals }));
+    if let Some(response) = responses.get_mut("404") {
+        response["content"] = error_content(&[ApiError::example(Code::NotFound)]);
+    }
+    responses.extend(shared::error_references());
+    responses.sort_keys();
+    for response in responses.values_mut().filter(|response| response.get("$ref").is_none()) {
+        response["headers"]["X-Request-Id"] = header("X-Request-Id");
+    }
+    match name.as_str() {
+        "listPets" => responses["200"]["headers"]["Link"] = header("NextPageLink"),
+        "createPet" if now < REMOVED_AT => responses["201"]["headers"]["Location"] = header("Location"),
+        "getPet" => deprecate(operation, addresses),
+        _ => {}
+    }
+    for response in object(&mut operation["responses"]).values_mut() {
+        first(response, &["description", "headers", "content"]);
+    }
+    for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
+        parameter["schema"] = without_rust_width(parameter["schema"].take());
+        match parameter["name"].as_str() {
+            Some("limit") => parameter["schema"]["default"] = json!(PageLimit::default().get()),
+            // The parameter by which a list goes on is ours, not the interface's.
+            Some("after") => parameter["x-provisional"] = json!(true),
             _ => {}
         }
-        let response = json!({ "description": description, "headers": headers, "content": error_content(codes) });
-        ((*name).to_owned(), response)
+    }
+    first(operation, &["operationId", "summary", "description", "tags", "deprecated"]);
+}
+
+/// The errors with status 400 that an operation answers, in the words it uses. Which these are follows from what it takes.
+fn refusals(operation: &Value, schemas: &Value) -> Vec<ApiError> {
+    let parameters = operation.get("parameters").and_then(Value::as_array).into_iter().flatten();
+    let parameters = parameters.filter(|parameter| parameter["in"] == "query");
+    let parameters: Vec<_> = parameters.filter_map(|parameter| parameter["name"].as_str()).collect();
+    let mut refusals = Vec::new();
+    if let Some(schema) = operation.pointer("/requestBody/content/application~1json/schema/$ref") {
+        let schema = schema.as_str().and_then(|reference| reference.rsplit('/').next()).expect("a body has a schema");
+        let field = schemas[schema]["required"][0].as_str().expect("a body has a required field");
+        let kind = if schemas[schema]["properties"][field]["type"] == "integer" { "an integer" } else { "a string" };
+        refusals.extend([
+            ApiError::example(Code::InvalidJson),
+            ApiError::new(Code::MissingField, format!("The field `{field}` is required.")),
+            ApiError::new(Code::InvalidValue, format!("`{field}` must be {kind}, not null.")),
+        ]);
+    } else if parameters.contains(&"limit") {
+        refusals.push(ApiError::example(Code::InvalidValue));
+    }
+    refusals.push(super::input::unknown_parameter("colour", &parameters));
+    refusals
+}
+
+/// Marks an operation as one to be removed. A shared error becomes its own, since its every answer says so too.
+fn deprecate(operation: &mut Value, addresses: &Addresses) {
+    operation["deprecated"] = json!(true);
+    operation["externalDocs"] = json!({
+        "description": "What to use instead, and until when.",
+        "url": format!("{}/docs/deprecations", addresses.base_url.root()),
     });
-    Value::Object(responses.collect())
-}
-
-fn error_content(codes: &[Code]) -> Value {
-    let examples = codes.iter().map(|code| {
-        let error = ApiError::example(*code);
-        let value: Value = serde_json::from_slice(&error.body()).expect("an error's body is JSON");
-        (code.as_str().to_owned(), json!({ "value": value }))
-    });
-    let examples: serde_json::Map<_, _> = examples.collect();
-    json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" }, "examples": examples } })
-}
-
-/// Gives an operation the answers and headers that all have.
-fn complete(operation: &mut Value) {
-    let deprecated = operation["operationId"] == json!("getPet");
-    if deprecated {
-        operation["deprecated"] = json!(true);
-    }
-    let is_list = operation["operationId"] == json!("listPets");
-    let responses = operation["responses"].as_object_mut().expect("an operation has responses");
-    for (name, _, codes) in &SHARED {
-        let reference = json!({ "$ref": format!("#/components/responses/{name}") });
-        responses.entry(codes[0].status().as_str()).or_insert(reference);
-    }
-    if let Some(response) = responses.get_mut("404") {
-        response["content"] = error_content(&[Code::NotFound]);
-    }
-    if deprecated {
-        // A shared answer becomes the operation's own, since every answer of it carries its deprecation.
-        let shared = error_responses();
-        for response in responses.values_mut() {
-            if let Some(name) = response["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()) {
-                *response = shared[name].clone();
-            }
+    let shared = shared::errors();
+    for (status, response) in object(&mut operation["responses"]) {
+        // Another method, or half a request, is answered before the operation is known.
+        if status == "405" || status == "408" {
+            continue;
         }
-    }
-    for (status, response) in responses.iter_mut().filter(|(_, response)| response.get("$ref").is_none()) {
-        response["headers"]["X-Request-Id"] = header("X-Request-Id");
-        // The answer to another method is not this operation's.
-        if deprecated && status != "405" {
-            for name in ["Deprecation", "Sunset"] {
-                response["headers"][name] = header(name);
-            }
-            response["headers"]["Link"] = header("DeprecationLink");
+        if let Some(name) = response["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()) {
+            *response = shared[name].clone();
         }
-        if status == "201" {
-            response["headers"]["Location"] = header("Location");
-        }
-        if is_list && status == "200" {
-            response["headers"]["Link"] = header("NextPageLink");
-        }
-    }
-    // The parameter by which a list goes on is ours, not the interface's.
-    for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
-        if parameter["name"] == json!("after") {
-            parameter["x-provisional"] = json!(true);
-        }
+        response["headers"]["Deprecation"] = header("Deprecation");
+        response["headers"]["Sunset"] = header("Sunset");
+        response["headers"]["Link"] = header("DeprecationLink");
     }
 }
 
-fn header(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/headers/{name}") })
+/// The interface gives small integers no width; the one that Rust needs is left out.
+fn without_rust_width(mut schema: Value) -> Value {
+    if schema["format"] == "int32" {
+        object(&mut schema).shift_remove("format");
+    }
+    schema
 }
 
-fn headers() -> Value {
-    let header = |description: &str, example: &str| json!({ "description": description, "schema": { "type": "string" }, "example": example });
-    let mut next = header(
-        "The next page, while more animals follow (RFC 8288).",
-        "<https://api.example.com/v1/pets?limit=20&after=20>; rel=\"next\"",
-    );
-    next["x-provisional"] = json!(true);
-    json!({
-        "X-Request-Id": header("The request's id: the caller's if it is 1 to 128 visible ASCII characters, else a new one.", "8f14e45fceea167a-2a"),
-        "WWW-Authenticate": header("How to authenticate (RFC 6750).", "Bearer realm=\"petstore\""),
-        "Allow": header("The methods that the path has.", "GET,HEAD,POST"),
-        "Retry-After": header("After how many seconds to try again.", "1"),
-        "Location": header("The address of the new animal, while the operation it points to exists.", "https://api.example.com/v1/pets/31"),
-        "NextPageLink": next,
-        "Deprecation": header("Since when the operation is deprecated (RFC 9745).", "@1795132800"),
-        "Sunset": header("When the operation is removed (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT"),
-        "DeprecationLink": header(
-            "A page about the deprecation, and the operation to use instead.",
-            "<https://api.example.com/docs/deprecations>; rel=\"deprecation\", <https://api.example.com/v1/pets>; rel=\"successor-version\"",
-        ),
-    })
+/// Drops what only an operation that is gone referred to.
+fn leave_out_unused_headers(document: &mut Value) {
+    let text = document.to_string();
+    object(&mut document["components"]["headers"])
+        .retain(|name, _| text.contains(&format!("\"#/components/headers/{name}\"")));
+}
+
+/// Moves `names` to the front, in this order.
+fn first(value: &mut Value, names: &[&str]) {
+    let fields = object(value);
+    let mut ordered: Map<_, _> =
+        names.iter().filter_map(|name| Some(((*name).to_owned(), fields.shift_remove(*name)?))).collect();
+    ordered.append(fields);
+    *fields = ordered;
+}
+
+fn object(value: &mut Value) -> &mut Map<String, Value> {
+    value.as_object_mut().expect("this part of a document is an object")
 }

@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
 use super::auth::Caller;
-use super::deprecation::REMOVED_AT;
+use super::deprecation::{NotRemoved, REMOVED_AT};
 use super::error::{ApiError, Code};
 use super::input::{JsonBody, Query, integer};
 use super::json::{self, Fields};
@@ -16,7 +16,7 @@ use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatu
 
 /// List animals
 ///
-/// Returns a page of animals in order of their ids, with `status` where one is given.
+/// Returns a page of animals in order of their ids. While more follow, the header `Link` leads to the next page.
 #[utoipa::path(
     get, path = "/pets", operation_id = "listPets", tag = "pets",
     params(
@@ -93,6 +93,7 @@ pub async fn create(State(api): State<Api>, _: Caller, body: JsonBody) -> Result
     )
 )]
 pub async fn get(
+    _: NotRemoved,
     State(api): State<Api>,
     _: Caller,
     query: Query,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::deprecation::Deprecation;
 use super::openapi::Documents;
 use crate::config::Addresses;
 use crate::domain::Clock;
@@ -20,7 +19,6 @@ pub struct Shared {
     pub keyring: Keyring,
     pub clock: Clock,
     pub addresses: Addresses,
-    pub get_pet: Deprecation,
     pub documents: Documents,
     draining: AtomicBool,
 }
@@ -29,7 +27,6 @@ impl Api {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses) -> Self {
         Self(Arc::new(Shared {
             keyring: Keyring::new(Arc::clone(&store), clock.clone()),
-            get_pet: Deprecation::of_get_pet(&addresses),
             documents: Documents::new(&addresses, store.deployment()),
             store,
             clock,

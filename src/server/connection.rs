@@ -75,7 +75,8 @@ impl Connection {
         let mut stream = http.into_parts().io.io.into_inner();
         match expired {
             Some(Phase::Head) => {
-                if timeout(LINGER, stream.write_all(&head_timeout(self.limits.head))).await.is_err() {
+                let answer = head_timeout(self.limits.head);
+                if timeout(LINGER, stream.write_all(&answer)).await.is_err() {
                     return;
                 }
             }

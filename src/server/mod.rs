@@ -102,10 +102,12 @@ async fn accept(
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
-        // Where all slots are taken, new connections wait in the listener's backlog.
+        // Where all slots are taken, new connections wait in the listener's backlog. None is held while nobody comes,
+        // since doors share them.
         let accepted = async {
-            let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
-            (slot, listener.accept().await)
+            drop(slots.acquire().await);
+            let accepted = listener.accept().await;
+            (Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed"), accepted)
         };
         let (slot, accepted) = tokio::select! {
             biased;

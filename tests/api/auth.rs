@@ -137,9 +137,7 @@ async fn a_wrong_checksum_is_refused_even_where_the_database_has_the_key() {
 
 #[tokio::test]
 async fn a_key_of_the_other_deployment_is_refused_even_where_the_database_has_it() {
-    for (own, other) in
-        [(Deployment::Staging, Deployment::Production), (Deployment::Production, Deployment::Staging)]
-    {
+    for (own, other) in [(Deployment::Staging, Deployment::Production), (Deployment::Production, Deployment::Staging)] {
         let service = Service::start_with(Setup { deployment: own, ..Setup::default() }).await;
         let theirs = ApiKey::generate(other);
         give_out(&service, theirs.expose()).await;

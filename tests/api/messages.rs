@@ -3,7 +3,7 @@
 use petstore::domain::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::{NOW, Service};
+use crate::support::{NOW, Request, Service};
 
 #[tokio::test]
 async fn a_message_is_queued() {
@@ -128,10 +128,10 @@ async fn messages_and_animals_have_a_door_each() {
     let service = Service::start().await;
     let at_the_store = service.post("/v1/messages", r#"{"message":"Hello"}"#).await;
     assert_eq!(at_the_store.code(), "not_found");
-    let at_messages = crate::support::Request::new(service.messages_address, "GET", "/v1/pets").key(&service.key);
+    let at_messages = Request::new(service.messages_address, "GET", "/v1/pets").key(&service.key);
     assert_eq!(at_messages.send().await.code(), "not_found");
     for (method, path) in [("GET", "/v1/pets"), ("POST", "/v1/messages")] {
-        let at_operations = crate::support::Request::new(service.ops_address, method, path).key(&service.key);
+        let at_operations = Request::new(service.ops_address, method, path).key(&service.key);
         assert_eq!(at_operations.send().await.code(), "not_found", "{path}");
     }
 }

@@ -75,7 +75,8 @@ async fn what_was_sent_comes_back_as_it_was() {
         let sent = json!({ "name": name, "categoryId": category });
         let created = service.post("/v1/pets", &sent.to_string()).await;
         assert_eq!(created.status(), 201, "{name}: {}", created.body);
-        let expected = json!({ "id": created.json()["id"], "name": name, "categoryId": category, "status": "available" });
+        let expected =
+            json!({ "id": created.json()["id"], "name": name, "categoryId": category, "status": "available" });
         assert_eq!(created.json(), expected);
         assert_eq!(service.get(&format!("/v1/pets/{}", expected["id"])).await.json(), expected);
         assert!(service.get("/v1/pets").await.json().as_array().unwrap().contains(&expected), "{name}");
@@ -218,14 +219,19 @@ async fn a_link_leads_to_the_next_page_while_more_remains() {
         ("?after=1", None),
         ("?after=21", None),
     ] {
-        assert_eq!(service.get(&format!("/v1/pets{query}")).await.header("link").map(str::to_owned), expected, "{query}");
+        assert_eq!(
+            service.get(&format!("/v1/pets{query}")).await.header("link").map(str::to_owned),
+            expected,
+            "{query}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_walk_sees_every_earlier_animal_once_while_others_are_added() {
     let service = with_animals(30, Setup::default()).await;
-    for (query, earlier) in [("limit=7", (1..=30).collect::<Vec<_>>()), ("limit=3&status=pending", every_third(2, 30))] {
+    for (query, earlier) in [("limit=7", (1..=30).collect::<Vec<_>>()), ("limit=3&status=pending", every_third(2, 30))]
+    {
         let mut next = Some(format!("/v1/pets?{query}"));
         let mut seen = Vec::new();
         while let Some(path) = next {

@@ -1,6 +1,6 @@
 //! What the tests share: a service on free ports with its own folder, and a client that hides nothing.
 
-#![expect(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, reason = "each test binary uses a part of it, some all of it")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,0 +1,117 @@
+//! What the operations share: the errors that each of them can answer, and the headers of all answers.
+
+use serde_json::{Map, Value, json};
+
+use crate::config::Addresses;
+use crate::http::error::{ApiError, Code};
+
+/// The errors that every operation can answer, each described once: name, description, codes.
+const ERRORS: [(&str, &str, &[Code]); 7] = [
+    ("Unauthorized", "The API key is missing or invalid.", &[Code::MissingApiKey, Code::InvalidApiKey]),
+    ("MethodNotAllowed", "The path does not have this method; `Allow` names those it has.", &[Code::MethodNotAllowed]),
+    (
+        "RequestTimeout",
+        "The request did not arrive in time: 10 s for its head, 30 s for the whole.",
+        &[Code::RequestTimeout],
+    ),
+    ("PayloadTooLarge", "The body is larger than 64 KiB.", &[Code::PayloadTooLarge]),
+    ("UnsupportedMediaType", "The body is not declared as `application/json`.", &[Code::UnsupportedMediaType]),
+    ("InternalError", "Something went wrong on the service's side.", &[Code::InternalError]),
+    (
+        "Unavailable",
+        "The service can't take the request now; `Retry-After` says when to try again.",
+        &[Code::Unavailable],
+    ),
+];
+
+/// The shared errors under `components`.
+pub fn errors() -> Map<String, Value> {
+    let response = |&(name, description, codes): &(&str, &str, &[Code])| {
+        let mut headers = json!({ "X-Request-Id": header("X-Request-Id") });
+        match codes[0] {
+            Code::MissingApiKey => headers["WWW-Authenticate"] = header("WWW-Authenticate"),
+            Code::MethodNotAllowed => headers["Allow"] = header("Allow"),
+            Code::Unavailable => headers["Retry-After"] = header("Retry-After"),
+            _ => {}
+        }
+        let examples: Vec<_> = codes.iter().map(|code| ApiError::example(*code)).collect();
+        let response = json!({ "description": description, "headers": headers, "content": error_content(&examples) });
+        (name.to_owned(), response)
+    };
+    ERRORS.iter().map(response).collect()
+}
+
+/// The statuses of the shared errors, each with a reference to its description.
+pub fn error_references() -> impl Iterator<Item = (String, Value)> {
+    ERRORS.iter().map(|(name, _, codes)| {
+        (codes[0].status().as_str().to_owned(), json!({ "$ref": format!("#/components/responses/{name}") }))
+    })
+}
+
+/// The body of an error response, with an example for each code it can have.
+pub fn error_content(examples: &[ApiError]) -> Value {
+    let example = |error: &ApiError| {
+        let value: Value = serde_json::from_slice(&error.body()).expect("an error's body is JSON");
+        let code = value["code"].as_str().expect("an error has a code").to_owned();
+        (code, json!({ "value": value }))
+    };
+    let examples: Map<_, _> = examples.iter().map(example).collect();
+    json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" }, "examples": examples } })
+}
+
+/// A reference to a header under `components`.
+pub fn header(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/headers/{name}") })
+}
+
+/// The headers under `components`. Those that an answer only sometimes has are not `required`.
+pub fn headers(addresses: &Addresses) -> Value {
+    let always = |description: &str, schema: Value, example: Value| json!({ "description": description, "required": true, "schema": schema, "example": example });
+    let text = || json!({ "type": "string" });
+    let (pets, root) = (addresses.base_url.path("/pets"), addresses.base_url.root());
+    json!({
+        "X-Request-Id": always(
+            "The request's id: the caller's if it is 1 to 128 visible ASCII characters, else a new one.",
+            json!({ "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$" }),
+            json!("8f14e45fceea167a-2a"),
+        ),
+        "WWW-Authenticate": always(
+            "How to authenticate; `error=\"invalid_token\"` follows where a key was given (RFC 6750).",
+            text(),
+            json!("Bearer realm=\"petstore\""),
+        ),
+        "Allow": always("The methods that the path has.", text(), json!("GET,HEAD,POST")),
+        "Retry-After": always(
+            "After how many seconds to try again.",
+            json!({ "type": "integer", "minimum": 1 }),
+            json!(1),
+        ),
+        "Location": always(
+            "The address of the new animal. Left out once `getPet` is removed.",
+            json!({ "type": "string", "format": "uri" }),
+            json!(format!("{pets}/31")),
+        ),
+        "NextPageLink": {
+            "description": "The next page (RFC 8288), while more animals follow.",
+            "required": false,
+            "schema": text(),
+            "example": format!("<{pets}?limit=20&after=20>; rel=\"next\""),
+            "x-provisional": true,
+        },
+        "Deprecation": always(
+            "Since when the operation is deprecated, in seconds of Unix time (RFC 9745): 2026-11-20.",
+            json!({ "type": "string", "pattern": "^@[0-9]+$" }),
+            json!("@1795132800"),
+        ),
+        "Sunset": always(
+            "When the operation is removed (RFC 8594).",
+            text(),
+            json!("Thu, 05 Dec 2030 00:00:00 GMT"),
+        ),
+        "DeprecationLink": always(
+            "A page about the deprecation, and the operation to use instead.",
+            text(),
+            json!(format!("<{root}/docs/deprecations>; rel=\"deprecation\", <{pets}>; rel=\"successor-version\"")),
+        ),
+    })
+}

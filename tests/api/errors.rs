@@ -1,0 +1,409 @@
+//! Errors: one shape on every path, also from the HTTP layer, and the request's id beside it.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use expect_test::expect;
+use petstore::http::Edge;
+use tokio::task::JoinSet;
+
+use crate::support::{Answer, Request, Service, Setup, raw, soon};
+
+const LARGEST: usize = 64 * 1024;
+
+#[tokio::test]
+async fn each_error_is_code_message_and_status() {
+    let service = Service::start().await;
+    expect![[r#"
+        404 Not Found
+        content-type: application/json
+
+        {"code":"not_found","message":"There is nothing at this path.","status":404}
+    "#]]
+    .assert_eq(&service.get("/v1/nothing").await.shown());
+    expect![[r#"
+        405 Method Not Allowed
+        content-type: application/json
+        allow: GET,HEAD,POST
+
+        {"code":"method_not_allowed","message":"This path does not have this method; `Allow` names those it has.","status":405}
+    "#]]
+    .assert_eq(&service.request("PUT", "/v1/pets").send().await.shown());
+    expect![[r#"
+        401 Unauthorized
+        content-type: application/json
+        www-authenticate: Bearer realm="petstore"
+
+        {"code":"missing_api_key","message":"An API key is needed: send it as `Authorization: Bearer <API_KEY>`.","status":401}
+    "#]]
+    .assert_eq(&service.request("GET", "/v1/pets").send().await.shown());
+    expect![[r#"
+        400 Bad Request
+        content-type: application/json
+
+        {"code":"invalid_value","message":"`limit` is 0; 1 to 100 are allowed.","status":400}
+    "#]]
+    .assert_eq(&service.get("/v1/pets?limit=0").await.shown());
+    expect![[r#"
+        413 Payload Too Large
+        content-type: application/json
+        connection: close
+
+        {"code":"payload_too_large","message":"The body is larger than 64 KiB.","status":413}
+    "#]]
+    .assert_eq(&service.post("/v1/pets", &" ".repeat(LARGEST + 1)).await.shown());
+    expect![[r#"
+        415 Unsupported Media Type
+        content-type: application/json
+
+        {"code":"unsupported_media_type","message":"`Content-Type` must be `application/json`, in UTF-8.","status":415}
+    "#]]
+    .assert_eq(&service.request("POST", "/v1/pets").key(&service.key).body("{}").send().await.shown());
+}
+
+#[tokio::test]
+async fn a_path_that_no_door_has_is_not_found() {
+    let service = Service::start().await;
+    for address in [service.store_address, service.messages_address, service.ops_address] {
+        for path in ["/", "/v1", "/v2/pets", "/v1/pet", "/favicon.ico", "/v1/pets/1/owner", "/%00", "/../etc/passwd"] {
+            if path == "/" && address == service.store_address {
+                continue; // That is where people arrive.
+            }
+            let answer = Request::new(address, "GET", path).send().await;
+            assert_eq!((answer.status(), answer.code().as_str()), (404, "not_found"), "{address} {path}");
+        }
+    }
+    assert_eq!(service.request("GET", "/docs/nothing.js").send().await.code(), "not_found");
+}
+
+#[tokio::test]
+async fn a_method_that_a_path_lacks_is_answered_with_those_it_has() {
+    let service = Service::start().await;
+    for (address, path, allowed) in [
+        (service.store_address, "/v1/pets", &["get", "head", "post"][..]),
+        (service.store_address, "/v1/pets/1", &["get", "head"]),
+        (service.store_address, "/openapi.json", &["get", "head"]),
+        (service.store_address, "/livez", &["get", "head"]),
+        (service.messages_address, "/v1/messages", &["post"]),
+        (service.ops_address, "/readyz", &["get", "head"]),
+    ] {
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW", "get"] {
+            if allowed.contains(&method.to_lowercase().as_str()) && method != "get" {
+                continue;
+            }
+            let answer = Request::new(address, method, path).key(&service.key).send().await;
+            assert_eq!(answer.status(), 405, "{method} {path}");
+            assert_eq!(answer.list("allow"), allowed, "{method} {path}");
+            if method == "HEAD" {
+                assert_eq!(answer.body, "");
+            } else {
+                assert_eq!(answer.code(), "method_not_allowed", "{method} {path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_head_has_no_body_even_where_it_is_an_error() {
+    let service = Service::start().await;
+    let cases = [
+        (service.store_address, "/v1/nothing", 404),
+        (service.messages_address, "/v1/messages", 405),
+        (service.store_address, "/v1/pets", 401),
+        (service.store_address, "/v1/pets/1", 401),
+    ];
+    for (address, path, status) in cases {
+        let request = format!("HEAD {path} HTTP/1.1\r\nhost: x\r\nx-request-id: mine\r\nconnection: close\r\n\r\n");
+        let answer = raw(address, request.as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+        assert!(answer.contains("x-request-id: mine\r\n"), "{answer}");
+        assert!(answer.contains("content-type: application/json\r\n"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_64_kib_is_taken_and_none_larger() {
+    let service = Service::start().await;
+    let whole = r#"{"name":"Rex","categoryId":3,"message":"Hello"}"#;
+    let body = |size: usize| whole.to_owned() + &" ".repeat(size - whole.len());
+    for (size, status) in [(LARGEST - 1, 201), (LARGEST, 201), (LARGEST + 1, 413), (LARGEST * 3, 413)] {
+        let declared = service.post("/v1/pets", &body(size)).await;
+        assert_eq!(declared.status(), status, "{size}, declared");
+        let chunked = service.request("POST", "/v1/pets").key(&service.key).header("transfer-encoding", "chunked");
+        let chunked = chunked.json(body(size)).send().await;
+        assert_eq!(chunked.status(), status, "{size}, in chunks");
+        let message = service.message(&body(size)).await;
+        assert_eq!(message.status() == 413, status == 413, "{size}, a message");
+        for refused in [declared, chunked, message].iter().filter(|answer| answer.status() == 413) {
+            assert_eq!(refused.code(), "payload_too_large");
+            assert_eq!(refused.header("connection"), Some("close"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_json_in_utf_8_by_its_declared_type() {
+    let service = Service::start().await;
+    let body = r#"{"name":"Rex","categoryId":3,"message":"Hello"}"#;
+    let typed = |request: Request, kind: Option<&str>| {
+        let request = request.key(&service.key).body(body);
+        kind.map_or(request.body(body), |kind| {
+            service.request("POST", "/v1/pets").key(&service.key).body(body).header("content-type", kind)
+        })
+    };
+    for kind in [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        "application/json; charset=\"utf-8\"",
+        "application/json ; version=1; charset=utf-8",
+    ] {
+        let answer = typed(service.request("POST", "/v1/pets"), Some(kind)).send().await;
+        assert_eq!(answer.status(), 201, "{kind}");
+    }
+    for kind in [
+        None,
+        Some(""),
+        Some("text/plain"),
+        Some("text/json"),
+        Some("application/jsonl"),
+        Some("application/problem+json"),
+        Some("application/x-www-form-urlencoded"),
+        Some("application/*"),
+        Some("json"),
+        Some("application/json, text/plain"),
+        Some("application/json; charset=latin1"),
+        Some("application/json; charset=utf-16"),
+        Some("application/json; charset=utf-8; charset=latin1"),
+    ] {
+        for request in [service.request("POST", "/v1/pets"), service.message_request()] {
+            let answer = typed(request, kind).send().await;
+            assert_eq!((answer.status(), answer.code().as_str()), (415, "unsupported_media_type"), "{kind:?}");
+        }
+    }
+    let twice = service.request("POST", "/v1/pets").key(&service.key).header("content-type", "text/plain").json(body);
+    assert_eq!(twice.send().await.code(), "unsupported_media_type");
+}
+
+#[tokio::test]
+async fn without_a_body_no_type_is_needed() {
+    let service = Service::start().await;
+    let typed =
+        |method: &str| service.request(method, "/v1/pets").key(&service.key).header("content-type", "text/plain");
+    assert_eq!(typed("GET").send().await.status(), 200);
+    assert_eq!(typed("POST").send().await.code(), "invalid_json");
+    assert_eq!(service.request("POST", "/v1/pets").key(&service.key).send().await.code(), "invalid_json");
+}
+
+#[tokio::test]
+async fn a_broken_database_is_an_internal_error_that_shows_nothing_of_it() {
+    let service = Service::start().await;
+    let database = service.database();
+    let add = r#"{"name":"Rex","categoryId":3}"#;
+    assert_eq!(service.post("/v1/pets", add).await.status(), 201);
+
+    database
+        .execute_batch("ALTER TABLE pets RENAME TO pets_elsewhere; ALTER TABLE messages RENAME TO messages_elsewhere")
+        .unwrap();
+    for request in service.operations() {
+        let answer = request.key(&service.key).send().await;
+        assert_eq!((answer.status(), answer.code().as_str()), (500, "internal_error"));
+        assert_eq!(
+            answer.json()["message"],
+            "Something went wrong on our side; it is in our log under this request's id."
+        );
+        assert_eq!(answer.header("retry-after"), None);
+    }
+
+    database
+        .execute_batch("ALTER TABLE pets_elsewhere RENAME TO pets; ALTER TABLE messages_elsewhere RENAME TO messages")
+        .unwrap();
+    for request in service.operations() {
+        assert!(
+            request.key(&service.key).send().await.head.status.is_success(),
+            "it works again once the cause is gone"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_an_internal_error() {
+    let routes = axum::Router::new().route("/", axum::routing::get(async || -> () { panic!("the secret cause") }));
+    let request = http::Request::builder().uri("/").header("x-request-id", "mine").body(axum::body::Body::empty());
+    let response = Edge::new(routes, None).answer(request.unwrap()).await;
+    assert_eq!(response.status(), 500);
+    assert_eq!(response.headers()["x-request-id"], "mine");
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((body["code"].as_str(), body["status"].as_u64()), (Some("internal_error"), Some(500)));
+    assert!(!body.to_string().contains("secret"), "{body}");
+}
+
+#[tokio::test]
+async fn the_cause_of_a_failure_is_in_the_log_under_the_requests_id() {
+    let log = Log::start();
+    let service = Service::start().await;
+    service.database().execute_batch("ALTER TABLE pets RENAME TO elsewhere").unwrap();
+
+    let answer = service.request("GET", "/v1/pets").key(&service.key).header("x-request-id", "mine-42").send().await;
+
+    assert_eq!((answer.status(), answer.header("x-request-id")), (500, Some("mine-42")));
+    let lines = log.lines_of("mine-42");
+    let levels: Vec<_> = lines.iter().map(|line| line["level"].as_str().unwrap()).collect();
+    assert_eq!(levels, ["ERROR", "DEBUG"], "a failure is logged once: {lines:?}");
+    assert!(lines[0]["fields"]["cause"].as_str().unwrap().contains("no such table"), "{lines:?}");
+    assert!(!log.text().contains(&service.key));
+}
+
+#[tokio::test]
+async fn a_lock_that_is_not_let_go_makes_writes_unavailable_and_not_reads() {
+    let setup = Setup { busy_timeout: Duration::from_millis(100), ..Setup::default() };
+    let service = Service::start_with(setup).await;
+    let database = service.database();
+    let add = r#"{"name":"Rex","categoryId":3}"#;
+    service.post("/v1/pets", add).await;
+
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for answer in [service.post("/v1/pets", add).await, service.message(r#"{"message":"Hello"}"#).await] {
+        assert_unavailable(&answer);
+        assert_eq!(answer.json()["message"], "The service can't take this request now. Try again later.");
+    }
+    assert_eq!(service.get("/v1/pets").await.json().as_array().unwrap().len(), 1);
+    assert_eq!(service.get("/v1/pets/1").await.status(), 200);
+
+    database.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(service.post("/v1/pets", add).await.json()["id"], 2, "what was refused left nothing behind");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_what_it_took_is_done() {
+    let setup = Setup { queue: 1, busy_timeout: Duration::from_secs(60), ..Setup::default() };
+    let service = Arc::new(Service::start_with(setup).await);
+    let database = service.database();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+
+    let mut adding = JoinSet::new();
+    for _ in 0..40 {
+        let service = Arc::clone(&service);
+        adding.spawn(async move { service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await });
+    }
+    // While the lock is held, what was taken waits: only a refusal can come.
+    let refused = soon(adding.join_next()).await.unwrap().unwrap();
+    assert_unavailable(&refused);
+    assert_eq!(service.get("/v1/pets").await.status(), 200);
+    database.execute_batch("ROLLBACK").unwrap();
+
+    let mut added = Vec::new();
+    for answer in soon(adding.join_all()).await {
+        match answer.status() {
+            201 => added.push(answer.json()["id"].as_i64().unwrap()),
+            _ => assert_unavailable(&answer),
+        }
+    }
+    added.sort_unstable();
+    assert!(!added.is_empty());
+    let listed = service.get("/v1/pets?limit=100").await.json();
+    let listed: Vec<_> = listed.as_array().unwrap().iter().map(|pet| pet["id"].as_i64().unwrap()).collect();
+    assert_eq!(listed, added);
+}
+
+#[tokio::test]
+async fn the_callers_request_id_is_kept_where_it_is_1_to_128_visible_ascii_characters() {
+    let service = Service::start().await;
+    let with_id = async |id: &str| {
+        let answer = service.request("GET", "/livez").header("x-request-id", id).send().await;
+        answer.header("x-request-id").unwrap().to_owned()
+    };
+    for kept in ["a", "!~\"\\{}<>", "0199c2f0-a1b4-7c3d-8e5f-60718293a4b5", &"x".repeat(128)] {
+        assert_eq!(with_id(kept).await, kept);
+    }
+    for replaced in ["", "two words", "tab\tbed", &"x".repeat(129)] {
+        let new = with_id(replaced).await;
+        assert_ne!(new, replaced);
+        assert_well_formed(&new);
+    }
+    let bytes = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: caf\xc3\xa9\r\n\r\n";
+    let answer = raw(service.store_address, bytes).await;
+    assert!(!answer.contains("caf"), "{answer}");
+    assert!(answer.contains("x-request-id: "), "{answer}");
+}
+
+#[tokio::test]
+async fn every_answer_has_an_id_and_a_new_one_is_like_no_other() {
+    let service = Service::start().await;
+    let mut seen = std::collections::HashSet::new();
+    let mut answers = vec![
+        service.get("/v1/pets").await,
+        service.get("/v1/nothing").await,
+        service.get("/v1/pets?limit=0").await,
+        service.get("/openapi.json").await,
+        service.request("DELETE", "/v1/pets").send().await,
+        service.request("HEAD", "/v1/pets").send().await,
+        service.post("/v1/pets", &" ".repeat(LARGEST + 1)).await,
+        Request::new(service.messages_address, "OPTIONS", "/v1/messages").send().await,
+        Request::new(service.ops_address, "GET", "/livez").send().await,
+        Request::new(service.ops_address, "GET", "/nothing").send().await,
+    ];
+    for request in service.operations() {
+        answers.push(request.send().await);
+    }
+    for request in service.operations() {
+        answers.push(request.key(&service.key).send().await);
+    }
+    for answer in answers {
+        let id = answer.header("x-request-id").unwrap().to_owned();
+        assert_well_formed(&id);
+        assert!(seen.insert(id), "{}", answer.shown());
+    }
+}
+
+fn assert_well_formed(id: &str) {
+    assert!((1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()), "{id:?}");
+}
+
+fn assert_unavailable(answer: &Answer) {
+    assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
+    let seconds: u32 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!(seconds >= 1);
+}
+
+/// What all tests together log, as JSON lines: a subscriber of one thread alone would miss what others turned off first.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// To be called once.
+    fn start() -> Self {
+        let log = Self::default();
+        let sink = log.clone();
+        let subscriber = tracing_subscriber::fmt().json().with_max_level(tracing::Level::DEBUG);
+        let subscriber = subscriber.with_writer(move || sink.clone()).finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        log
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// The lines of the request with this id.
+    fn lines_of(&self, id: &str) -> Vec<serde_json::Value> {
+        let lines = self.text();
+        let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.filter(|line| line["fields"]["request_id"] == id).collect()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! `/livez` and `/readyz`, on every door.
+
+use expect_test::expect;
+
+use crate::support::{Request, Service};
+
+#[tokio::test]
+async fn every_door_says_that_it_lives_and_is_ready_without_a_key() {
+    let service = Service::start().await;
+    for address in [service.store_address, service.messages_address, service.ops_address] {
+        let live = Request::new(address, "GET", "/livez").send().await;
+        assert_eq!((live.status(), live.body.as_str()), (200, r#"{"status":"live"}"#), "{address}");
+        let ready = Request::new(address, "GET", "/readyz").send().await;
+        assert_eq!((ready.status(), ready.body.as_str()), (200, r#"{"status":"ready"}"#), "{address}");
+        for path in ["/livez", "/readyz"] {
+            let head = Request::new(address, "HEAD", path).send().await;
+            assert_eq!((head.status(), head.body.as_str()), (200, ""), "{path}");
+            assert_eq!(head.header("content-type"), Some("application/json"), "{path}");
+            let post = Request::new(address, "POST", path).send().await;
+            assert_eq!((post.status(), post.code().as_str()), (405, "method_not_allowed"), "{path}");
+            assert_eq!(post.list("allow"), ["get", "head"], "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_its_database_the_service_lives_and_is_not_ready() {
+    let service = Service::start().await;
+    assert_eq!(service.get("/v1/pets").await.status(), 200);
+
+    service.store.close().await;
+
+    expect![[r#"
+        503 Service Unavailable
+        content-type: application/json
+        retry-after: 1
+
+        {"code":"unavailable","message":"The service can't take this request now. Try again later.","status":503}
+    "#]]
+    .assert_eq(&service.get("/readyz").await.shown());
+    for address in [service.store_address, service.messages_address, service.ops_address] {
+        assert_eq!(Request::new(address, "GET", "/livez").send().await.status(), 200);
+        assert_eq!(Request::new(address, "GET", "/readyz").send().await.code(), "unavailable");
+    }
+    for request in service.operations() {
+        let answer = request.key(&service.key).send().await;
+        assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_lost_its_tables_is_not_ready() {
+    let service = Service::start().await;
+    service.database().execute_batch("ALTER TABLE meta RENAME TO elsewhere").unwrap();
+    assert!(service.get("/readyz").await.head.status.is_server_error());
+    assert_eq!(service.get("/livez").await.status(), 200);
+}

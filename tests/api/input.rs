@@ -1,0 +1,336 @@
+//! What is read strictly: the query, the JSON of a body, and its fields.
+
+use serde_json::json;
+
+use crate::support::{Answer, Request, Service};
+
+#[tokio::test]
+async fn a_query_is_read_strictly() {
+    let service = Service::start().await;
+    for (query, code, named) in [
+        ("limit=0", "invalid_value", "`limit`"),
+        ("limit=101", "invalid_value", "`limit`"),
+        ("limit=-1", "invalid_value", "`limit`"),
+        ("limit=", "invalid_value", "`limit`"),
+        ("limit", "invalid_value", "`limit`"),
+        ("limit=abc", "invalid_value", "`limit`"),
+        ("limit=3.0", "invalid_value", "`limit`"),
+        ("limit=3e0", "invalid_value", "`limit`"),
+        ("limit=+3", "invalid_value", "`limit`"),
+        ("limit=%2B3", "invalid_value", "`limit`"),
+        ("limit=%203", "invalid_value", "`limit`"),
+        ("limit=3%20", "invalid_value", "`limit`"),
+        ("limit=3%00", "invalid_value", "`limit`"),
+        ("limit=0x3", "invalid_value", "`limit`"),
+        ("limit=1_0", "invalid_value", "`limit`"),
+        ("limit=%D9%A3", "invalid_value", "`limit`"),
+        ("limit=%FF", "invalid_value", "`limit`"),
+        ("limit=18446744073709551617", "invalid_value", "`limit`"),
+        ("limit=256", "invalid_value", "`limit`"),
+        ("limit=257", "invalid_value", "`limit`"),
+        ("status=", "invalid_value", "`status`"),
+        ("status=Available", "invalid_value", "`status`"),
+        ("status=AVAILABLE", "invalid_value", "`status`"),
+        ("status=available%20", "invalid_value", "`status`"),
+        ("status=available,sold", "invalid_value", "`status`"),
+        ("status=lost", "invalid_value", "`status`"),
+        ("status=0", "invalid_value", "`status`"),
+        ("after=", "invalid_value", "`after`"),
+        ("after=x", "invalid_value", "`after`"),
+        ("after=1.0", "invalid_value", "`after`"),
+        ("after=+1", "invalid_value", "`after`"),
+        ("after=9223372036854775808", "invalid_value", "`after`"),
+        ("after=-9223372036854775809", "invalid_value", "`after`"),
+        ("colour=red", "unknown_parameter", "`colour`"),
+        ("Limit=3", "unknown_parameter", "`Limit`"),
+        ("limit[]=3", "unknown_parameter", "`limit[]`"),
+        ("limit=3&page=2", "unknown_parameter", "`page`"),
+        ("=3", "unknown_parameter", "``"),
+        ("limit=3&limit=3", "unknown_parameter", "`limit`"),
+        ("limit=3&l%69mit=4", "unknown_parameter", "`limit`"),
+        ("status=sold&status=sold", "unknown_parameter", "`status`"),
+        ("after=1&limit=3&after=2", "unknown_parameter", "`after`"),
+    ] {
+        let answer = service.get(&format!("/v1/pets?{query}")).await;
+        assert_refused(&answer, code, named, query);
+    }
+}
+
+#[tokio::test]
+async fn what_is_allowed_in_a_query_is_said_when_something_else_comes() {
+    let service = Service::start().await;
+    for (query, allowed) in [
+        ("limit=0", "1 to 100"),
+        ("limit=x", "digits"),
+        ("status=lost", "available, pending, sold"),
+        ("after=x", "digits"),
+        ("colour=red", "limit, status, after"),
+    ] {
+        let message = message(&service.get(&format!("/v1/pets?{query}")).await);
+        assert!(message.contains(allowed), "{query}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn an_operation_without_parameters_takes_none() {
+    let service = Service::start().await;
+    service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
+    let get = service.get("/v1/pets/1?limit=3").await;
+    assert_refused(&get, "unknown_parameter", "`limit`", "getPet");
+    let create = service.post("/v1/pets?limit=3", r#"{"name":"Rex","categoryId":3}"#).await;
+    assert_refused(&create, "unknown_parameter", "`limit`", "createPet");
+    let url = format!("/v1/messages?{}", "x".repeat(300));
+    let send = Request::new(service.messages_address, "POST", &url);
+    let send = send.key(&service.key).json(r#"{"message":"Hello"}"#).send().await;
+    assert_refused(&send, "unknown_parameter", "`xxx", "sendMessage");
+    assert!(message(&send).len() < 200, "as much of a name is shown as tells it: {}", send.body);
+
+    assert_eq!(service.get("/v1/pets/1?").await.status(), 200, "an empty query has no parameters");
+    assert_eq!(service.get("/v1/pets").await.json().as_array().unwrap().len(), 1, "nothing was added");
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_json_object_is_invalid_json() {
+    let service = Service::start().await;
+    let deep = format!(r#"{{"name":"Rex","categoryId":3,"other":{}"#, "[".repeat(30_000));
+    let bodies: &[&[u8]] = &[
+        b"",
+        b" ",
+        b"{",
+        b"}",
+        b"[]",
+        b"[{\"name\":\"Rex\",\"categoryId\":3}]",
+        b"3",
+        b"true",
+        b"null",
+        b"\"name\"",
+        b"{\"name\":\"Rex\",\"categoryId\":3",
+        b"{\"name\":\"Rex\",\"categoryId\":3,}",
+        b"{\"name\":\"Rex\",\"categoryId\":3}}",
+        b"{\"name\":\"Rex\",\"categoryId\":3}{}",
+        b"{\"name\":\"Rex\" \"categoryId\":3}",
+        b"{name:\"Rex\",\"categoryId\":3}",
+        b"{'name':'Rex','categoryId':3}",
+        b"{\"name\":\"Rex\",\"categoryId\":03}",
+        b"{\"name\":\"Rex\",\"categoryId\":+3}",
+        b"{\"name\":\"Rex\",\"categoryId\":.3}",
+        b"{\"name\":\"Rex\",\"categoryId\":3.}",
+        b"{\"name\":\"Rex\",\"categoryId\":0x3}",
+        b"{\"name\":\"Rex\",\"categoryId\":NaN}",
+        b"{\"name\":\"Rex\",\"categoryId\":Infinity}",
+        b"{\"name\":\"Rex\",\"categoryId\":3 /* three */}",
+        b"{\"name\":\"R\nx\",\"categoryId\":3}",
+        b"{\"name\":\"R\\x\",\"categoryId\":3}",
+        b"{\"name\":\"Rex\",\"categoryId\":3,\"other\":tru}",
+        b"\xef\xbb\xbf{\"name\":\"Rex\",\"categoryId\":3}",
+        b"{\"name\":\"R\xffx\",\"categoryId\":3}",
+        b"{\"name\":\"R\xed\xa0\x80x\",\"categoryId\":3}",
+        b"{\"name\":\"Rex\",\"categoryId\":3,\"other\":\"\xc0\x80\"}",
+        b"{\0\"\0n\0\"\0:\x003\0}\0",
+        b"name=Rex&categoryId=3",
+        b"{\"name\":\"Rex\",\"name\":\"Rex\",\"categoryId\":3}",
+        b"{\"name\":\"Rex\",\"categoryId\":3,\"n\\u0061me\":\"Tom\"}",
+        b"{\"categoryId\":3,\"name\":\"Rex\",\"categoryId\":null}",
+        b"{\"name\":\"Rex\",\"categoryId\":3,\"status\":\"sold\",\"status\":\"sold\"}",
+        deep.as_bytes(),
+    ];
+    for body in bodies {
+        let shown: String = String::from_utf8_lossy(body).chars().take(60).collect();
+        let answer = service.request("POST", "/v1/pets").key(&service.key).json(*body).send().await;
+        assert_eq!((answer.status(), answer.code().as_str()), (400, "invalid_json"), "{shown}");
+    }
+    for body in ["", "[]", "{", r#"{"message":"a","message":"b"}"#, r#"{"message":"a","messag\u0065":"b"}"#] {
+        assert_eq!(service.message(body).await.code(), "invalid_json", "{body}");
+    }
+    assert_eq!(service.get("/v1/pets").await.json(), json!([]));
+}
+
+#[tokio::test]
+async fn a_body_of_bytes_that_are_no_utf_8_is_invalid_json_for_messages_too() {
+    let service = Service::start().await;
+    let request = service.message_request().key(&service.key).json(b"{\"message\":\"\xff\"}");
+    assert_eq!(request.send().await.code(), "invalid_json");
+}
+
+#[tokio::test]
+async fn a_required_field_that_is_absent_is_named() {
+    let service = Service::start().await;
+    for (body, named) in [
+        ("{}", "`name`"),
+        (r#"{"categoryId":3}"#, "`name`"),
+        (r#"{"name":"Rex"}"#, "`categoryId`"),
+        (r#"{"name":"Rex","status":"sold"}"#, "`categoryId`"),
+        (r#"{"name":"Rex","categoryid":3}"#, "`categoryId`"),
+        (r#"{"name":"Rex","category_id":3}"#, "`categoryId`"),
+        (r#"{"Name":"Rex","categoryId":3}"#, "`name`"),
+        (r#"{"\ud800":"Rex","categoryId":3}"#, "`name`"),
+    ] {
+        assert_refused(&service.post("/v1/pets", body).await, "missing_field", named, body);
+    }
+    assert_refused(&service.message("{}").await, "missing_field", "`message`", "sendMessage");
+}
+
+#[tokio::test]
+async fn a_field_of_a_wrong_type_or_value_is_named() {
+    let service = Service::start().await;
+    let long = format!("{:?}", "ä".repeat(256));
+    for (field, value) in [
+        ("categoryId", r#""3""#),
+        ("categoryId", "3.5"),
+        ("categoryId", "3.00000000000000000001"),
+        ("categoryId", "1e-1"),
+        ("categoryId", "true"),
+        ("categoryId", "false"),
+        ("categoryId", "null"),
+        ("categoryId", "[3]"),
+        ("categoryId", "{}"),
+        ("categoryId", "1e999"),
+        ("categoryId", "-1e999"),
+        ("categoryId", "1e99999999999999999999"),
+        ("categoryId", "9223372036854775808"),
+        ("categoryId", "-9223372036854775809"),
+        ("categoryId", "18446744073709551616"),
+        ("categoryId", "9223372036854775807.0"),
+        ("categoryId", "9007199254740993.0"),
+        ("categoryId", "1e16"),
+        ("name", "3"),
+        ("name", "null"),
+        ("name", "true"),
+        ("name", "[]"),
+        ("name", "{}"),
+        ("name", r#""""#),
+        ("name", r#"" ""#),
+        ("name", r#""\t""#),
+        ("name", r#""\u00a0\u2003\u3000""#),
+        ("name", r#""a\u0000b""#),
+        ("name", r#""a\nb""#),
+        ("name", r#""a\tb""#),
+        ("name", r#""a\u001fb""#),
+        ("name", r#""a\u007fb""#),
+        ("name", r#""a\u0080b""#),
+        ("name", r#""a\u009fb""#),
+        ("name", r#""a\ud800b""#),
+        ("name", r#""a\udc00\ud800""#),
+        ("name", &long),
+        ("status", "null"),
+        ("status", "0"),
+        ("status", "true"),
+        ("status", r#"["available"]"#),
+        ("status", r#""""#),
+        ("status", r#""Available""#),
+        ("status", r#""SOLD""#),
+        ("status", r#"" sold""#),
+        ("status", r#""lost""#),
+        ("status", r#""\ud800""#),
+    ] {
+        let fields = [("name", r#""Rex""#), ("categoryId", "3"), ("status", r#""sold""#)];
+        let fields = fields.map(|(name, usual)| format!("\"{name}\":{}", if name == field { value } else { usual }));
+        let body = format!("{{{}}}", fields.join(","));
+        assert_refused(&service.post("/v1/pets", &body).await, "invalid_value", &format!("`{field}`"), &body);
+    }
+    assert_eq!(service.get("/v1/pets").await.json(), json!([]));
+}
+
+#[tokio::test]
+async fn what_is_allowed_in_a_field_is_said_when_something_else_comes() {
+    let service = Service::start().await;
+    for (body, words) in [
+        (r#"{"name":"Rex","categoryId":"3"}"#, ["integer", "a string"]),
+        (r#"{"name":"Rex","categoryId":null}"#, ["integer", "null"]),
+        (r#"{"name":"Rex","categoryId":18446744073709551616}"#, ["-9223372036854775808", "9223372036854775807"]),
+        (r#"{"name":"Rex","categoryId":3,"status":"lost"}"#, ["available, pending, sold", "must"]),
+        (r#"{"name":"","categoryId":3}"#, ["1 to 255", "0"]),
+        (r#"{"name":"a\u0007","categoryId":3}"#, ["control character", "U+0007"]),
+    ] {
+        let message = message(&service.post("/v1/pets", body).await);
+        assert!(words.iter().all(|word| message.contains(word)), "{body}: {message}");
+    }
+    let message = message(&service.message(r#"{"message":""}"#).await);
+    assert!(message.contains("1 to 10000"), "{message}");
+}
+
+#[tokio::test]
+async fn a_whole_number_is_an_integer_however_it_is_written() {
+    let service = Service::start().await;
+    for (written, value) in [
+        ("3", 3),
+        ("3.0", 3),
+        ("3e0", 3),
+        ("3E+0", 3),
+        ("30e-1", 3),
+        ("0.3e1", 3),
+        ("-3.000", -3),
+        ("-0", 0),
+        ("0.0e5", 0),
+        ("9007199254740992.0", 1 << 53),
+        ("-9007199254740992.0", -(1 << 53)),
+        ("9.007199254740992e15", 1 << 53),
+        ("9007199254740993", (1 << 53) + 1),
+        ("9223372036854775807", i64::MAX),
+        ("-9223372036854775808", i64::MIN),
+    ] {
+        let answer = service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":{written}}}"#)).await;
+        assert_eq!(answer.status(), 201, "{written}: {}", answer.body);
+        assert!(answer.body.contains(&format!("\"categoryId\":{value},")), "{written}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn unknown_fields_are_ignored_whatever_they_hold() {
+    let service = Service::start().await;
+    let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
+    let others = [
+        r#""colour":"red","colour":null"#,
+        r#""id":"not an id""#,
+        r#""Status":"LOST""#,
+        r#""\ud800":"\udc00""#,
+        r#""":1e999"#,
+        &format!("\"deep\":{deep}"),
+    ];
+    for others in others {
+        let answer = service.post("/v1/pets", &format!(r#"{{{others},"name":"Rex","categoryId":3}}"#)).await;
+        let shown: String = others.chars().take(60).collect();
+        assert_eq!(answer.status(), 201, "{shown}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn json_may_be_written_as_json_may_be_written() {
+    let service = Service::start().await;
+    let body = "\t\r\n { \"c\\u0061tegoryId\" : 3 ,\n\"name\":\"\\u0052\\ud83e\\udd8a\\/\" } \n";
+    let answer = service.post("/v1/pets", body).await;
+    assert_eq!(answer.json(), json!({ "id": 1, "name": "R🦊/", "categoryId": 3, "status": "available" }));
+}
+
+#[tokio::test]
+async fn a_body_may_come_in_chunks() {
+    let service = Service::start().await;
+    let request = service.request("POST", "/v1/pets").key(&service.key).header("transfer-encoding", "chunked");
+    assert_eq!(request.json(r#"{"name":"Rex","categoryId":3}"#).send().await.status(), 201);
+}
+
+#[tokio::test]
+async fn paths_are_exact() {
+    let service = Service::start().await;
+    service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
+    for path in ["/v1/pets/", "/v1/pets/1/", "//v1/pets", "/v1//pets", "/V1/pets", "/v1/Pets", "/pets", "/v1", "/v1/"] {
+        assert_eq!(service.get(path).await.code(), "not_found", "{path}");
+    }
+    for path in ["/v1/messages/", "/messages", "/v1/Messages"] {
+        let request = Request::new(service.messages_address, "POST", path).key(&service.key);
+        assert_eq!(request.json(r#"{"message":"Hello"}"#).send().await.code(), "not_found", "{path}");
+    }
+    for path in ["/livez/", "/readyz/", "/openapi.json/"] {
+        assert_eq!(service.get(path).await.code(), "not_found", "{path}");
+    }
+}
+
+fn assert_refused(answer: &Answer, code: &str, named: &str, case: &str) {
+    assert_eq!((answer.status(), answer.code().as_str()), (400, code), "{case}: {}", answer.body);
+    let message = message(answer);
+    assert!(message.contains(named), "{case}: {message}");
+}
+
+fn message(answer: &Answer) -> String {
+    answer.json()["message"].as_str().unwrap().to_owned()
+}

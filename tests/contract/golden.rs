@@ -1,0 +1,74 @@
+//! The document as a whole, for a person to read in a diff.
+
+use expect_test::expect_file;
+use petstore::config::{Addresses, BaseUrl};
+use petstore::domain::{Deployment, Timestamp};
+use petstore::http::openapi::document;
+
+use crate::support::NOW;
+
+/// 2030-12-05T00:00:00Z, when `getPet` is removed.
+const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
+
+/// The document of a production service that was told all three public addresses.
+pub fn production(now: Timestamp) -> String {
+    document(&addresses(), Deployment::Production, now)
+}
+
+pub fn after_removal() -> String {
+    production(REMOVAL)
+}
+
+/// The document of a service whose addresses are the ones bound.
+pub fn staging() -> String {
+    let bound = BaseUrl::of_bound(([127, 0, 0, 1], 8081).into());
+    let own = BaseUrl::of_bound(addresses().store_bound);
+    let addresses = Addresses { base_url: own, messages_base_url: bound, staging_base_url: None, ..addresses() };
+    document(&addresses, Deployment::Staging, NOW)
+}
+
+fn addresses() -> Addresses {
+    Addresses {
+        base_url: BaseUrl::parse("https://api.petstore.example/v1").unwrap(),
+        messages_base_url: BaseUrl::parse("https://messages.petstore.example/v1").unwrap(),
+        staging_base_url: Some(BaseUrl::parse("https://staging.petstore.example/v1").unwrap()),
+        cors_origins: Vec::new(),
+        store_bound: ([127, 0, 0, 1], 8080).into(),
+    }
+}
+
+#[test]
+fn the_document_is_the_one_in_docs() {
+    // The same as `petstore openapi` with --base-url, --messages-base-url and --staging-base-url.
+    expect_file!["../../docs/openapi.json"].assert_eq(&production(NOW));
+}
+
+#[test]
+fn the_removal_takes_the_operation_and_nothing_else() {
+    let before: serde_json::Value = serde_json::from_str(&production(NOW)).unwrap();
+    let after: serde_json::Value = serde_json::from_str(&after_removal()).unwrap();
+
+    let mut expected = before;
+    expected["paths"].as_object_mut().unwrap().shift_remove("/pets/{petId}");
+    let created = expected.pointer_mut("/paths/~1pets/post/responses/201/headers").unwrap();
+    created.as_object_mut().unwrap().shift_remove("Location");
+    let headers = expected.pointer_mut("/components/headers").unwrap().as_object_mut().unwrap();
+    for header in ["Location", "Deprecation", "Sunset", "DeprecationLink"] {
+        headers.shift_remove(header);
+    }
+    assert_eq!(after, expected);
+}
+
+#[test]
+fn the_deployments_appear_as_servers() {
+    let servers = |document: &str| {
+        let document: serde_json::Value = serde_json::from_str(document).unwrap();
+        let servers = document["servers"].as_array().unwrap().clone();
+        servers.iter().map(|server| format!("{} {}", server["description"], server["url"])).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        servers(&production(NOW)),
+        [r#""production" "https://api.petstore.example/v1""#, r#""staging" "https://staging.petstore.example/v1""#]
+    );
+    assert_eq!(servers(&staging()), [r#""staging" "http://127.0.0.1:8080/v1""#]);
+}

@@ -1,0 +1,44 @@
+//! Schemathesis: requests made up from the document, valid and invalid, and all of its checks on the answers.
+//!
+//! `PETSTORE_TEST_SEED` and `PETSTORE_TEST_EXAMPLES` (per operation) make it look elsewhere, or longer.
+
+use std::env::var;
+use std::process::Command;
+
+use crate::process::{Petstore, run, shown, tool};
+
+// Schemathesis sends every operation to one address, so each door has its own run.
+
+#[test]
+fn the_store_door_keeps_to_the_document() {
+    let service = Petstore::start();
+    check(&service, &service.store, &["--include-tag", "pets"], "3 selected / 4 total");
+}
+
+#[test]
+fn the_messages_door_keeps_to_the_document() {
+    let service = Petstore::start();
+    check(&service, &service.messages, &["--include-tag", "messages"], "1 selected / 4 total");
+}
+
+fn check(service: &Petstore, door: &str, operations: &[&str], selected: &str) {
+    let seed = var("PETSTORE_TEST_SEED").unwrap_or_else(|_| "20301205".into());
+    let examples = var("PETSTORE_TEST_EXAMPLES").unwrap_or_else(|_| "60".into());
+    println!("seed {seed}, {examples} examples for each operation");
+    let folder = tempfile::tempdir().unwrap();
+    let mut schemathesis = Command::new(tool("python/bin/schemathesis"));
+    schemathesis
+        .args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/tools/schemathesis.toml")])
+        .arg("run")
+        .arg(format!("{}/openapi.json", service.store))
+        .args(["--url", &format!("{door}/v1")])
+        .args(["--header", &format!("Authorization: Bearer {}", service.key)])
+        .args(["--checks", "all", "--continue-on-failure", "--no-color"])
+        .args(["--seed", &seed, "--max-examples", &examples, "--generation-database", "none"])
+        .args(operations);
+    let output = run(&mut schemathesis, folder.path());
+    let report = shown(&output);
+    assert!(output.status.success(), "{report}");
+    assert!(report.contains(selected), "other operations than these were tried:\n{report}");
+    assert!(report.contains("No issues found"), "{report}");
+}
