@@ -11,7 +11,9 @@ SwaggerUIBundle({
   deepLinking: true,
   tryItOutEnabled: true,
   displayRequestDuration: true,
+  // What is provisional, and the ranges of parameters.
   showExtensions: true,
+  showCommonExtensions: true,
   // An API key is forgotten with the page.
   persistAuthorization: false,
   // The badge would send the document's address to a validator elsewhere.

@@ -166,13 +166,15 @@ impl Lines {
             let animal = if bytes.len() as u64 == LONGEST_LINE && !bytes.ends_with(b"\n") {
                 let skipped = self.reader.skip_until(b'\n')?;
                 self.progress.inc(skipped as u64);
-                Err("the line is longer than 64 KiB".to_owned())
+                Err("The line is longer than 64 KiB.".to_owned())
             } else {
                 if bytes.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                let text = std::str::from_utf8(&bytes).map_err(|_| "the line is not UTF-8".to_owned());
-                text.and_then(|text| parse_new_pet(text).map_err(|error| of_a_line(error.message())))
+                let text = std::str::from_utf8(&bytes).map_err(|_| "The line is not UTF-8.".to_owned());
+                text.and_then(|text| {
+                    parse_new_pet(text.trim_end_matches(['\r', '\n'])).map_err(|error| of_a_line(error.message()))
+                })
             };
             return Ok(Some(Line { number: self.number, animal }));
         }

@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use axum::extract::State;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH,
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
@@ -19,7 +19,14 @@ const PAGE: &str = include_str!("../../templates/page.html");
 const REFERENCE: &str = include_str!("../../templates/reference.html");
 const DEPRECATIONS: &str = include_str!("../../templates/deprecations.html");
 
-pub async fn reference(State(api): State<Api>) -> Response {
+/// The reference tries calls from its own origin, so a page that was opened by a name the API's address does not have
+/// is sent to where the API is: a browser that asks for `localhost` goes on at `127.0.0.1`.
+pub async fn reference(State(api): State<Api>, request: HeaderMap) -> Response {
+    let address = &api.addresses.base_url;
+    let by_name = request.get(HOST).and_then(|host| host.to_str().ok()?.strip_prefix("localhost"));
+    if by_name.is_some_and(|port| address.origin() == format!("http://127.0.0.1{port}")) {
+        return Redirect::temporary(&format!("{}/docs", address.root())).into_response();
+    }
     page("API reference", "", REFERENCE, &api.addresses)
 }
 
@@ -47,13 +54,20 @@ fn page(title: &str, root: &str, content: &str, addresses: &Addresses) -> Respon
 /// Nothing is loaded but our own files, and nothing is called but the API's servers: a key typed in can't go elsewhere.
 fn content_security_policy(addresses: &Addresses) -> HeaderValue {
     let servers = [Some(&addresses.base_url), Some(&addresses.messages_base_url), addresses.staging_base_url.as_ref()];
-    let servers: Vec<_> = servers.into_iter().flatten().map(BaseUrl::origin).collect();
+    let servers: Vec<_> = servers.into_iter().flatten().map(source).collect();
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self' {}; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         servers.join(" "),
     );
     HeaderValue::try_from(policy).expect("an address has visible ASCII characters only")
+}
+
+/// An origin as a policy can name it. It can't name an IPv6 address (CSP level 3, section 2.3.1), only that one's port.
+fn source(address: &BaseUrl) -> String {
+    let origin = address.origin();
+    let ipv6 = origin.split_once("://[").and_then(|(scheme, rest)| Some((scheme, rest.split_once(']')?.1)));
+    ipv6.map(|(scheme, port)| format!("{scheme}://*{port}")).unwrap_or(origin)
 }
 
 pub async fn asset(uri: Uri, request: HeaderMap) -> Result<Response, ApiError> {

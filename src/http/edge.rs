@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Body;
@@ -81,9 +82,10 @@ impl Edge {
         let id = new_request_id();
         let body = error.body();
         let head = format!(
-            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\nx-request-id: {}\r\n\r\n",
+            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n\r\n",
             error.status(),
             body.len(),
+            httpdate::fmt_http_date(SystemTime::now()),
             id.to_str().unwrap_or_default(),
         );
         [head.into_bytes(), body].concat()

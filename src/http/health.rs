@@ -23,6 +23,7 @@ pub async fn ready(State(api): State<Api>) -> Result<Response, ApiError> {
     if api.is_draining() {
         return Err(ApiError::unavailable("draining"));
     }
-    api.store.check().await?;
+    // Whatever is wrong with the database, requests should go elsewhere until it is mended.
+    api.store.check().await.map_err(|error| ApiError::unavailable(error.to_string()))?;
     Ok(json::answer_value(StatusCode::OK, &Health { status: "ready" }))
 }

@@ -121,8 +121,8 @@ fn is_json(content_type: &str) -> bool {
     let mut parts = content_type.split(';').map(str::trim);
     parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
         && parts.all(|parameter| match parameter.split_once('=') {
-            Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
-                value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+            Some((name, value)) if name.trim_end().eq_ignore_ascii_case("charset") => {
+                value.trim_start().trim_matches('"').eq_ignore_ascii_case("utf-8")
             }
             _ => true,
         })

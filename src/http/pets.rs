@@ -22,7 +22,7 @@ use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatu
     params(
         ("limit" = Option<i32>, Query, description = "Maximum number of animals returned.", minimum = 1, maximum = 100, example = 20),
         ("status" = Option<PetStatus>, Query, description = "Keeps only animals with this status."),
-        ("after" = Option<i64>, Query, description = "Returns what follows this id: where the page before ended.", example = 20),
+        ("after" = Option<i64>, Query, description = "Provisional: returns what follows this id: where the page before ended."),
     ),
     responses((
         status = 200, description = "A page of animals.", body = schema::Pets,

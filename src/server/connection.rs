@@ -55,7 +55,7 @@ impl Connection {
             .header_read_timeout(None)
             .max_header_size(HEAD_BYTES)
             .serve_connection(socket, service);
-        let mut timer = std::pin::pin!(sleep_until(Instant::now() + self.limits.head));
+        let mut timer = std::pin::pin!(sleep_until(deadlines.check().unwrap_or_else(|_| Instant::now())));
         let mut stopping = false;
         let expired = loop {
             tokio::select! {

@@ -3,7 +3,7 @@
 use petstore::config::BaseUrl;
 use petstore::domain::Timestamp;
 
-use crate::support::{Answer, Service, Setup};
+use crate::support::{Answer, Request, Service, Setup};
 
 #[tokio::test]
 async fn every_answer_of_the_operation_says_that_it_is_deprecated() {
@@ -19,6 +19,7 @@ async fn every_answer_of_the_operation_says_that_it_is_deprecated() {
         (401, service.request("HEAD", "/v1/pets/1").send().await),
         (404, keyed("/v1/pets/2").send().await),
         (404, keyed("/v1/pets/abc").send().await),
+        (404, keyed("/v1/pets/%FF").send().await),
         (413, keyed("/v1/pets/1").json(vec![b' '; 70_000]).send().await),
         (415, keyed("/v1/pets/1").header("content-type", "text/plain").body("x").send().await),
         (500, {
@@ -55,7 +56,10 @@ async fn what_is_not_the_operation_is_not_deprecated() {
     let created = service.post("/v1/pets", r#"{"name":"Tom","categoryId":4}"#).await;
     let other_method = service.request("DELETE", "/v1/pets/1").send().await;
     let sent = service.message(r#"{"message":"Hello"}"#).await;
-    for answer in [list, created, other_method, sent] {
+    let slash = service.get("/v1/pets/1/").await;
+    let below = service.get("/v1/pets/1/owner").await;
+    let other_door = Request::new(service.messages_address, "GET", "/v1/pets/1").send().await;
+    for answer in [list, created, other_method, sent, slash, below, other_door] {
         for name in ["deprecation", "sunset", "link"] {
             assert_eq!(answer.header(name), None, "{}", answer.shown());
         }

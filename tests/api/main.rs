@@ -3,12 +3,14 @@
 mod auth;
 mod cors;
 mod deprecation;
+mod docs;
 mod errors;
 mod health;
 mod input;
 mod messages;
 mod order_of_checks;
 mod pets;
+mod request_id;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,51 @@
+//! The API reference's pages and files.
+
+use crate::support::Service;
+
+#[tokio::test]
+async fn the_reference_loads_nothing_from_elsewhere() {
+    let service = Service::start().await;
+
+    let page = service.request("GET", "/docs").send().await;
+
+    assert_eq!((page.status(), page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"), "{policy}");
+    assert!(policy.contains(&format!("connect-src 'self' http://{}", service.store_address)), "{policy}");
+    let sources = page.body.split(['"', ' ']).filter(|part| part.starts_with("http://") || part.starts_with("https://"));
+    for source in sources {
+        assert!(source.starts_with(&format!("http://{}", service.store_address)), "{source}");
+    }
+    for file in page.body.split('"').filter(|part| part.starts_with("docs/")) {
+        assert_eq!(service.request("HEAD", &format!("/{file}")).send().await.status(), 200, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_has_not_changed_is_not_sent_again() {
+    let service = Service::start().await;
+    let script = service.request("GET", "/docs/docs.js").send().await;
+    let tag = script.header("etag").unwrap();
+
+    let again = service.request("GET", "/docs/docs.js").header("if-none-match", tag).send().await;
+    assert_eq!((again.status(), again.body.as_str()), (304, ""));
+
+    let other = service.request("GET", "/docs/docs.js").header("if-none-match", "\"other\"").send().await;
+    assert_eq!(other.status(), 200);
+}
+
+#[tokio::test]
+async fn a_page_opened_by_another_name_goes_where_its_calls_may_go() {
+    let service = Service::start().await;
+    let port = service.store_address.port();
+    let open = async |host: String| {
+        let request = format!("GET /docs HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        crate::support::raw(service.store_address, request.as_bytes()).await
+    };
+
+    let by_name = open(format!("localhost:{port}")).await;
+    assert!(by_name.starts_with("HTTP/1.1 307"), "{by_name}");
+    assert!(by_name.contains(&format!("location: http://127.0.0.1:{port}/docs\r\n")), "{by_name}");
+    assert!(open(format!("127.0.0.1:{port}")).await.starts_with("HTTP/1.1 200"));
+    assert!(open("localhost:1".to_owned()).await.starts_with("HTTP/1.1 200"), "another port is another service");
+}
