@@ -1,0 +1,210 @@
+//! Settings: flags over the environment over the file over defaults; `config show`.
+
+use expect_test::expect;
+
+use crate::process::{Folder, Running};
+
+#[test]
+fn without_anything_set_the_defaults_are_shown() {
+    expect![[r#"
+        listen = "127.0.0.1:8080" # default
+        messages-listen = "127.0.0.1:8081" # default
+        ops-listen = "127.0.0.1:8082" # default
+        doors = ["store", "messages", "ops"] # default
+        # base-url is not set
+        # messages-base-url is not set
+        # staging-base-url is not set
+        # cors-origin is not set
+        # max-connections is not set
+        drain-delay = "0s" # default
+        data-dir = "petstore-data" # default
+        # deployment is not set
+        log-level = "info" # default
+    "#]]
+    .assert_eq(&Folder::new().succeed("config show"));
+}
+
+#[test]
+fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
+    let folder = Folder::new();
+    folder.write(
+        "petstore.toml",
+        r#"
+        listen = "127.0.0.1:1001"
+        messages-listen = "127.0.0.1:1002"
+        ops-listen = "127.0.0.1:1003"
+        cors-origin = ["https://a.example", "https://b.example"]
+        max-connections = 9
+        "#,
+    );
+    let mut command = folder.command("config show --config petstore.toml --listen 127.0.0.1:3001 --deployment staging");
+    command.env("PETSTORE_LISTEN", "127.0.0.1:2001").env("PETSTORE_MESSAGES_LISTEN", "127.0.0.1:2002");
+    command.env("PETSTORE_BASE_URL", "https://example.com/v1");
+
+    expect![[r#"
+        exit 0
+        listen = "127.0.0.1:3001" # flag
+        messages-listen = "127.0.0.1:2002" # environment
+        ops-listen = "127.0.0.1:1003" # file
+        doors = ["store", "messages", "ops"] # default
+        base-url = "https://example.com/v1" # environment
+        # messages-base-url is not set
+        # staging-base-url is not set
+        cors-origin = ["https://a.example", "https://b.example"] # file
+        max-connections = "9" # file
+        drain-delay = "0s" # default
+        data-dir = "petstore-data" # default
+        deployment = "staging" # flag
+        log-level = "info" # default
+    "#]]
+    .assert_eq(&Running::start(&mut command).end().shown());
+}
+
+#[test]
+fn the_file_may_be_named_by_the_environment() {
+    let folder = Folder::new();
+    folder.write("petstore.toml", "data-dir = \"elsewhere\"");
+
+    let mut migrate = folder.command("migrate");
+    assert_eq!(Running::start(migrate.env("PETSTORE_CONFIG", "petstore.toml")).end().code, Some(0));
+
+    assert!(folder.path("elsewhere/petstore.db").exists() && !folder.path("petstore-data").exists());
+}
+
+#[test]
+fn every_setting_is_a_flag_a_variable_and_a_key() {
+    let folder = Folder::new();
+    let values = [
+        ("listen", "127.0.0.1:1"),
+        ("messages-listen", "127.0.0.1:2"),
+        ("ops-listen", "[::1]:3"),
+        ("doors", "ops"),
+        ("base-url", "https://a.example/v1"),
+        ("messages-base-url", "https://b.example/v1"),
+        ("staging-base-url", "https://c.example/v1"),
+        ("cors-origin", "https://d.example"),
+        ("max-connections", "7"),
+        ("drain-delay", "5s"),
+        ("data-dir", "elsewhere"),
+        ("deployment", "staging"),
+        ("log-level", "warn"),
+    ];
+    let names: Vec<_> = values.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let shown = folder.succeed("config show");
+    let known: Vec<_> = shown.lines().map(|line| line.trim_start_matches("# ").split(' ').next().unwrap()).collect();
+    assert_eq!(known, names, "these are all");
+
+    let show = |source: &str, command: &mut std::process::Command| {
+        let shown = Running::start(command).end();
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        for (name, value) in values {
+            let line = shown.stdout.lines().find(|line| line.starts_with(&format!("{name} = "))).unwrap_or("missing");
+            assert!(line.contains(&format!("\"{value}\"")) && line.ends_with(&format!("# {source}")), "{line}");
+        }
+    };
+    show("flag", folder.command("config show").args(values.map(|(name, value)| format!("--{name}={value}"))));
+    let variables = values.map(|(name, value)| (format!("PETSTORE_{}", name.replace('-', "_").to_uppercase()), value));
+    show("environment", folder.command("config show").envs(variables));
+    let lines = values.map(|(name, value)| format!("{name} = \"{value}\"\n"));
+    folder.write("petstore.toml", lines.concat());
+    show("file", &mut folder.command("config show --config petstore.toml"));
+}
+
+#[test]
+fn what_is_shown_is_a_configuration_file() {
+    let folder = Folder::new();
+    let flags = "--doors ops,store --cors-origin https://a.example --drain-delay 5m --max-connections 3";
+    let shown = folder.succeed(&format!("config show {flags}"));
+    folder.write("petstore.toml", &shown);
+
+    let again = folder.succeed("config show --config petstore.toml");
+
+    let without_sources = |shown: &str| -> String {
+        shown.lines().map(|line| format!("{}\n", line.rsplit_once(" # ").map_or(line, |(value, _)| value))).collect()
+    };
+    assert_eq!(without_sources(&again), without_sources(&shown));
+    assert!(again.contains("drain-delay = \"5m\" # file\n"));
+}
+
+#[test]
+fn a_key_that_is_no_setting_is_answered_with_the_nearest() {
+    let folder = Folder::new();
+    folder.write("petstore.toml", "mesages_listen = \"127.0.0.1:0\"");
+
+    let ended = folder.run("serve --config petstore.toml");
+
+    expect![[r#"
+        exit 2
+        error: petstore.toml: there is no setting `mesages_listen`; did you mean `messages-listen`?
+    "#]]
+    .assert_eq(&ended.usage());
+}
+
+#[test]
+fn a_wrong_value_in_the_file_is_told_with_the_file() {
+    let folder = Folder::new();
+    let refused = |content: &str| {
+        folder.write("petstore.toml", content);
+        folder.run("serve --config petstore.toml").usage()
+    };
+    expect![[r#"
+        exit 2
+        error: petstore.toml: invalid value '8080' for '--listen <ADDRESS>': an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080
+    "#]].assert_eq(&refused("listen = 8080"));
+    expect![[r#"
+        exit 2
+        error: petstore.toml: invalid value 'shop' for '--doors <DOORS>'
+          [possible values: store, messages, ops]
+    "#]]
+    .assert_eq(&refused("doors = [\"shop\"]"));
+    expect![[r#"
+        exit 2
+        error: petstore.toml: `listen` must be a string, a number or a list of them
+    "#]]
+    .assert_eq(&refused("[listen]\nport = 8080"));
+    expect![[r#"
+        exit 2
+        error: petstore.toml: TOML parse error at line 1, column 9
+          |
+        1 | listen: 127.0.0.1:8080
+          |         ^
+        key with no value, expected `=`
+
+    "#]]
+    .assert_eq(&refused("listen: 127.0.0.1:8080"));
+    assert!(!folder.path("petstore-data").exists());
+}
+
+#[test]
+fn a_file_that_is_not_there_is_wrong_usage() {
+    expect![[r#"
+        exit 2
+        error: petstore.toml: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&Folder::new().run("serve --config petstore.toml").usage());
+}
+
+#[test]
+fn a_wrong_value_in_the_environment_is_wrong_usage() {
+    let folder = Folder::new();
+    let ended = Running::start(folder.command("serve").env("PETSTORE_LOG_LEVEL", "loud")).end();
+    expect![[r#"
+        exit 2
+        error: invalid value 'loud' for '--log-level <LEVEL>'
+          [possible values: error, warn, info, debug, trace]
+
+        For more information, try '--help'.
+    "#]]
+    .assert_eq(&ended.usage());
+}
+
+#[test]
+fn a_file_with_settings_of_the_service_serves_every_command() {
+    let folder = Folder::new();
+    folder.write("petstore.toml", "listen = \"127.0.0.1:0\"\ndata-dir = \"shop\"\ndeployment = \"staging\"");
+
+    folder.succeed("account create ada@example.com --config petstore.toml");
+
+    let key = folder.succeed("key create --account ada@example.com --name x --config petstore.toml");
+    assert!(key.starts_with("pet_test_"), "{key}");
+}

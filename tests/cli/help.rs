@@ -1,0 +1,144 @@
+//! `-h`: every command has one, and it fits an ordinary terminal.
+
+use expect_test::expect;
+
+use crate::process::Folder;
+
+const COMMANDS: [&str; 20] = [
+    "",
+    "quickstart",
+    "serve",
+    "account",
+    "account create",
+    "key",
+    "key create",
+    "key list",
+    "key revoke",
+    "key rotate",
+    "pets",
+    "pets import",
+    "pets export",
+    "migrate",
+    "migrate status",
+    "openapi",
+    "config",
+    "config show",
+    "completions",
+    "healthcheck",
+];
+
+#[test]
+fn the_help_of_the_program_lists_the_commands() {
+    expect![[r#"
+        An animal store as an HTTP and JSON service
+
+        Usage: petstore <COMMAND>
+
+        Commands:
+          quickstart   Make all that is needed for a first look, and run the service
+          serve        Run the service
+          account      Make accounts
+          key          Make, list, revoke and rotate API keys
+          pets         Take animals in and out as newline-delimited JSON
+          migrate      Bring the database's schema up to date
+          openapi      Print the OpenAPI document that a service with these settings serves
+          config       Look at the configuration
+          completions  Print a completion script for a shell
+          healthcheck  Exit with 0 when the service at the configured address is ready, else with 1
+          help         Print this message or the help of the given subcommand(s)
+
+        Options:
+          -h, --help     Print help
+          -V, --version  Print version
+    "#]]
+    .assert_eq(&Folder::new().succeed("-h"));
+}
+
+#[test]
+fn the_help_of_a_command_puts_what_is_its_own_first() {
+    expect![[r#"
+        Make an API key and print it: it is not shown again
+
+        Usage: petstore key create [OPTIONS] --account <EMAIL> --name <NAME>
+
+        Options:
+              --account <EMAIL>        The account the key belongs to
+              --name <NAME>            What to call the key
+              --expires-in <DURATION>  After how long the key stops working, for instance 90d [default:
+                                       never]
+          -h, --help                   Print help
+
+        Settings of the database and the log:
+              --data-dir <DIR>     The folder of the embedded database [default: petstore-data]
+              --deployment <NAME>  What the database is for; chosen when it is made, refused when it differs
+                                   later [possible values: production, staging]
+              --config <FILE>      A TOML file of settings
+              --log-level <LEVEL>  How much to log, on stderr: JSON lines, or text on a terminal [default:
+                                   info] [possible values: error, warn, info, debug, trace]
+
+        Every setting is also a variable of the environment and a key of the configuration file: --data-dir
+        is PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the
+        file.
+    "#]]
+    .assert_eq(&Folder::new().succeed("key create -h"));
+}
+
+#[test]
+fn every_command_has_help_that_fits_a_terminal() {
+    let folder = Folder::new();
+    for command in COMMANDS {
+        for flag in ["-h", "--help"] {
+            let help = folder.run(&format!("{command} {flag}"));
+
+            assert_eq!(help.code, Some(0), "{command}");
+            assert_eq!(help.stderr, "", "{command}");
+            assert!(help.stdout.contains(format!("Usage: petstore {command}").trim_end()), "{}", help.stdout);
+            assert!(help.stdout.lines().all(|line| line.chars().count() <= 100), "{}", help.stdout);
+        }
+    }
+}
+
+#[test]
+fn the_commands_tried_above_are_all_there_are() {
+    let folder = Folder::new();
+    let mut found = vec![String::new()];
+    let mut next = 0;
+    while let Some(command) = found.get(next).cloned() {
+        let help = folder.succeed(&format!("{command} -h"));
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let names = listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        found.extend(names.map(|name| format!("{command} {name}").trim_start().to_owned()));
+        next += 1;
+    }
+    found.sort();
+    let mut tried = COMMANDS.to_vec();
+    tried.sort_unstable();
+    assert_eq!(found, tried);
+}
+
+#[test]
+fn every_command_that_does_something_takes_the_data_directory_and_the_deployment() {
+    let folder = Folder::new();
+    for command in COMMANDS {
+        let help = folder.succeed(&format!("{command} -h"));
+        let only_a_group = help.contains("petstore account <COMMAND>")
+            || help.contains(&format!("Usage: {} <COMMAND>\n", format!("petstore {command}").trim_end()));
+        if !only_a_group && command != "completions" {
+            assert!(help.contains("--data-dir <DIR>") && help.contains("--deployment <NAME>"), "{command}: {help}");
+        }
+    }
+}
+
+#[test]
+fn nothing_of_the_environment_shows_in_the_help() {
+    // What is set there may be a secret, and help is pasted into tickets.
+    let folder = Folder::new();
+    let help = folder.command("serve --help").env("PETSTORE_BASE_URL", "https://u:secret@example.com/v1").output();
+    let help = String::from_utf8(help.unwrap().stdout).unwrap();
+    assert!(help.contains("--base-url") && !help.contains("secret"), "{help}");
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    assert_eq!(Folder::new().succeed("--version"), format!("petstore {}\n", env!("CARGO_PKG_VERSION")));
+}

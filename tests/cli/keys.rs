@@ -1,0 +1,244 @@
+//! `key create`, `list`, `revoke` and `rotate`.
+
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::process::{Folder, Server};
+
+const DAY: i64 = 24 * 60 * 60 * 1000;
+
+#[test]
+fn stdout_has_the_key_alone() {
+    let folder = Folder::with_account();
+
+    let made = folder.run("key create --account ada@example.com --name first");
+
+    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    let key = made.stdout.strip_suffix('\n').expect("one line");
+    let random = key.strip_prefix("pet_live_").expect("a production key");
+    assert!(random.len() == 38 && random.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{key}");
+}
+
+#[test]
+fn a_key_is_shown_once_and_kept_only_as_its_hash() {
+    let folder = Folder::with_account();
+    let key = folder.key();
+
+    assert!(!folder.succeed("key list").contains(&key) && !folder.keys().to_string().contains(&key));
+    for file in std::fs::read_dir(folder.path("petstore-data")).unwrap() {
+        let kept = std::fs::read(file.unwrap().path()).unwrap();
+        assert!(!kept.windows(key.len()).any(|part| part == key.as_bytes()));
+    }
+}
+
+#[test]
+fn the_list_as_json_has_exactly_the_decided_fields() {
+    let folder = Folder::with_account();
+    assert_eq!(folder.keys(), serde_json::json!([]));
+    let key = folder.key();
+    let keys = folder.keys();
+
+    let fields: Vec<_> = keys[0].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["id", "name", "account", "hint", "createdAt", "lastUsedAt", "expiresAt", "revokedAt"]);
+    assert_eq!(keys[0]["id"], 1);
+    assert_eq!(keys[0]["name"], "test");
+    assert_eq!(keys[0]["account"], "ada@example.com");
+    assert_eq!(keys[0]["hint"], format!("pet_live_…{}", &key[43..]));
+    assert!((Timestamp::now().as_millisecond() - time(&keys[0]["createdAt"])).abs() < 60_000);
+    assert_eq!(keys[0]["createdAt"].as_str().unwrap().len(), "2026-11-20T09:30:00.123Z".len());
+    for unset in ["lastUsedAt", "expiresAt", "revokedAt"] {
+        assert_eq!(keys[0][unset], Value::Null);
+    }
+}
+
+#[test]
+fn the_list_for_people_is_a_table() {
+    let folder = Folder::with_account();
+    folder.key();
+    folder.succeed("key create --account ada@example.com --name ß🦊 --expires-in 90d");
+
+    let table = folder.succeed("key list");
+    let keys = folder.keys();
+
+    // What differs from run to run is as wide in every run.
+    let table = ["createdAt", "expiresAt", "hint"].iter().fold(table, |table, field| {
+        keys.as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|key| key[field].as_str())
+            .fold(table, |table, value| table.replace(value, &"#".repeat(value.chars().count())))
+    });
+    expect![[r#"
+        ID  NAME  ACCOUNT          HINT            CREATED                   LAST USED  EXPIRES                   REVOKED
+        1   test  ada@example.com  ##############  ########################  -          -                         -
+        2   ß🦊    ada@example.com  ##############  ########################  -          ########################  -
+    "#]].assert_eq(&table);
+}
+
+#[test]
+fn an_expiry_is_counted_from_now() {
+    let folder = Folder::with_account();
+
+    folder.succeed("key create --account ada@example.com --name short --expires-in 90d");
+
+    let key = &folder.keys()[0];
+    assert_eq!(time(&key["expiresAt"]) - time(&key["createdAt"]), 90 * DAY);
+}
+
+#[test]
+fn a_revoked_key_stays_in_the_list_with_the_time_it_was_first_revoked() {
+    let folder = Folder::with_account();
+    folder.key();
+
+    let revoked = folder.run("key revoke 1");
+
+    assert_eq!((revoked.code, revoked.stdout.as_str(), revoked.stderr.as_str()), (Some(0), "", ""));
+    let first = time(&folder.keys()[0]["revokedAt"]);
+    folder.succeed("key revoke 1");
+    assert_eq!(time(&folder.keys()[0]["revokedAt"]), first);
+}
+
+#[test]
+fn a_key_or_account_that_is_not_there_is_a_failure() {
+    let folder = Folder::with_account();
+    expect![[r#"
+        exit 1
+        ERROR there is no key 9
+    "#]]
+    .assert_eq(&folder.run("key revoke 9").shown());
+    expect![[r#"
+        exit 1
+        ERROR there is no key 9 that still works
+    "#]]
+    .assert_eq(&folder.run("key rotate 9").shown());
+    expect![[r#"
+        exit 1
+        ERROR there is no account bob@example.com
+    "#]]
+    .assert_eq(&folder.run("key create --account bob@example.com --name x").shown());
+}
+
+#[test]
+fn a_rotated_key_has_a_successor_and_goes_on_for_a_day() {
+    let folder = Folder::with_account();
+    folder.succeed("key create --account ada@example.com --name test --expires-in 90d");
+
+    let rotated = folder.run("key rotate 1");
+
+    assert_eq!((rotated.code, rotated.stderr.as_str()), (Some(0), ""));
+    let keys = folder.keys();
+    let (old, new) = (&keys[0], &keys[1]);
+    assert_eq!(new["hint"], format!("pet_live_…{}", &rotated.stdout.trim_end()[43..]));
+    assert_eq!((&new["name"], &new["account"]), (&old["name"], &old["account"]));
+    assert_eq!(time(&old["expiresAt"]) - time(&new["createdAt"]), DAY, "the overlap is 24 h");
+    assert_eq!(time(&new["expiresAt"]) - time(&new["createdAt"]), 90 * DAY, "the lifetime is that of the old one");
+    assert_eq!(old["revokedAt"], Value::Null);
+}
+
+#[test]
+fn an_overlap_never_lengthens_the_life_of_a_key() {
+    let folder = Folder::with_account();
+    folder.succeed("key create --account ada@example.com --name test --expires-in 1h");
+    let before = folder.keys()[0]["expiresAt"].clone();
+
+    folder.succeed("key rotate 1 --overlap 2d");
+
+    assert_eq!(folder.keys()[0]["expiresAt"], before);
+}
+
+#[test]
+fn a_key_that_no_longer_works_has_no_successor() {
+    let folder = Folder::with_account();
+    folder.key();
+    folder.key();
+    folder.succeed("key revoke 1");
+    folder.succeed("key rotate 2 --overlap 0s");
+
+    expect![[r#"
+        exit 1
+        ERROR there is no key 1 that still works
+    "#]]
+    .assert_eq(&folder.run("key rotate 1").shown());
+    assert_eq!(folder.run("key rotate 2").code, Some(1));
+    assert_eq!(folder.keys().as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn what_the_command_line_does_to_keys_counts_in_a_service_that_runs() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve");
+
+    let first = folder.key();
+    assert_eq!(server.get("/v1/pets", &first).await.status(), 200, "a new key counts at once");
+
+    let second = folder.succeed("key rotate 1 --overlap 0s").trim_end().to_owned();
+    assert_eq!(server.get("/v1/pets", &second).await.status(), 200);
+    refused_within_a_second(&server, &first).await;
+
+    folder.succeed("key revoke 2");
+    refused_within_a_second(&server, &second).await;
+}
+
+#[tokio::test]
+async fn a_rotated_key_works_during_the_overlap_and_an_expired_one_does_not() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve");
+    let kept = folder.key();
+    assert_eq!(server.get("/v1/pets", &kept).await.status(), 200);
+    folder.succeed("key rotate 1 --overlap 1h");
+    let short = folder.succeed("key create --account ada@example.com --name short --expires-in 1s");
+
+    std::thread::sleep(Duration::from_millis(1_100));
+
+    assert_eq!(server.get("/v1/pets", &kept).await.status(), 200);
+    assert_eq!(server.get("/v1/pets", short.trim_end()).await.status(), 401);
+}
+
+#[tokio::test]
+async fn the_list_tells_when_a_key_was_last_used_to_the_minute() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve");
+    let key = folder.key();
+    let before = Timestamp::now().as_millisecond();
+
+    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+
+    let asked = Instant::now();
+    let used = loop {
+        match &folder.keys()[0]["lastUsedAt"] {
+            Value::Null => assert!(asked.elapsed() < Duration::from_secs(20), "it is not written down"),
+            used => break time(used),
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!(used % 60_000, 0);
+    assert!((before - 60_000..=Timestamp::now().as_millisecond()).contains(&used));
+}
+
+#[tokio::test]
+async fn a_stop_writes_down_when_keys_were_last_used() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve");
+    let key = folder.key();
+    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+
+    server.stop(crate::process::Signal::TERM);
+
+    assert_eq!(time(&folder.keys()[0]["lastUsedAt"]) % 60_000, 0);
+}
+
+async fn refused_within_a_second(server: &Server, key: &str) {
+    let changed = Instant::now();
+    while server.get("/v1/pets", key).await.status() != 401 {
+        assert!(changed.elapsed() < Duration::from_secs(1), "the key still works");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Milliseconds since 1970.
+fn time(shown: &Value) -> i64 {
+    shown.as_str().unwrap().parse::<Timestamp>().unwrap().as_millisecond()
+}

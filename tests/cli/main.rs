@@ -1,0 +1,15 @@
+//! The command line, by the built program: what it prints, how it ends, what it leaves behind.
+
+mod accounts;
+mod animals;
+mod configuration;
+mod help;
+mod keys;
+mod migrations;
+mod process;
+mod quickstart;
+mod serve;
+mod small_commands;
+#[path = "../support/mod.rs"]
+mod support;
+mod usage;

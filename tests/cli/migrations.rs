@@ -1,0 +1,97 @@
+//! `migrate`, and databases of other versions.
+
+use expect_test::expect;
+
+use crate::process::{Folder, Running};
+
+#[test]
+fn a_new_database_is_made_and_its_status_told() {
+    let folder = Folder::new();
+
+    let migrated = folder.run("migrate");
+
+    assert_eq!((migrated.code, migrated.stdout.as_str(), migrated.stderr.as_str()), (Some(0), "", ""));
+    let status = folder.succeed("migrate status");
+    assert!(status.starts_with("applied  V1__first\n"), "{status}");
+    assert!(status.lines().all(|line| line.starts_with("applied  V")), "{status}");
+    folder.succeed("migrate");
+    assert_eq!(folder.succeed("migrate status"), status, "a second time changes nothing");
+}
+
+#[test]
+fn the_status_as_json_is_an_array_of_objects() {
+    let folder = Folder::new();
+    folder.succeed("migrate");
+
+    let status: serde_json::Value = serde_json::from_str(&folder.succeed("migrate status --json")).unwrap();
+
+    assert_eq!(status[0], serde_json::json!({"name": "V1__first", "applied": true}));
+    assert_eq!(status.as_array().unwrap().len(), folder.succeed("migrate status").lines().count());
+}
+
+#[test]
+fn the_status_of_an_empty_database_tells_what_is_pending_and_changes_nothing() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("petstore-data")).unwrap();
+    folder.write("petstore-data/petstore.db", "");
+
+    let status = folder.succeed("migrate status");
+
+    assert!(status.lines().all(|line| line.starts_with("pending  V")) && !status.is_empty(), "{status}");
+    assert_eq!(folder.read("petstore-data/petstore.db"), "");
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_refused_by_every_command_and_not_touched() {
+    let folder = Folder::with_account();
+    let file = folder.path("petstore-data/petstore.db");
+    let database = rusqlite::Connection::open(&file).unwrap();
+    database
+        .execute("INSERT INTO refinery_schema_history VALUES (9999, 'later', '2030-01-01T00:00:00Z', '0')", [])
+        .unwrap();
+    drop(database);
+    let before = std::fs::read(&file).unwrap();
+
+    let refused = folder.run("migrate");
+    let text = refused.shown().replace(&newest(&folder), "N:");
+    expect![[r#"
+        exit 1
+        ERROR the database is at schema version 9999 and this program knows up to N: use a newer petstore
+    "#]]
+    .assert_eq(&text);
+    for line in ["serve --listen 127.0.0.1:0", "quickstart", "key list", "pets export", "account create b@example.com"]
+    {
+        let ended = folder.run(line);
+        assert_eq!(ended.log(), refused.log(), "{line}");
+        assert_eq!(ended.code, Some(1), "{line}");
+    }
+    assert!(std::fs::read(&file).unwrap() == before);
+}
+
+/// How many migrations this program knows.
+fn newest(folder: &Folder) -> String {
+    format!("{}:", folder.succeed("migrate status").lines().count())
+}
+
+#[test]
+fn processes_that_make_the_same_database_at_once_all_succeed() {
+    let folder = Folder::new();
+
+    let running: Vec<_> = (0..8).map(|_| Running::start(&mut folder.command("migrate"))).collect();
+
+    for running in running {
+        let ended = running.end();
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    }
+    assert!(folder.succeed("migrate status").starts_with("applied"));
+}
+
+#[test]
+fn services_that_make_the_same_database_at_once_all_listen() {
+    let folder = Folder::new();
+    std::thread::scope(|scope| {
+        let servers: Vec<_> = (0..2).map(|_| scope.spawn(|| folder.serve("serve"))).collect();
+        let servers: Vec<_> = servers.into_iter().map(|server| server.join().unwrap()).collect();
+        assert!(servers.iter().all(|server| server.listening["deployment"] == "production"));
+    });
+}

@@ -1,0 +1,203 @@
+//! `quickstart`: one command, and everything it prints works.
+
+use std::os::unix::fs::PermissionsExt;
+
+use expect_test::expect;
+
+use crate::process::{Ended, Folder, Server, Signal};
+
+#[test]
+fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
+    let folder = Folder::new();
+    let server = folder.serve("quickstart");
+
+    let printed = server.printed_until("Stop");
+
+    let shown = printed
+        .replace(&server.address("store").to_string(), "STORE")
+        .replace(&server.address("messages").to_string(), "MESSAGES")
+        .replace(folder.read("petstore-data/quickstart.key").trim_end(), "KEY");
+    expect![[r#"
+        petstore is running.
+
+          store API      http://STORE/v1
+          messages API   http://MESSAGES/v1
+          API reference  http://STORE/docs
+          document       http://STORE/openapi.json
+          API key        KEY
+
+        List the animals that are available:
+          curl 'http://STORE/v1/pets?status=available&limit=5' -H 'Authorization: Bearer KEY'
+
+        Add one:
+          curl 'http://STORE/v1/pets' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d '{"name":"Bello","categoryId":1}'
+
+        Get one (deprecated, removed on 5 December 2030):
+          curl 'http://STORE/v1/pets/1' -H 'Authorization: Bearer KEY'
+
+        Send a message:
+          curl 'http://MESSAGES/v1/messages' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d '{"message":"Hello, store!"}'
+
+        Stop with Ctrl-C.
+    "#]].assert_eq(&shown);
+    assert_eq!(server.stop(Signal::INT).stdout, "", "nothing comes after it");
+}
+
+#[test]
+fn every_curl_line_works_when_it_is_pasted_into_a_shell() {
+    let folder = Folder::new();
+    let server = folder.serve("quickstart");
+    let printed = server.printed_until("Stop");
+
+    let answers: Vec<_> =
+        printed.lines().filter(|line| line.starts_with("  curl ")).map(|line| paste(&folder, line)).collect();
+
+    let [list, created, found, message] = &answers[..] else { panic!("{answers:?}") };
+    expect![[r#"200 [{"id":1,"name":"Rex","categoryId":1,"status":"available"},{"id":4,"name":"Coco","categoryId":4,"status":"available"},{"id":7,"name":"Polly","categoryId":3,"status":"available"},{"id":10,"name":"Tango","categoryId":2,"status":"available"},{"id":13,"name":"Biscuit","categoryId":1,"status":"available"}]"#]].assert_eq(list);
+    expect![[r#"201 {"id":31,"name":"Bello","categoryId":1,"status":"available"}"#]].assert_eq(created);
+    expect![[r#"200 {"id":1,"name":"Rex","categoryId":1,"status":"available"}"#]].assert_eq(found);
+    assert!(message.starts_with("202 {\"id\":\"msg_") && message.contains("\"status\":\"queued\""), "{message}");
+}
+
+#[test]
+fn the_documents_it_names_are_there() {
+    let folder = Folder::new();
+    let server = folder.serve("quickstart");
+    let printed = server.printed_until("Stop");
+
+    for name in ["API reference", "document"] {
+        let line = printed.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        let address = line.split_whitespace().last().unwrap();
+        let answer = paste(&folder, &format!("curl --output /dev/null {address}"));
+        assert_eq!(answer, "200 ", "{address}");
+    }
+}
+
+#[test]
+fn the_data_directory_is_a_staging_one_and_its_owners_alone() {
+    let folder = Folder::new();
+    let server = folder.serve("quickstart");
+    server.printed_until("Stop");
+
+    assert_eq!(server.listening["deployment"], "staging");
+    let mode = |name| folder.path(name).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("petstore-data"), 0o700);
+    assert_eq!(mode("petstore-data/quickstart.key"), 0o600);
+    assert!(folder.read("petstore-data/quickstart.key").starts_with("pet_test_"));
+    assert_eq!(folder.keys()[0]["account"], "quickstart@localhost");
+}
+
+#[test]
+fn another_time_the_key_and_the_animals_are_the_same() {
+    let folder = Folder::new();
+    let first = quickstart(&folder);
+    let (key, animals) = (folder.read("petstore-data/quickstart.key"), folder.succeed("pets export"));
+    assert_eq!(animals.lines().count(), 30);
+
+    let second = quickstart(&folder);
+
+    assert_eq!(folder.read("petstore-data/quickstart.key"), key);
+    assert!(first.contains(key.trim_end()) && second.contains(key.trim_end()));
+    assert_eq!(folder.succeed("pets export"), animals);
+    assert_eq!(folder.keys().as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_key_that_was_revoked_or_lost_is_made_anew() {
+    let folder = Folder::new();
+    quickstart(&folder);
+    let revoked = folder.read("petstore-data/quickstart.key");
+    folder.succeed("key revoke 1");
+    quickstart(&folder);
+    let lost = folder.read("petstore-data/quickstart.key");
+    assert_ne!(lost, revoked);
+    std::fs::remove_file(folder.path("petstore-data/quickstart.key")).unwrap();
+
+    let server = folder.serve("quickstart");
+    server.printed_until("Stop");
+
+    let key = folder.read("petstore-data/quickstart.key");
+    assert_ne!(key, lost);
+    assert_eq!(server.get("/v1/pets", key.trim_end()).await.status(), 200);
+    assert_eq!(server.get("/v1/pets", revoked.trim_end()).await.status(), 401);
+}
+
+#[test]
+fn a_key_file_that_others_may_read_is_put_right_with_its_key() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("petstore-data")).unwrap();
+    folder.write("petstore-data/quickstart.key", "no key\n");
+    std::fs::set_permissions(folder.path("petstore-data/quickstart.key"), PermissionsExt::from_mode(0o644)).unwrap();
+
+    quickstart(&folder);
+
+    let mode = folder.path("petstore-data/quickstart.key").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn serve_goes_on_with_the_same_folder() {
+    let folder = Folder::new();
+    quickstart(&folder);
+    let key = folder.read("petstore-data/quickstart.key");
+
+    let server = folder.serve("serve");
+
+    assert_eq!(server.listening["deployment"], "staging");
+    let listed = server.get("/v1/pets?limit=100", key.trim_end()).await;
+    assert_eq!(listed.json().as_array().unwrap().len(), 30);
+}
+
+#[test]
+fn its_folder_can_not_be_opened_as_production() {
+    let folder = Folder::new();
+    quickstart(&folder);
+
+    expect![[r#"
+        exit 1
+        ERROR the database is a staging one and can't be opened as production
+    "#]]
+    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown());
+    assert_eq!(folder.run("key list --deployment production").code, Some(1));
+    folder.succeed("key list --deployment staging");
+}
+
+#[test]
+fn on_a_folder_that_has_animals_it_adds_none() {
+    let folder = Folder::new();
+    folder.write("animals", "{\"name\":\"Rex\",\"categoryId\":1}\n");
+    folder.succeed("pets import animals --deployment staging");
+
+    quickstart(&folder);
+
+    assert_eq!(folder.succeed("pets export").lines().count(), 1);
+}
+
+#[test]
+fn it_can_be_told_to_make_production() {
+    let folder = Folder::new();
+    let server = folder.serve("quickstart --deployment production");
+    server.printed_until("Stop");
+
+    assert_eq!(server.listening["deployment"], "production");
+    assert!(folder.read("petstore-data/quickstart.key").starts_with("pet_live_"));
+}
+
+/// Runs it to its end and returns what it printed.
+fn quickstart(folder: &Folder) -> String {
+    let server: Server = folder.serve("quickstart");
+    let printed = server.printed_until("Stop");
+    let ended: Ended = server.stop(Signal::TERM);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    printed
+}
+
+/// The status and the body that a shell gets from a `curl` line.
+fn paste(folder: &Folder, line: &str) -> String {
+    let line = format!("{line} --silent --show-error --max-time 30 --write-out '\\n%{{http_code}}'");
+    let output = folder.program("sh").args(["-c", &line]).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = String::from_utf8(output.stdout).unwrap();
+    let (body, status) = output.rsplit_once('\n').unwrap();
+    format!("{status} {body}")
+}

@@ -1,0 +1,155 @@
+//! `serve`: doors, deployments, signals.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+
+use crate::process::{Folder, Running, Signal};
+use crate::support::Request;
+
+#[test]
+fn the_line_listening_tells_the_addresses_bound() {
+    let folder = Folder::new();
+    let server = folder.serve("serve");
+
+    let fields: Vec<_> = server.listening.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["timestamp", "level", "message", "store", "messages", "ops", "deployment", "version"]);
+    for door in ["store", "messages", "ops"] {
+        assert_ne!(server.address(door).port(), 0);
+    }
+    assert_eq!(server.listening["deployment"], "production");
+}
+
+#[test]
+fn a_stop_by_sigterm_or_sigint_is_a_success() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let folder = Folder::new();
+        let ended = folder.serve("serve").stop(signal);
+
+        assert_eq!(ended.shown(), "exit 0\nINFO stopping\n");
+        let mut left: Vec<_> = std::fs::read_dir(folder.path("petstore-data")).unwrap().collect();
+        left.retain(|file| file.as_ref().unwrap().file_name() != "petstore.lock");
+        assert_eq!(left.len(), 1, "the write-ahead log was put back into the database: {left:?}");
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_the_drain_delay() {
+    let folder = Folder::new();
+    let server = folder.serve("serve --drain-delay 1h");
+    server.running.signal(Signal::TERM);
+    // Two signals of one kind that arrive together are one.
+    std::thread::sleep(Duration::from_millis(200));
+
+    let ended = server.stop(Signal::TERM);
+
+    expect![[r#"
+        exit 0
+        INFO stopping
+        INFO stopping
+        WARN stopping at once
+    "#]]
+    .assert_eq(&ended.shown());
+}
+
+#[tokio::test]
+async fn during_the_drain_delay_it_answers_and_says_that_it_is_not_ready() {
+    let folder = Folder::with_account();
+    let key = folder.key();
+    let server = folder.serve("serve --drain-delay 1h");
+    let ready = async || Request::new(server.address("ops"), "GET", "/readyz").send().await.status();
+    assert_eq!(ready().await, 200);
+
+    server.running.signal(Signal::TERM);
+
+    let signalled = Instant::now();
+    while ready().await == 200 {
+        assert!(signalled.elapsed() < Duration::from_secs(30), "it says that it is ready");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(ready().await, 503);
+    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+}
+
+#[tokio::test]
+async fn doors_narrows_what_is_opened() {
+    let folder = Folder::with_account();
+    let key = folder.key();
+
+    let server = folder.serve("serve --doors messages,ops");
+
+    assert!(server.listening.get("store").is_none(), "{}", server.listening);
+    let sent = Request::new(server.address("messages"), "POST", "/v1/messages").key(&key);
+    assert_eq!(sent.json(r#"{"message":"Hello"}"#).send().await.status(), 202);
+    let server = folder.serve("serve --doors store");
+    assert!(server.listening.get("messages").is_none() && server.listening.get("ops").is_none());
+    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+}
+
+#[test]
+fn a_deployment_is_chosen_once() {
+    let folder = Folder::new();
+    let server = folder.serve("serve --deployment staging");
+    assert_eq!(server.listening["deployment"], "staging");
+    server.stop(Signal::TERM);
+
+    assert_eq!(folder.serve("serve").listening["deployment"], "staging");
+    expect![[r#"
+        exit 1
+        ERROR the database is a staging one and can't be opened as production
+    "#]]
+    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown());
+}
+
+#[test]
+fn every_command_but_quickstart_makes_production() {
+    for line in ["migrate", "account create ada@example.com", "pets import -"] {
+        let folder = Folder::new();
+        folder.succeed(line);
+        let refused = folder.run("key list --deployment staging");
+        assert_eq!(refused.log(), "ERROR the database is a production one and can't be opened as staging\n", "{line}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_flag() {
+    let folder = Folder::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+
+    for flag in ["--listen", "--messages-listen", "--ops-listen"] {
+        let mut command = folder.command("serve");
+        for door in ["--listen", "--messages-listen", "--ops-listen"] {
+            command.args([door, if door == flag { &taken } else { "127.0.0.1:0" }]);
+        }
+        let ended = Running::start(&mut command).end();
+        let wanted = format!("ERROR can't listen on {taken} ({flag}): Address already in use (os error 98)\n");
+        assert_eq!((ended.code, ended.log(), ended.stdout.as_str()), (Some(1), wanted, ""));
+    }
+}
+
+#[test]
+fn a_file_without_doors_opens_none_and_is_a_failure() {
+    let folder = Folder::new();
+    folder.write("petstore.toml", "doors = []");
+
+    expect![[r#"
+        exit 1
+        ERROR there is no door to open: `doors` is empty
+    "#]]
+    .assert_eq(&folder.run("serve --config petstore.toml").shown());
+}
+
+#[tokio::test]
+async fn two_services_share_a_folder() {
+    let folder = Folder::with_account();
+    let key = folder.key();
+    let (store, messages) = (folder.serve("serve --doors store"), folder.serve("serve --doors store,messages"));
+
+    let created = Request::new(store.address("store"), "POST", "/v1/pets").key(&key);
+    assert_eq!(created.json(r#"{"name":"Rex","categoryId":1}"#).send().await.status(), 201);
+
+    let seen = messages.get("/v1/pets", &key).await;
+    assert_eq!(seen.json().as_array().unwrap().len(), 1, "the very next list of the other shows it");
+}

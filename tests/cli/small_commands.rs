@@ -1,0 +1,121 @@
+//! `openapi`, `completions`, `healthcheck`.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+
+use crate::process::{Folder, Running, Signal};
+use crate::support::Request;
+
+#[tokio::test]
+async fn openapi_prints_what_a_service_at_the_same_addresses_serves() {
+    for deployment in ["production", "staging"] {
+        let folder = Folder::new();
+        let server = folder.serve(&format!("serve --deployment {deployment}"));
+        let (store, messages) = (server.address("store"), server.address("messages"));
+
+        let served = Request::new(store, "GET", "/openapi.json").send().await;
+
+        let line = format!("openapi --listen {store} --messages-listen {messages} --deployment {deployment}");
+        assert!(folder.succeed(&line).trim_end() == served.body.trim_end(), "{deployment}");
+        assert_eq!(served.json()["openapi"].as_str().unwrap().split('.').next(), Some("3"));
+    }
+}
+
+#[test]
+fn openapi_needs_no_database_and_knows_the_public_addresses() {
+    let folder = Folder::new();
+
+    let printed = folder.succeed(
+        "openapi --base-url https://api.example.com/v1 --messages-base-url https://m.example.com/v1 \
+         --staging-base-url https://staging.example.com/v1",
+    );
+
+    let document: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let servers = document["servers"].to_string();
+    assert!(servers.contains("https://api.example.com/v1") && servers.contains("https://staging.example.com/v1"));
+    assert!(printed.contains("https://m.example.com/v1"));
+    assert!(!folder.path("petstore-data").exists());
+}
+
+#[test]
+fn the_completions_for_bash_are_accepted_by_it_and_complete() {
+    let folder = Folder::new();
+    folder.write("completions.bash", folder.succeed("completions bash"));
+
+    let checked = Running::start(folder.program("bash").args(["-n", "completions.bash"])).end();
+    assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""));
+
+    let script = "source completions.bash; COMP_WORDS=(petstore key ro); COMP_CWORD=2; _petstore petstore ro key; \
+                  echo ${COMPREPLY[@]}";
+    let completed = Running::start(folder.program("bash").args(["-c", script])).end();
+    assert_eq!((completed.stdout.as_str(), completed.stderr.as_str()), ("rotate\n", ""));
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    let folder = Folder::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = folder.succeed(&format!("completions {shell}"));
+        assert!(script.contains("quickstart") && script.contains("healthcheck"), "{shell}");
+    }
+}
+
+#[test]
+fn a_service_that_is_ready_is_healthy_at_whichever_door() {
+    let folder = Folder::new();
+    let server = folder.serve("serve");
+    for (door, flag) in [("ops", "ops-listen"), ("store", "listen"), ("messages", "messages-listen")] {
+        let address = server.address(door);
+        let healthy = folder.run(&format!("healthcheck --doors {door} --{flag} {address}"));
+        assert_eq!((healthy.code, healthy.stdout.as_str(), healthy.stderr.as_str()), (Some(0), "", ""), "{door}");
+    }
+    let unspecified = format!("healthcheck --ops-listen 0.0.0.0:{}", server.address("ops").port());
+    folder.succeed(&unspecified);
+}
+
+#[test]
+fn where_nothing_listens_nothing_is_healthy() {
+    let folder = Folder::new();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+
+    let ended = folder.run(&format!("healthcheck --ops-listen {free}"));
+
+    expect![[r#"
+        exit 1
+        ERROR ADDRESS is not ready: Connection refused (os error 111)
+    "#]]
+    .assert_eq(&ended.shown().replace(&free, "ADDRESS"));
+}
+
+#[test]
+fn a_service_that_drains_is_not_healthy() {
+    let folder = Folder::new();
+    let server = folder.serve("serve --drain-delay 1h");
+    let address = server.address("ops").to_string();
+    let check = format!("healthcheck --ops-listen {address}");
+    folder.succeed(&check);
+
+    server.running.signal(Signal::TERM);
+    let signalled = Instant::now();
+    while folder.run(&check).code == Some(0) {
+        assert!(signalled.elapsed() < Duration::from_secs(30), "it is healthy");
+    }
+
+    expect![[r#"
+        exit 1
+        ERROR ADDRESS is not ready: it answers 503
+    "#]]
+    .assert_eq(&folder.run(&check).shown().replace(&address, "ADDRESS"));
+}
+
+#[test]
+fn a_server_that_never_answers_is_not_healthy() {
+    let folder = Folder::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+
+    let ended = folder.run(&format!("healthcheck --ops-listen {}", silent.local_addr().unwrap()));
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+}

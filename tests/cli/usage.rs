@@ -1,0 +1,129 @@
+//! Wrong usage ends with 2 and a text that helps; a failure ends with 1 and one line of the log.
+
+use expect_test::expect;
+
+use crate::process::Folder;
+
+fn usage(line: &str) -> String {
+    let folder = Folder::new();
+    let shown = folder.run(line).usage();
+    assert!(!folder.path("petstore-data").exists(), "wrong usage leaves nothing behind");
+    shown
+}
+
+#[test]
+fn a_command_or_flag_with_a_typing_error_is_answered_with_the_nearest() {
+    expect![[r#"
+        exit 2
+        error: unrecognized subcommand 'serv'
+
+          tip: a similar subcommand exists: 'serve'
+
+        Usage: petstore <COMMAND>
+
+        For more information, try '--help'.
+    "#]]
+    .assert_eq(&usage("serv"));
+    expect![[r#"
+        exit 2
+        error: unexpected argument '--lisen' found
+
+          tip: a similar argument exists: '--listen'
+
+        Usage: petstore serve --listen <ADDRESS>
+
+        For more information, try '--help'.
+    "#]]
+    .assert_eq(&usage("serve --lisen 127.0.0.1:0"));
+}
+
+#[test]
+fn no_command_at_all_is_wrong_usage_and_gets_the_help() {
+    let shown = usage("");
+    assert!(shown.starts_with("exit 2\nAn animal store"), "{shown}");
+    assert!(usage("key").starts_with("exit 2\nMake, list"));
+}
+
+#[test]
+fn a_value_out_of_range_is_told_with_what_is_allowed() {
+    for (line, wanted) in [
+        ("serve --listen 8080", "an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080"),
+        ("serve --listen localhost:8080", "an address is an IP address and a port"),
+        ("serve --doors shop", "[possible values: store, messages, ops]"),
+        ("serve --base-url https://example.com", "a base address is http:// or https://, a host, perhaps a path, and"),
+        ("serve --cors-origin example.com", "an origin is a scheme, a host and perhaps a port, for instance https://"),
+        ("serve --max-connections 0", "0 is not in 1.."),
+        ("serve --drain-delay 5", "a duration is a number and s, m, h or d, for instance 90d"),
+        ("serve --deployment live", "[possible values: production, staging]"),
+        ("key create --account ada --name x", "must be an e-mail address, for instance ada@example.com"),
+        ("key create --account ada@example.com --name=", "has 0 characters; 1 to 100 are allowed"),
+        ("key create --account a@b --name x --expires-in 3w", "a duration is a number and s, m, h or d"),
+        ("key create --name x", "--account <EMAIL>"),
+        ("key revoke first", "a key's id is a number, as `petstore key list` shows it"),
+        ("key revoke", "<ID>"),
+        ("key rotate 1 --overlap soon", "a duration is a number and s, m, h or d"),
+        ("account create nobody", "must be an e-mail address"),
+        ("completions csh", "[possible values: bash, elvish, fish, powershell, zsh]"),
+        ("pets import", "<FILE>"),
+        ("migrate status --data-dir=", "--data-dir <DIR>"),
+    ] {
+        let shown = usage(line);
+        assert!(shown.starts_with("exit 2\nerror: ") && shown.contains(wanted), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_a_failure_and_is_not_made() {
+    let folder = Folder::new();
+    for line in ["key list", "key list --json", "key revoke 1", "key rotate 1", "pets export", "migrate status"] {
+        let ended = folder.run(line);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{line}");
+        assert!(ended.log().contains("petstore-data"), "{line}: {}", ended.stderr);
+    }
+    expect![[r#"
+        exit 1
+        ERROR there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one
+    "#]]
+    .assert_eq(&folder.run("key list").shown());
+    assert!(!folder.path("petstore-data").exists());
+}
+
+#[test]
+fn a_data_directory_that_can_not_be_made_is_named() {
+    let folder = Folder::new();
+    folder.write("file", "");
+
+    expect![[r#"
+        exit 1
+        ERROR can't open the database in file/data: file/data: Not a directory (os error 20)
+    "#]]
+    .assert_eq(&folder.run("migrate --data-dir file/data").shown());
+}
+
+#[test]
+fn a_database_that_is_none_is_a_failure() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("petstore-data")).unwrap();
+    folder.write("petstore-data/petstore.db", "certainly no database, however long one looks at it");
+
+    expect![[r#"
+        exit 1
+        ERROR file is not a database
+    "#]]
+    .assert_eq(&folder.run("key list").shown());
+    assert_eq!(folder.run("serve --listen 127.0.0.1:0").code, Some(1));
+}
+
+#[test]
+fn the_log_level_silences_what_is_below_it() {
+    let folder = Folder::new();
+    folder.write("animals", "{\"name\":\"Rex\",\"categoryId\":1}\nno animal\n");
+
+    let errors = folder.run("pets import animals --log-level error");
+    let warnings = folder.run("pets import animals --log-level warn --keep-going");
+
+    assert_eq!(errors.log().lines().count(), 1, "{errors:?}");
+    assert!(errors.log().starts_with("ERROR nothing was imported"));
+    assert_eq!(warnings.log().lines().count(), 1, "{warnings:?}");
+    assert!(warnings.log().starts_with("WARN line 2"));
+}
