@@ -33,7 +33,7 @@ impl Account {
     pub fn run(self) -> Outcome {
         let Self::Create(command) = self;
         let password = command.password_stdin.then(read_password).transpose()?;
-        with_store(&command.common, Create::IfMissing, async |store| {
+        with_store(&command.common, Create::PRODUCTION, async |store| {
             let digest = password.map(|password| password.hash());
             let email = command.email.as_str().to_owned();
             match store.create_account(command.email, digest, Clock::System.now()).await? {

@@ -37,7 +37,7 @@ impl Migrate {
     pub fn run(self) -> Outcome {
         match self.command {
             Some(Command::Status(status)) => status.run(),
-            None => with_store(&self.common, Create::IfMissing, async |_| Ok(())),
+            None => with_store(&self.common, Create::PRODUCTION, async |_| Ok(())),
         }
     }
 }

@@ -23,6 +23,7 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{Common, File, LogLevel, settings};
+use crate::domain::Deployment;
 use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 use crate::telemetry;
@@ -168,17 +169,21 @@ fn with_store<T, F: Future<Output = Result<T, Failure>>>(
     })
 }
 
-/// Whether a command may make the database it needs.
+/// Whether a command may make the database it needs, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Create {
-    IfMissing,
+    IfMissing(Deployment),
     Never,
+}
+
+impl Create {
+    const PRODUCTION: Self = Self::IfMissing(Deployment::Production);
 }
 
 fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let options = sqlite::Options {
         deployment: common.deployment,
-        create: create == Create::IfMissing,
+        create: create == Create::PRODUCTION,
         ..sqlite::Options::new(&common.data_dir)
     };
     Sqlite::open(&options).map(Store::Sqlite).map_err(|error| not_opened(common, error))

@@ -79,7 +79,7 @@ impl Import {
             },
             Err(error) => Some(Err(error.to_string())),
         });
-        let added = with_store(&self.common, Create::IfMissing, async |store| {
+        let added = with_store(&self.common, Create::PRODUCTION, async |store| {
             Ok(store.import_pets(Box::new(animals)).await?)
         })?;
         progress.0.finish_and_clear();

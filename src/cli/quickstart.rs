@@ -32,12 +32,9 @@ pub struct Quickstart {
 
 impl Quickstart {
     pub fn run(self) -> Outcome {
-        let new = !self.common.data_dir.join("petstore.db").exists();
-        let deployment = self.common.deployment.or(new.then_some(Deployment::Staging));
-        let common = Common { deployment, ..self.common };
         runtime()?.block_on(async {
-            let store = Arc::new(open(&common, Create::IfMissing)?);
-            let key = key(&store, &common.data_dir.join(KEY_FILE)).await?;
+            let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging))?);
+            let key = key(&store, &self.common.data_dir.join(KEY_FILE)).await?;
             if store.count_pets().await? == 0 {
                 store.import_pets(Box::new(animals())).await?;
             }

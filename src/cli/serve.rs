@@ -26,7 +26,7 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> Outcome {
-        let store = Arc::new(open(&self.common, Create::IfMissing)?);
+        let store = Arc::new(open(&self.common, Create::PRODUCTION)?);
         runtime()?.block_on(serve(&self.service, store, |_| String::new()))
     }
 }

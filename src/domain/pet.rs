@@ -55,6 +55,12 @@ pub struct NewPet {
     pub status: PetStatus,
 }
 
+impl NewPet {
+    pub fn with_id(self, id: i64) -> Pet {
+        Pet { id, name: self.name.0, category_id: self.category_id, status: self.status }
+    }
+}
+
 /// An animal as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pet {
@@ -65,8 +71,12 @@ pub struct Pet {
 }
 
 impl Pet {
-    pub fn as_ref(&self) -> PetRef<'_> {
-        PetRef { id: self.id, name: &self.name, category_id: self.category_id, status: self.status }
+    /// The interface's JSON object.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = Vec::with_capacity(self.name.len() + 96);
+        let Self { id, ref name, category_id, status } = *self;
+        PetRef { id, name, category_id, status }.write_json(&mut json);
+        json
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -15,8 +16,8 @@ use crate::domain::Invalid;
 const EXACT: i128 = 1 << 53;
 
 /// An answer whose body is the JSON in `body`.
-pub fn answer(status: StatusCode, body: Vec<u8>) -> Response {
-    (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+pub fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body.into()).into_response()
 }
 
 /// An answer that shows `value`.

@@ -12,6 +12,7 @@ mod json;
 pub mod limits;
 mod messages;
 pub mod openapi;
+mod pages;
 mod pets;
 mod state;
 

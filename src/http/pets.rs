@@ -11,6 +11,7 @@ use super::error::{ApiError, Code};
 use super::input::{JsonBody, Query, integer};
 use super::json::{self, Fields};
 use super::openapi::schema;
+use super::pages::Page;
 use super::state::Api;
 use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatus};
 
@@ -31,12 +32,33 @@ use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatu
 )]
 pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
     let query = pet_query(&query)?;
+    // Taken before the animals are read: a commit in between makes the page old at once, never wrongly new.
+    let version = api.store.version();
+    let kept = version.and_then(|version| api.pages.get(&query, version));
+    let page = match kept {
+        Some(page) => page,
+        None => {
+            let page = read_page(&api, &query).await?;
+            if let Some(version) = version {
+                api.pages.keep(query, version, &page);
+            }
+            page
+        }
+    };
+    let mut response = json::answer(StatusCode::OK, page.body);
+    if let Some(next) = page.next {
+        response.headers_mut().insert(LINK, next);
+    }
+    Ok(response)
+}
+
+async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
     let mut body = Vec::with_capacity(64 * 32);
     let mut last = None;
     body.push(b'[');
     let more = api
         .store
-        .list_pets(&query, &mut |pet| {
+        .list_pets(query, &mut |pet| {
             if last.replace(pet.id).is_some() {
                 body.push(b',');
             }
@@ -44,12 +66,10 @@ pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Res
         })
         .await?;
     body.push(b']');
-    let mut response = json::answer(StatusCode::OK, body);
-    if let (true, Some(last)) = (more, last) {
-        let link = HeaderValue::try_from(next_page(&api, &query, last)).expect("an address has visible ASCII only");
-        response.headers_mut().insert(LINK, link);
-    }
-    Ok(response)
+    let next = last
+        .filter(|_| more)
+        .map(|last| HeaderValue::try_from(next_page(api, query, last)).expect("an address has visible ASCII only"));
+    Ok(Page { body: body.into(), next })
 }
 
 /// Add an animal
@@ -64,14 +84,10 @@ pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Res
     ))
 )]
 pub async fn create(State(api): State<Api>, _: Caller, body: JsonBody) -> Result<Response, ApiError> {
-    let new = parse_new_pet(body.text())?;
-    let id = api.store.create_pet(new.clone()).await?;
-    let NewPet { name, category_id, status } = &new;
-    let mut body = Vec::with_capacity(128);
-    crate::domain::PetRef { id, name: name.as_str(), category_id: *category_id, status: *status }.write_json(&mut body);
-    let mut response = json::answer(StatusCode::CREATED, body);
+    let pet = api.store.create_pet(parse_new_pet(body.text())?).await?;
+    let mut response = json::answer(StatusCode::CREATED, pet.to_json());
     if api.clock.now() < REMOVED_AT {
-        let location = api.addresses.base_url.path(&format!("/pets/{id}"));
+        let location = format!("{}/pets/{}", api.addresses.base_url.as_str(), pet.id);
         let location = HeaderValue::try_from(location).expect("an address has visible ASCII only");
         response.headers_mut().insert(LOCATION, location);
     }
@@ -106,9 +122,7 @@ pub async fn get(
         None => None,
     };
     let pet: Pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
-    let mut body = Vec::with_capacity(128);
-    pet.as_ref().write_json(&mut body);
-    Ok(json::answer(StatusCode::OK, body))
+    Ok(json::answer(StatusCode::OK, pet.to_json()))
 }
 
 fn pet_query(query: &Query) -> Result<PetQuery, ApiError> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::openapi::Documents;
+use super::pages::Pages;
 use crate::config::Addresses;
 use crate::domain::Clock;
 use crate::keyring::Keyring;
@@ -20,6 +21,7 @@ pub struct Shared {
     pub clock: Clock,
     pub addresses: Addresses,
     pub documents: Documents,
+    pub pages: Pages,
     draining: AtomicBool,
 }
 
@@ -28,6 +30,7 @@ impl Api {
         Self(Arc::new(Shared {
             keyring: Keyring::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
+            pages: Pages::new(),
             store,
             clock,
             addresses,

@@ -8,6 +8,7 @@ pub mod sqlite;
 
 pub use error::StoreError;
 use sqlite::Sqlite;
+pub use sqlite::Version;
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
@@ -33,10 +34,13 @@ impl Store {
         }
     }
 
-    /// Adds an animal; durable once this returns. Returns its id.
-    pub async fn create_pet(&self, pet: NewPet) -> Result<i64> {
+    /// Adds an animal; durable once this returns.
+    pub async fn create_pet(&self, pet: NewPet) -> Result<Pet> {
         match self {
-            Self::Sqlite(db) => db.write(move |conn| sqlite::pets::insert(conn, &pet)).await,
+            Self::Sqlite(db) => {
+                let insert = move |conn: &_| sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id));
+                db.write(insert).await
+            }
         }
     }
 
@@ -149,6 +153,14 @@ impl Store {
     pub async fn keys_version(&self) -> Result<i64> {
         match self {
             Self::Sqlite(db) => db.read(sqlite::keys::version),
+        }
+    }
+
+    /// What reads would see now: equal versions mean that nothing was committed between them, by any process.
+    /// Nothing where that can't be told without a query.
+    pub fn version(&self) -> Option<Version> {
+        match self {
+            Self::Sqlite(db) => db.version(),
         }
     }
 

@@ -12,7 +12,8 @@ async fn the_reference_loads_nothing_from_elsewhere() {
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"), "{policy}");
     assert!(policy.contains(&format!("connect-src 'self' http://{}", service.store_address)), "{policy}");
-    let sources = page.body.split(['"', ' ']).filter(|part| part.starts_with("http://") || part.starts_with("https://"));
+    let sources =
+        page.body.split(['"', ' ']).filter(|part| part.starts_with("http://") || part.starts_with("https://"));
     for source in sources {
         assert!(source.starts_with(&format!("http://{}", service.store_address)), "{source}");
     }

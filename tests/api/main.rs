@@ -5,6 +5,7 @@ mod cors;
 mod deprecation;
 mod docs;
 mod errors;
+mod freshness;
 mod health;
 mod input;
 mod messages;

@@ -291,12 +291,6 @@ fn memory_does_not_grow_with_the_number_of_animals() {
     round_trip_in_bounded_memory(110_000, &"🦊".repeat(248));
 }
 
-#[test]
-#[ignore = "the promised million takes half a minute in a debug build; the test above has as many bytes"]
-fn a_million_animals_go_in_and_out_in_bounded_memory() {
-    round_trip_in_bounded_memory(1_000_000, &"x".repeat(120));
-}
-
 fn round_trip_in_bounded_memory(count: u64, name: &str) {
     // 64 MiB are the page cache of the writer.
     const MOST: u64 = 100 << 20;

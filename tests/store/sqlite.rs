@@ -81,7 +81,7 @@ async fn readers_never_miss_an_answered_commit_under_concurrent_writes() {
         let (store, answered) = (Arc::clone(&store), Arc::clone(&answered));
         tokio::spawn(async move {
             for _ in 0..200 {
-                let id = store.create_pet(rex()).await.unwrap();
+                let id = store.create_pet(rex()).await.unwrap().id;
                 answered.fetch_max(id, Ordering::SeqCst);
             }
         })

@@ -24,8 +24,9 @@ async fn animals_get_ids_from_1_on_and_are_found_as_they_were_given() {
         let statuses = [PetStatus::Available, PetStatus::Pending, PetStatus::Sold, PetStatus::Sold, PetStatus::Pending];
         for (position, ((name, category_id), status)) in names.into_iter().zip(categories).zip(statuses).enumerate() {
             let id = position as i64 + 1;
-            assert_eq!(store.create_pet(NewPet { category_id, ..new_pet(name, status) }).await.unwrap(), id);
             let expected = Pet { id, name: name.to_owned(), category_id, status };
+            let created = store.create_pet(NewPet { category_id, ..new_pet(name, status) }).await.unwrap();
+            assert_eq!(created, expected);
             assert_eq!(store.find_pet(id).await.unwrap(), Some(expected));
         }
         for unknown in [i64::MIN, -1, 0, 6, i64::MAX] {
@@ -67,7 +68,9 @@ async fn writes_at_once_all_come_through_with_ids_of_their_own() {
                 tokio::spawn(async move {
                     let mut ids = Vec::new();
                     for n in 0..20 {
-                        ids.push(store.create_pet(new_pet(&format!("{writer}-{n}"), PetStatus::Sold)).await.unwrap());
+                        ids.push(
+                            store.create_pet(new_pet(&format!("{writer}-{n}"), PetStatus::Sold)).await.unwrap().id,
+                        );
                     }
                     assert!(ids.is_sorted(), "ids grow: {ids:?}");
                     ids
@@ -141,7 +144,7 @@ async fn a_write_is_carried_out_although_who_asked_has_gone() {
             assert!(first.is_pending(), "the write was queued");
         }
         // The next write comes after it.
-        assert_eq!(store.create_pet(new_pet("Mimi", PetStatus::Sold)).await.unwrap(), 2);
+        assert_eq!(store.create_pet(new_pet("Mimi", PetStatus::Sold)).await.unwrap().id, 2);
         assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
     })
     .await;

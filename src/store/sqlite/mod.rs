@@ -19,6 +19,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 pub use migrations::MigrationStatus;
 use readers::Readers;
+pub use wal_index::Stamp as Version;
 use wal_index::WalIndex;
 use writer::Writer;
 
@@ -35,8 +36,10 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub data_dir: PathBuf,
-    /// Refused where the database was made for another; the one for a new database where nothing is said: production.
+    /// Refused where the database was made for another.
     pub deployment: Option<Deployment>,
+    /// What a new database is for where `deployment` does not say.
+    pub deployment_if_new: Deployment,
     /// Whether to make a database where there is none.
     pub create: bool,
     /// How many writes may wait before further ones are refused.
@@ -50,6 +53,7 @@ impl Options {
         Self {
             data_dir: data_dir.into(),
             deployment: None,
+            deployment_if_new: Deployment::Production,
             create: true,
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
@@ -73,11 +77,8 @@ impl Sqlite {
         let file = options.data_dir.join(FILE);
         if options.create {
             create_data_dir(&options.data_dir)?;
-        } else if !file.exists() {
-            return Err(StoreError::Failed(format!(
-                "there is no database in {}; `petstore serve` or `petstore quickstart` makes one",
-                options.data_dir.display()
-            )));
+        } else {
+            require_database(&options.data_dir)?;
         }
         // Processes that start together make and migrate the database one after the other.
         let lock = fs::File::create(options.data_dir.join("petstore.lock"))
@@ -92,7 +93,7 @@ impl Sqlite {
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         conn.pragma_update(None, "cache_size", -65_536)?;
         migrations::run(&mut conn)?;
-        let deployment = settle_deployment(&conn, options.deployment)?;
+        let deployment = settle_deployment(&conn, options)?;
         drop(lock);
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
@@ -103,6 +104,7 @@ impl Sqlite {
 
     /// Which migrations a database has and lacks, without changing it.
     pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
+        require_database(data_dir)?;
         let mut conn = connect(&data_dir.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         migrations::status(&mut conn)
     }
@@ -132,6 +134,10 @@ impl Sqlite {
         self.writer.submit(writer::Atomicity::Savepoint, write).await
     }
 
+    pub fn version(&self) -> Option<Version> {
+        self.readers.version()
+    }
+
     pub fn check(&self) -> Result<()> {
         self.writer.check()?;
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
@@ -156,23 +162,32 @@ fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
     Ok(conn)
 }
 
+fn require_database(dir: &Path) -> Result<()> {
+    if dir.join(FILE).exists() {
+        return Ok(());
+    }
+    let dir = dir.display();
+    let makers = "`petstore serve` or `petstore quickstart` makes one";
+    Err(StoreError::Failed(format!("there is no database in {dir}; {makers}")))
+}
+
 /// The directory holds password hashes and people's messages: it is its owner's alone.
 fn create_data_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| unavailable(dir, &error))
 }
 
-fn settle_deployment(conn: &Connection, asked: Option<Deployment>) -> Result<Deployment> {
+fn settle_deployment(conn: &Connection, options: &Options) -> Result<Deployment> {
     let kept: Option<String> =
         conn.query_row("SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0)).optional()?;
     let Some(kept) = kept else {
-        let chosen = asked.unwrap_or(Deployment::Production);
+        let chosen = options.deployment.unwrap_or(options.deployment_if_new);
         conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
         return Ok(chosen);
     };
     let kept = Deployment::parse(&kept)
         .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {kept:?}, which is unknown")))?;
-    match asked {
+    match options.deployment {
         Some(asked) if asked != kept => {
             Err(StoreError::Failed(format!("the database is a {kept} one and can't be opened as {asked}")))
         }

@@ -49,6 +49,10 @@ impl Readers {
         Ok(Self { slots, keep_nothing: AtomicBool::new(false), wal_index })
     }
 
+    pub fn version(&self) -> Option<Stamp> {
+        self.wal_index.stamp().ok()
+    }
+
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let mut slot = self.slot();
         let reader = slot.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;

@@ -1,0 +1,71 @@
+//! Kept pages: every commit shows in the next list that is asked for after its answer, whoever made it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::support::Service;
+
+const PET: &str = r#"{"name":"Rex","categoryId":1}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_list_shows_every_animal_that_was_acknowledged_before_it_was_asked_for() {
+    let service = Arc::new(Service::start().await);
+    let (acknowledged, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+
+    let writers = (0..6).map(|_| {
+        let (service, acknowledged) = (Arc::clone(&service), Arc::clone(&acknowledged));
+        tokio::spawn(async move {
+            for _ in 0..16 {
+                assert_eq!(service.post("/v1/pets", PET).await.status(), 201);
+                acknowledged.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let readers = ["/v1/pets?limit=100", "/v1/pets?limit=100&status=available"].map(|path| {
+        let (service, acknowledged, done) = (Arc::clone(&service), Arc::clone(&acknowledged), Arc::clone(&done));
+        tokio::spawn(async move {
+            let mut sizes = Vec::new();
+            while !done.load(Ordering::SeqCst) {
+                let least = acknowledged.load(Ordering::SeqCst);
+                let listed = service.get(path).await.json().as_array().unwrap().len();
+                assert!(listed >= least, "{path}: {least} were acknowledged, {listed} are listed");
+                sizes.push(listed);
+            }
+            assert!(sizes.is_sorted(), "an older page came after a newer one: {sizes:?}");
+        })
+    });
+
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    done.store(true, Ordering::SeqCst);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(service.get("/v1/pets?limit=100").await.json().as_array().unwrap().len(), 96);
+}
+
+#[tokio::test]
+async fn a_list_shows_what_another_process_has_committed() {
+    let service = Service::start().await;
+    let other = service.database();
+    for count in 1..=20 {
+        assert_eq!(service.get("/v1/pets").await.json().as_array().unwrap().len(), count - 1);
+        other.execute("INSERT INTO pets (name, category_id, status) VALUES ('Mimi', 1, 0)", []).unwrap();
+        assert_eq!(service.get("/v1/pets").await.json().as_array().unwrap().len(), count);
+        // The same again, out of what is kept.
+        assert_eq!(service.get("/v1/pets").await.json().as_array().unwrap().len(), count);
+    }
+}
+
+#[tokio::test]
+async fn a_kept_page_keeps_its_link() {
+    let service = Service::start().await;
+    for _ in 0..3 {
+        service.post("/v1/pets", PET).await;
+    }
+    let (first, again) = (service.get("/v1/pets?limit=2").await, service.get("/v1/pets?limit=2").await);
+    assert!(first.header("link").is_some());
+    assert_eq!(first.shown(), again.shown());
+}
