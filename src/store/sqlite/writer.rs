@@ -169,6 +169,9 @@ impl Worker {
                 return Err(format!("a sync failed, so what the disk holds is unknown: {fatal}"));
             }
             self.checkpoint_if_due()?;
+            // Where threads share a core, those who were answered get to ask again first: the next batch is larger,
+            // and a commit is most of what a write costs. Elsewhere this returns at once.
+            thread::yield_now();
             if stop {
                 break;
             }
