@@ -183,7 +183,10 @@ impl Create {
 fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let options = sqlite::Options {
         deployment: common.deployment,
-        create: create == Create::PRODUCTION,
+        create: match create {
+            Create::IfMissing(deployment) => Some(deployment),
+            Create::Never => None,
+        },
         ..sqlite::Options::new(&common.data_dir)
     };
     Sqlite::open(&options).map(Store::Sqlite).map_err(|error| not_opened(common, error))

@@ -28,7 +28,7 @@ async fn a_database_belongs_to_one_deployment() {
 #[tokio::test]
 async fn nothing_is_made_where_that_was_not_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let options = Options { create: false, ..Options::new(folder.path()) };
+    let options = Options { create: None, ..Options::new(folder.path()) };
     assert!(matches!(Sqlite::open(&options), Err(StoreError::Failed(_))));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -38,10 +38,8 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Refused where the database was made for another.
     pub deployment: Option<Deployment>,
-    /// What a new database is for where `deployment` does not say.
-    pub deployment_if_new: Deployment,
-    /// Whether to make a database where there is none.
-    pub create: bool,
+    /// What to make a database for where there is none and `deployment` does not say; nothing where none is made.
+    pub create: Option<Deployment>,
     /// How many writes may wait before further ones are refused.
     pub queue: usize,
     /// How long a write waits for another process that is writing.
@@ -53,8 +51,7 @@ impl Options {
         Self {
             data_dir: data_dir.into(),
             deployment: None,
-            deployment_if_new: Deployment::Production,
-            create: true,
+            create: Some(Deployment::Production),
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
         }
@@ -75,7 +72,7 @@ impl Sqlite {
             return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
         }
         let file = options.data_dir.join(FILE);
-        if options.create {
+        if options.create.is_some() {
             create_data_dir(&options.data_dir)?;
         } else {
             require_database(&options.data_dir)?;
@@ -181,7 +178,7 @@ fn settle_deployment(conn: &Connection, options: &Options) -> Result<Deployment>
     let kept: Option<String> =
         conn.query_row("SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0)).optional()?;
     let Some(kept) = kept else {
-        let chosen = options.deployment.unwrap_or(options.deployment_if_new);
+        let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
         conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
         return Ok(chosen);
     };
