@@ -99,7 +99,7 @@ impl BaseUrl {
         });
         if !well_formed
             || !text.ends_with("/v1")
-            || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"".contains(&byte))
+            || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"#@;,'".contains(&byte))
         {
             return Err(Invalid(
                 "a base address is http:// or https://, a host, perhaps a path, and ends in /v1".into(),

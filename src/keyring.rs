@@ -17,8 +17,8 @@ const REMEMBERED: usize = 100_000;
 /// How often the database is asked whether another process has changed keys: a revocation counts within a second.
 const WATCH: Duration = Duration::from_millis(250);
 
-/// How many watches pass between two writings of when keys were last used.
-const WATCHES_PER_FLUSH: u32 = 20;
+/// How much time passes between two writings of when keys were last used.
+const FLUSH: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Keyring {
@@ -75,22 +75,25 @@ impl Keyring {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Follows the changes of other processes, and writes down now and then when keys were last used. Never ends.
+    /// Follows the changes of other processes. Never ends.
     pub async fn follow(&self) {
         let mut version = None;
-        let mut watches = 0;
         loop {
-            // Where the database can't be read, nobody can be let in by it either: the next watch tries again.
-            if let Ok(now) = self.store.keys_version().await
-                && version.replace(now) != Some(now)
-            {
+            let now = self.store.keys_version().await.ok();
+            // Where the version can't be read, no remembered key can be trusted either.
+            if now.is_none() || version != now {
                 self.note_change();
             }
-            watches += 1;
-            if watches % WATCHES_PER_FLUSH == 0 {
-                self.flush().await;
-            }
+            version = now;
             tokio::time::sleep(WATCH).await;
+        }
+    }
+
+    /// Writes down now and then when keys were last used. Apart from `follow`, since a write may have to wait. Never ends.
+    pub async fn write_down_uses(&self) {
+        loop {
+            tokio::time::sleep(FLUSH).await;
+            self.flush().await;
         }
     }
 
@@ -98,9 +101,13 @@ impl Keyring {
     pub async fn flush(&self) {
         let used: Vec<_> = self.used().drain().collect();
         if !used.is_empty()
-            && let Err(error) = self.store.touch_keys(used).await
+            && let Err(error) = self.store.touch_keys(used.clone()).await
         {
-            tracing::warn!(%error, "when keys were last used could not be stored");
+            tracing::warn!(%error, "when keys were last used could not be stored yet");
+            let mut waiting = self.used();
+            for (id, at) in used {
+                waiting.entry(id).or_insert(at);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! In reading order: what the store deals in, where it is kept, how it is reached, how it is started.
+//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `keyring`, `http` and
+//! `server` (how it is reached), `config` and `cli` (how it is started).
 
 pub mod cli;
 pub mod config;

@@ -22,7 +22,8 @@ CREATE TABLE api_keys (
     hint         TEXT NOT NULL,
     created_at   INTEGER NOT NULL,
     last_used_at INTEGER,
-    expires_at   INTEGER,
+    lifetime     INTEGER,                 -- as asked for, in milliseconds; NULL: for ever
+    expires_at   INTEGER,                 -- created_at + lifetime, or earlier where a successor took over
     revoked_at   INTEGER
 ) STRICT;
 

@@ -12,7 +12,7 @@ use super::{Create, Failure, Outcome, open, print};
 use crate::config::{Addresses, Common, Door, Service};
 use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
-use crate::server::{self, Limits, Stop};
+use crate::server::{self, Access, Limits, Stop};
 use crate::store::Store;
 
 /// Run the service
@@ -67,11 +67,16 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
             why = store.failed(), if failure.is_none() => {
                 tracing::error!(why, "the store failed, so the process ends");
                 failure = Some(why);
-                asked.send_replace(Stop::Drain);
+                // Every request that needs the store fails now: there is nothing to drain.
+                asked.send_replace(Stop::Now);
             }
         }
     }
-    store.close().await;
+    tokio::select! {
+        () = store.close() => {}
+        // What was acknowledged is in the log on the disk; what was not may be lost.
+        () = signals.next() => tracing::warn!("leaving without waiting for the database"),
+    }
     failure.map_or(Ok(()), |why| Err(Failure(why)))
 }
 
@@ -134,13 +139,13 @@ impl Listeners {
         );
     }
 
-    fn into_doors(self, api: &Api) -> Vec<(TcpListener, Edge)> {
+    fn into_doors(self, api: &Api) -> Vec<(TcpListener, Edge, Access)> {
         let doors = [
-            (self.store, http::store_door(api)),
-            (self.messages, http::messages_door(api)),
-            (self.operations, http::operations_door(api)),
+            (self.store, http::store_door(api), Access::Public),
+            (self.messages, http::messages_door(api), Access::Public),
+            (self.operations, http::operations_door(api), Access::Operator),
         ];
-        doors.into_iter().filter_map(|(listener, edge)| Some((listener?, edge))).collect()
+        doors.into_iter().filter_map(|(listener, edge, access)| Some((listener?, edge, access))).collect()
     }
 }
 

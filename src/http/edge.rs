@@ -56,7 +56,12 @@ impl Edge {
         };
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
             let status = response.status().as_u16();
-            tracing::error!(request_id = id.to_str().unwrap_or_default(), status, cause, "request failed");
+            let request_id = id.to_str().unwrap_or_default();
+            match response.status() {
+                // Overload and outages come in floods, and drains are no trouble at all.
+                StatusCode::SERVICE_UNAVAILABLE => tracing::warn!(request_id, status, cause, "request refused"),
+                _ => tracing::error!(request_id, status, cause, "request failed"),
+            }
         }
         if let Some((method, path)) = logged {
             let status = response.status().as_u16();

@@ -165,7 +165,7 @@ impl ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Unavailable(cause) => Self::unavailable(cause),
+            StoreError::Unavailable(cause) | StoreError::SyncFailed(cause) => Self::unavailable(cause),
             StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(cause),
         }
     }

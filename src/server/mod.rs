@@ -19,8 +19,11 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// How long to wait before accepting again where the system is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Descriptors that are not for connections: the database, the listeners, the log.
-const RESERVED_DESCRIPTORS: u64 = 64;
+/// How many connections the operations door takes beside those of the public doors.
+const OPERATOR_CONNECTIONS: usize = 16;
+
+/// Descriptors that are not for public connections: the database, the listeners, the log, the operator.
+const RESERVED_DESCRIPTORS: u64 = 64 + OPERATOR_CONNECTIONS as u64;
 
 /// The deadlines of a connection and how many there may be.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +54,13 @@ impl Default for Limits {
     }
 }
 
+/// Whose connections a door takes: the public doors share the allowed number of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Public,
+    Operator,
+}
+
 /// How far a stop has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
@@ -63,15 +73,20 @@ pub enum Stop {
 }
 
 /// Answers on `doors` until told to stop, by whoever holds the other end of `stop` or has let go of it.
-pub async fn run(doors: Vec<(TcpListener, Edge)>, api: Api, limits: Limits, mut stop: watch::Receiver<Stop>) {
+pub async fn run(doors: Vec<(TcpListener, Edge, Access)>, api: Api, limits: Limits, mut stop: watch::Receiver<Stop>) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
-    for (listener, edge) in doors {
-        tokio::spawn(accept(listener, edge, limits, Arc::clone(&slots), stopped.clone()));
+    for (listener, edge, access) in doors {
+        // However many clients there are, who runs the service still gets in.
+        let slots = match access {
+            Access::Public => Arc::clone(&slots),
+            Access::Operator => Arc::new(Semaphore::new(OPERATOR_CONNECTIONS)),
+        };
+        tokio::spawn(accept(listener, edge, limits, slots, stopped.clone()));
     }
     let following = tokio::spawn({
         let api = api.clone();
-        async move { api.keyring.follow().await }
+        async move { tokio::join!(api.keyring.follow(), api.keyring.write_down_uses()) }
     });
 
     // An error means that nobody can ask any more, which asks for a stop too.
@@ -91,7 +106,9 @@ pub async fn run(doors: Vec<(TcpListener, Edge)>, api: Api, limits: Limits, mut 
         Ok(_) = stop.wait_for(|stop| *stop == Stop::Now) => tracing::warn!("stopping at once"),
     }
     following.abort();
-    api.keyring.flush().await;
+    if *stop.borrow() != Stop::Now {
+        api.keyring.flush().await;
+    }
 }
 
 async fn accept(

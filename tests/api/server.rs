@@ -264,7 +264,7 @@ async fn a_client_that_is_still_sending_can_read_why_it_was_refused() {
 async fn there_are_no_more_connections_than_allowed_and_the_next_one_waits() {
     let service = Service::start_with(limits(|limits| limits.connections = 4)).await;
     let mut open = Vec::new();
-    for door in [service.store_address, service.messages_address, service.ops_address, service.store_address] {
+    for door in [service.store_address, service.messages_address, service.messages_address, service.store_address] {
         let mut stream = TcpStream::connect(door).await.unwrap();
         stream.write_all(LIVE.as_bytes()).await.unwrap();
         assert_eq!(soon(read_answer(&mut stream)).await.status(), 200);
@@ -274,6 +274,8 @@ async fn there_are_no_more_connections_than_allowed_and_the_next_one_waits() {
     waiting.write_all(LIVE.as_bytes()).await.unwrap();
     let early = tokio::time::timeout(SHORT, waiting.peek(&mut [0])).await;
     assert!(early.is_err(), "a connection too many is answered");
+    let operator = soon(Request::new(service.ops_address, "GET", "/livez").send()).await;
+    assert_eq!(operator.status(), 200, "who runs the service gets in");
 
     open.pop();
     assert_eq!(soon(read_answer(&mut waiting)).await.status(), 200, "a place is free");

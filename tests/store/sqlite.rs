@@ -239,3 +239,16 @@ fn count_outside(folder: &Path) -> i64 {
 fn rex() -> NewPet {
     NewPet { name: PetName::parse("Rex".into()).unwrap(), category_id: 1, status: PetStatus::Available }
 }
+
+#[tokio::test]
+async fn what_is_stored_is_its_owners_alone_also_in_a_folder_that_is_open_to_others() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let store = open(&Options::new(folder.path())).await;
+    store.create_pet(rex()).await.unwrap();
+    for file in ["petstore.db", "petstore.db-wal", "petstore.db-shm", "petstore.lock"] {
+        let mode = std::fs::metadata(folder.path().join(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+}

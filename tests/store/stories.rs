@@ -209,8 +209,10 @@ async fn a_rotated_key_has_a_successor_with_its_name_and_lifetime() {
         assert_eq!((listed[1].id, listed[1].expires_at), (successor, Some(now.plus(Duration::from_secs(1000)))));
         assert_eq!((listed[1].created_at, listed[1].name.as_str()), (now, "test"));
 
-        // An overlap does not prolong what expires earlier.
-        store.rotate_key(id, rotation(now, 5_000)).await.unwrap().unwrap();
+        // An overlap does not prolong what expires earlier, and a second successor lives as long as the first.
+        let second = store.rotate_key(id, rotation(now, 5_000)).await.unwrap().unwrap();
+        let listed = store.list_keys().await.unwrap();
+        assert_eq!((listed[2].id, listed[2].expires_at), (second, Some(now.plus(Duration::from_secs(1000)))));
         assert_eq!(store.list_keys().await.unwrap()[0].expires_at, Some(now.plus(Duration::from_secs(100))));
 
         let later = now.plus(Duration::from_secs(100));

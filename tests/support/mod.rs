@@ -13,7 +13,7 @@ use petstore::config::{Addresses, BaseUrl};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Clock, Deployment, Email, KeyId, Timestamp};
 use petstore::http::{self, Api};
-use petstore::server::{self, Limits, Stop};
+use petstore::server::{self, Access, Limits, Stop};
 use petstore::store::Store;
 use petstore::store::sqlite::{Options, Sqlite};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -89,9 +89,9 @@ impl Service {
         };
         let api = Api::new(Arc::clone(&store), clock.clone(), addresses);
         let doors = vec![
-            (store_door, http::store_door(&api)),
-            (messages_door, http::messages_door(&api)),
-            (ops_door, http::operations_door(&api)),
+            (store_door, http::store_door(&api), Access::Public),
+            (messages_door, http::messages_door(&api), Access::Public),
+            (ops_door, http::operations_door(&api), Access::Operator),
         ];
         let (stop, stopped) = watch::channel(Stop::No);
         let running = tokio::spawn(server::run(doors, api.clone(), setup.limits, stopped));

@@ -73,7 +73,7 @@ pub fn headers(addresses: &Addresses) -> Value {
         "X-Request-Id": always(
             "The request's id: the caller's if it is 1 to 128 visible ASCII characters, else a new one.",
             json!({ "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$" }),
-            json!("8f14e45fceea167a-2a"),
+            json!("8f14e45fceea167a-00000000002a"),
         ),
         "WWW-Authenticate": always(
             "How to authenticate; `error=\"invalid_token\"` follows where a key was given (RFC 6750).",

@@ -8,7 +8,8 @@ use crate::store::{Result, StoreError};
 
 pub fn insert(conn: &Connection, key: &NewKey) -> Result<KeyId> {
     conn.prepare_cached(
-        "INSERT INTO api_keys (account_id, name, hash, hint, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6 - ?5, ?6)",
     )?
     .execute((
         key.account.0,
@@ -75,8 +76,8 @@ pub fn rotate(conn: &Connection, id: KeyId, rotation: &Rotation) -> Result<Optio
     let now = rotation.now.as_milliseconds();
     let inserted = conn
         .prepare_cached(
-            "INSERT INTO api_keys (account_id, name, hash, hint, created_at, expires_at)
-             SELECT account_id, name, ?2, ?3, ?4, ?4 + (expires_at - created_at) FROM api_keys
+            "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
+             SELECT account_id, name, ?2, ?3, ?4, lifetime, ?4 + lifetime FROM api_keys
              WHERE id = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?4)",
         )?
         .execute((id.0, rotation.hash.0, &rotation.hint, now))?;

@@ -69,7 +69,7 @@ mod tests {
     const LEFT_BEHIND: [(i32, &str); 1] = [(
         1,
         "INSERT INTO accounts VALUES (1, 'Ada@example.com', 'ada@example.com', NULL, 1795167000123);
-         INSERT INTO api_keys VALUES (1, 1, 'test', zeroblob(32), 'pet_test_…abcd', 1795167000123, NULL, NULL, NULL);
+         INSERT INTO api_keys VALUES (1, 1, 'test', zeroblob(32), 'pet_test_…abcd', 1795167000123, NULL, NULL, NULL, NULL);
          INSERT INTO pets VALUES (1, 'Rex', -9223372036854775808, 0), (9007199254740991, 'ß🦊', 9223372036854775807, 2);
          INSERT INTO messages VALUES (1, zeroblob(16), 1, 'Hello', 1795167000123);",
     )];

@@ -1,4 +1,7 @@
-//! The embedded database: one file, one writer thread, a reader per worker.
+//! The embedded database: one file, one writer thread, readers on the threads that ask.
+//!
+//! A process opens a database once: closing a second [`Sqlite`] on the same file would drop the first one's locks
+//! (see [`wal_index`]).
 
 pub mod accounts;
 pub mod keys;
@@ -78,9 +81,11 @@ impl Sqlite {
             require_database(&options.data_dir)?;
         }
         // Processes that start together make and migrate the database one after the other.
-        let lock = fs::File::create(options.data_dir.join("petstore.lock"))
+        let lock = own_file(&options.data_dir.join("petstore.lock"))
             .and_then(|lock| lock.lock().map(|()| lock))
             .map_err(|error| unavailable(&options.data_dir, &error))?;
+        // SQLite gives its other files the mode of this one.
+        own_file(&file).map_err(|error| unavailable(&options.data_dir, &error))?;
         let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         conn.busy_timeout(options.busy_timeout)?;
         conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -168,7 +173,13 @@ fn require_database(dir: &Path) -> Result<()> {
     Err(StoreError::Failed(format!("there is no database in {dir}; {makers}")))
 }
 
-/// The directory holds password hashes and people's messages: it is its owner's alone.
+/// Opens a file that is its owner's alone, and makes it where it is missing: the folder may be open to others.
+fn own_file(path: &Path) -> std::io::Result<fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    fs::OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)
+}
+
+/// The directory holds password hashes and people's messages: where it is made here, it is its owner's alone.
 fn create_data_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| unavailable(dir, &error))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -19,6 +19,7 @@ pub struct Readers {
     slots: Box<[Slot]>,
     /// Set while the WAL is checkpointed: a kept transaction would hold it back.
     keep_nothing: AtomicBool,
+    closed: AtomicBool,
     // Closes after the connections above: see `WalIndex`.
     wal_index: Arc<WalIndex>,
 }
@@ -46,11 +47,11 @@ impl Readers {
                 Ok(Mutex::new(Some(Reader { conn, sees: None, used: false })))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { slots, keep_nothing: AtomicBool::new(false), wal_index })
+        Ok(Self { slots, keep_nothing: AtomicBool::new(false), closed: AtomicBool::new(false), wal_index })
     }
 
     pub fn version(&self) -> Option<Stamp> {
-        self.wal_index.stamp().ok()
+        if self.closed.load(Ordering::SeqCst) { None } else { self.wal_index.stamp().ok() }
     }
 
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
@@ -74,7 +75,7 @@ impl Readers {
     /// Ends the transactions that no request used since the last call: an idle reader must not hold the WAL back.
     pub fn release_idle(&self) {
         for slot in &self.slots {
-            if let Ok(mut slot) = slot.try_lock()
+            if let Some(mut slot) = try_lock(slot)
                 && let Some(reader) = slot.as_mut()
                 && !std::mem::take(&mut reader.used)
             {
@@ -85,6 +86,7 @@ impl Readers {
 
     /// Closes all connections: the writer's, closed last, then writes the WAL back and removes it.
     pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         for slot in &self.slots {
             *lock(slot) = None;
         }
@@ -105,7 +107,7 @@ impl Readers {
         thread_local!(static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed));
         let own = NUMBER.with(|number| number % self.slots.len());
         let (before, from_own) = self.slots.split_at(own);
-        let free = from_own.iter().chain(before).find_map(|slot| slot.try_lock().ok());
+        let free = from_own.iter().chain(before).find_map(try_lock);
         free.unwrap_or_else(|| lock(&self.slots[own]))
     }
 }
@@ -116,6 +118,15 @@ impl Reader {
             // Ending a read can't fail in a way that matters: whatever it says, the next one begins anew.
             let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
         }
+    }
+}
+
+/// A slot that is free. One whose reader panicked is: its transaction may be open, which the next read finds by itself.
+fn try_lock(slot: &Slot) -> Option<MutexGuard<'_, Option<Reader>>> {
+    match slot.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

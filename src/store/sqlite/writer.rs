@@ -57,8 +57,8 @@ enum State {
 
 /// A write in two steps, so that nothing is answered before it is durable.
 trait Job: Send {
-    /// Does the work, inside the batch's transaction.
-    fn run(&mut self, conn: &Connection);
+    /// Does the work, inside the batch's transaction. An error is one that the whole batch must be undone for.
+    fn run(&mut self, conn: &Connection) -> Result<()>;
     /// Answers, once the batch was committed or has failed as a whole.
     fn finish(self: Box<Self>, committed: Result<()>);
 }
@@ -159,14 +159,15 @@ impl Worker {
                     Err(_) => break,
                 }
             }
-            let committed = self.commit(&mut batch);
-            let fatal = committed.as_ref().err().filter(|error| is_sync_failure(error)).map(ToString::to_string);
-            let outcome = committed.map_err(StoreError::from);
+            let outcome = self.commit(&mut batch);
             for job in batch.drain(..) {
                 job.finish(outcome.clone());
             }
-            if let Some(fatal) = fatal {
-                return Err(format!("a sync failed, so what the disk holds is unknown: {fatal}"));
+            if let Err(StoreError::SyncFailed(why)) = outcome {
+                return Err(format!("a sync failed, so what the disk holds is unknown: {why}"));
+            }
+            if !self.conn.is_autocommit() {
+                return Err("a batch that failed could not be undone".into());
             }
             self.checkpoint_if_due()?;
             // Where threads share a core, those who were answered get to ask again first: the next batch is larger,
@@ -180,24 +181,15 @@ impl Worker {
         Ok(())
     }
 
-    fn commit(&self, batch: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+    fn commit(&self, batch: &mut [Box<dyn Job>]) -> Result<()> {
         self.run_cached("BEGIN IMMEDIATE")?;
-        for job in batch {
-            job.run(&self.conn);
-            if self.conn.is_autocommit() {
-                // A full disk or an I/O error inside the job has undone the whole transaction.
-                return Err(rusqlite::Error::SqliteFailure(
-                    rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
-                    Some("the disk did not take the write".into()),
-                ));
-            }
+        let committed =
+            batch.iter_mut().try_for_each(|job| job.run(&self.conn)).and_then(|()| Ok(self.run_cached("COMMIT")?));
+        if committed.is_err() && !self.conn.is_autocommit() {
+            // Nothing of the batch was acknowledged. Whether this succeeds shows in the connection's state.
+            let _ = self.run_cached("ROLLBACK");
         }
-        self.run_cached("COMMIT").inspect_err(|_| {
-            if !self.conn.is_autocommit() {
-                // Nothing of the batch was acknowledged; where even this fails, closing the connection undoes it.
-                let _ = self.run_cached("ROLLBACK");
-            }
-        })
+        committed
     }
 
     fn run_cached(&self, sql: &str) -> rusqlite::Result<()> {
@@ -220,19 +212,12 @@ impl Worker {
         // Setting a timeout only stores a number and can't fail.
         let _ = self.conn.busy_timeout(self.busy_timeout);
         self.checkpoint_at = stamp.wal_pages() + CHECKPOINT_PAGES;
-        match checkpoint {
-            Err(error) if is_sync_failure(&error) => Err(format!("the sync of a checkpoint failed: {error}")),
+        match checkpoint.map_err(StoreError::from) {
+            Err(StoreError::SyncFailed(why)) => Err(format!("the sync of a checkpoint failed: {why}")),
             // Whatever else stood in the way, every commit is safe in the WAL and the next checkpoint tries again.
             _ => Ok(()),
         }
     }
-}
-
-/// After a failed sync the kernel may report success for pages it has dropped, so trying again proves nothing.
-fn is_sync_failure(error: &rusqlite::Error) -> bool {
-    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
-    matches!(error, rusqlite::Error::SqliteFailure(cause, _)
-        if [SQLITE_IOERR_FSYNC, SQLITE_IOERR_DIR_FSYNC].contains(&cause.extended_code))
 }
 
 struct Write<F, T> {
@@ -243,12 +228,20 @@ struct Write<F, T> {
 }
 
 impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Job for Write<F, T> {
-    fn run(&mut self, conn: &Connection) {
+    fn run(&mut self, conn: &Connection) -> Result<()> {
         let write = self.write.take().expect("a job runs once");
-        self.result = Some(match self.atomicity {
+        let result = match self.atomicity {
             Atomicity::Statement => write(conn),
-            Atomicity::Savepoint => in_savepoint(conn, write),
-        });
+            Atomicity::Savepoint => in_savepoint(conn, write)?,
+        };
+        // A full disk or an I/O error inside the job undoes the whole transaction: what came after would run alone.
+        let undone = conn.is_autocommit();
+        let cause = result.as_ref().err().cloned();
+        self.result = Some(result);
+        if undone {
+            return Err(cause.unwrap_or_else(|| StoreError::Unavailable("the transaction was undone".into())));
+        }
+        Ok(())
     }
 
     fn finish(self: Box<Self>, committed: Result<()>) {
@@ -258,7 +251,8 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Job for Write<F, T> {
     }
 }
 
-fn in_savepoint<T>(conn: &Connection, write: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+/// The outer error is one of the savepoint itself, after which the batch can't be trusted.
+fn in_savepoint<T>(conn: &Connection, write: impl FnOnce(&Connection) -> Result<T>) -> Result<Result<T>> {
     conn.prepare_cached("SAVEPOINT job")?.execute([])?;
     let result = write(conn);
     if !conn.is_autocommit() {
@@ -267,5 +261,5 @@ fn in_savepoint<T>(conn: &Connection, write: impl FnOnce(&Connection) -> Result<
         }
         conn.prepare_cached("RELEASE job")?.execute([])?;
     }
-    result
+    Ok(result)
 }
