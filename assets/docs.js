@@ -14,6 +14,8 @@ SwaggerUIBundle({
   // What is provisional, and the ranges of parameters.
   showExtensions: true,
   showCommonExtensions: true,
+  // Each operation shows its own schemas.
+  defaultModelsExpandDepth: -1,
   // An API key is forgotten with the page.
   persistAuthorization: false,
   // The badge would send the document's address to a validator elsewhere.

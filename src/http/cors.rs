@@ -16,7 +16,7 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
         .allow_methods([Method::GET, Method::HEAD, Method::POST])
-        .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
+        .allow_headers([AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID])
         .expose_headers([
             LINK,
             LOCATION,
@@ -30,5 +30,4 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
     Some(routes.layer(cors))
 }
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -66,7 +66,8 @@ pub async fn serve(State(api): State<Api>) -> Response {
 /// The document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.
 pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -> String {
     let mut document = serde_json::to_value(Document::openapi()).expect("the document is plain data");
-    document["info"]["contact"] = json!({ "name": "Animal store", "url": addresses.base_url.root() });
+    document["info"]["contact"] =
+        json!({ "name": "Animal store", "url": format!("{}/docs", addresses.base_url.root()) });
     document["servers"] = servers(addresses, deployment);
     document["security"] = json!([{ "apiKey": [] }]);
     document["components"]["schemas"]["Error"]["properties"]["status"] =
@@ -82,7 +83,8 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -
     let schemas = document["components"]["schemas"].clone();
     let paths = object(&mut document["paths"]);
     if now >= REMOVED_AT {
-        paths.shift_remove("/pets/{petId}");
+        object(&mut paths["/pets/{petId}"]).shift_remove("get");
+        paths.retain(|_, path| path.as_object().is_some_and(|operations| !operations.is_empty()));
     }
     for path in paths.values_mut() {
         for operation in object(path).values_mut() {

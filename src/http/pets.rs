@@ -94,9 +94,9 @@ pub async fn create(State(api): State<Api>, _: Caller, body: JsonBody) -> Result
     Ok(response)
 }
 
-/// Get one animal
+/// Get one animal (deprecated, removed on 5 December 2030)
 ///
-/// Deprecated, and removed on 5 December 2030: list animals with a `status` filter instead.
+/// List animals with a `status` filter instead.
 #[utoipa::path(
     get, path = "/pets/{petId}", operation_id = "getPet", tag = "pets",
     params(("petId" = i64, Path, description = "Identifier of the animal.", example = 31)),
