@@ -1,7 +1,7 @@
 //! The embedded database: one file, one writer thread, readers on the threads that ask.
 //!
 //! A process opens a database once: closing a second [`Sqlite`] on the same file would drop the first one's locks
-//! (see [`wal_index`]).
+//! (see `wal_index.rs`).
 
 pub mod accounts;
 pub mod keys;
