@@ -116,11 +116,11 @@ impl PetRef<'_> {
 pub struct PageLimit(u8);
 
 impl PageLimit {
-    pub const MAX: i64 = 100;
+    pub const MAX: u8 = 100;
 
     pub fn new(limit: i64) -> Result<Self, Invalid> {
         match u8::try_from(limit) {
-            Ok(limit @ 1..=100) => Ok(Self(limit)),
+            Ok(limit @ 1..=Self::MAX) => Ok(Self(limit)),
             _ => Err(Invalid(format!("is {limit}; 1 to {} are allowed", Self::MAX))),
         }
     }

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, Method};
+use axum::http::{HeaderValue, Method};
 use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use super::deprecation::{DEPRECATION_HEADER, SUNSET_HEADER};
+use super::edge::X_REQUEST_ID;
 
 /// `routes` as pages of `origins` may call them; nothing where there are none. A preflight is answered before any other check.
 pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
@@ -23,11 +26,9 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
             RETRY_AFTER,
             WWW_AUTHENTICATE,
             X_REQUEST_ID,
-            HeaderName::from_static("deprecation"),
-            HeaderName::from_static("sunset"),
+            DEPRECATION_HEADER,
+            SUNSET_HEADER,
         ])
         .max_age(Duration::from_secs(600));
     Some(routes.layer(cors))
 }
-
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

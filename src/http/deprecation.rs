@@ -20,8 +20,8 @@ const SUNSET: &str = "Thu, 05 Dec 2030 00:00:00 GMT";
 /// 2030-12-05T00:00:00Z: from here on the operation is removed.
 pub const REMOVED_AT: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
 
-const DEPRECATION_HEADER: HeaderName = HeaderName::from_static("deprecation");
-const SUNSET_HEADER: HeaderName = HeaderName::from_static("sunset");
+pub const DEPRECATION_HEADER: HeaderName = HeaderName::from_static("deprecation");
+pub const SUNSET_HEADER: HeaderName = HeaderName::from_static("sunset");
 
 /// The first argument of the operation's handler, and so its first check: with or without a key, it is gone.
 pub struct NotRemoved;

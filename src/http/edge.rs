@@ -17,7 +17,7 @@ use tower::Service;
 use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause};
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A door's routes, and what happens around each of their answers.
 #[derive(Clone, Debug)]
