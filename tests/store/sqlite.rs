@@ -139,12 +139,14 @@ async fn a_full_queue_refuses_and_what_was_queued_comes_through() {
     let store = open(&Options { queue: 2, ..Options::new(folder.path()) }).await;
     let lock = outside(folder.path());
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let writes: Vec<_> = (0..20)
-        .map(|_| {
-            let store = Arc::clone(&store);
-            tokio::spawn(async move { store.create_pet(rex()).await })
-        })
-        .collect();
+    let write = || {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.create_pet(rex()).await })
+    };
+    // The writer takes the first one alone, and waits with it for the lock.
+    let mut writes = vec![write()];
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    writes.extend((0..19).map(|_| write()));
     tokio::time::sleep(Duration::from_millis(100)).await;
     let refused_early = writes.iter().filter(|write| write.is_finished()).count();
     lock.execute_batch("ROLLBACK").unwrap();
@@ -155,7 +157,7 @@ async fn a_full_queue_refuses_and_what_was_queued_comes_through() {
             Err(error) => assert!(matches!(error, StoreError::Unavailable(_)), "{error}"),
         }
     }
-    assert!(refused_early >= 16, "only {refused_early} were refused while the queue was full");
+    assert_eq!(refused_early, 17, "two wait in the queue, behind the one that waits for the lock");
     assert_eq!(came_through, 20 - refused_early);
     assert_eq!(store.count_pets().await.unwrap(), came_through as u64);
 }
