@@ -51,14 +51,14 @@ impl Readers {
     }
 
     pub fn version(&self) -> Option<Stamp> {
-        if self.closed.load(Ordering::SeqCst) { None } else { self.wal_index.stamp().ok() }
+        if self.closed.load(Ordering::SeqCst) { None } else { Some(self.wal_index.stamp()) }
     }
 
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let mut slot = self.slot();
         let reader = slot.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
         // Taken before the transaction sees anything, so that a commit in between shows at the next read.
-        let now = self.wal_index.stamp()?;
+        let now = self.wal_index.stamp();
         if reader.sees != Some(now) {
             reader.release();
             reader.conn.prepare_cached("BEGIN")?.execute([])?;

@@ -1,17 +1,35 @@
-//! Notices commits, whoever made them, at the price of one small `pread`.
+//! Notices commits, whoever made them, at the price of reading 48 bytes of shared memory.
+//!
+//! The one module with `unsafe`: a `pread` of the same bytes costs a system call with every read of the database.
+
+#![expect(unsafe_code, reason = "memory that other processes write can't be mapped and read without")]
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::store::{Result, StoreError};
+
+/// The number of bytes, of 32-bit words, in one copy of the WAL-index header.
+const HEAD_BYTES: usize = 48;
+const HEAD_WORDS: usize = HEAD_BYTES / 4;
 
 /// The shared-memory file beside the database (`-shm`), whose head SQLite rewrites at every commit.
 ///
 /// Closing any descriptor of that file drops this process's locks on it (POSIX advisory locks belong to the
 /// process), so it must close after every connection: [`super::Sqlite`] keeps it in what its connections' owners hold.
 #[derive(Debug)]
-pub struct WalIndex(File);
+pub struct WalIndex {
+    head: *const [AtomicU32; HEAD_WORDS],
+    _file: File,
+}
+
+// SAFETY: the pointer is to memory that stays mapped for as long as the value lives, and is only read, by atomics.
+unsafe impl Send for WalIndex {}
+// SAFETY: as above.
+unsafe impl Sync for WalIndex {}
 
 /// The state of the database that a reader would see: two equal stamps mean that nothing was committed between them.
 ///
@@ -19,26 +37,48 @@ pub struct WalIndex(File);
 /// the WAL's sync and before `COMMIT` returns, so a commit that was answered always shows. A read that catches them
 /// half written differs from the stamp before and, by its checksum, from the one after: it counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp([u8; 48]);
+pub struct Stamp([u32; HEAD_WORDS]);
 
 impl Stamp {
     /// How many pages lie in the WAL (`mxFrame`).
     pub fn wal_pages(&self) -> u32 {
-        u32::from_ne_bytes(self.0[16..20].try_into().expect("four bytes"))
+        self.0[4]
     }
 }
 
 impl WalIndex {
-    /// Opens the file of a database that a connection has open in WAL mode.
+    /// Opens the file of a database that a connection has open in WAL mode, and keeps open for longer than this lives.
     pub fn open(database: &Path) -> Result<Self> {
         let mut path = database.as_os_str().to_owned();
         path.push("-shm");
-        File::open(&path).map(Self).map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))
+        let unavailable =
+            |error: std::io::Error| StoreError::Unavailable(format!("{}: {error}", Path::new(&path).display()));
+        let file = File::open(&path).map_err(unavailable)?;
+        // The head must lie within the file: memory beyond its end can't be read.
+        if file.metadata().map_err(unavailable)?.len() < HEAD_BYTES as u64 {
+            return Err(StoreError::Unavailable(format!("{}: too short", Path::new(&path).display())));
+        }
+        // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing of ours.
+        let head = unsafe { mmap(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
+        let head = head.map_err(|error| unavailable(error.into()))?;
+        Ok(Self { head: head.cast(), _file: file })
     }
 
-    pub fn stamp(&self) -> Result<Stamp> {
-        let mut head = [0; 48];
-        self.0.read_exact_at(&mut head, 0).map_err(|error| StoreError::Unavailable(format!("WAL index: {error}")))?;
-        Ok(Stamp(head))
+    pub fn stamp(&self) -> Stamp {
+        // SAFETY: the mapping is page-aligned, as long as the array and lives as long as `self`. The file can't become
+        // shorter under it: SQLite cuts it only where no process has the database open, and a connection of ours has.
+        // SQLite writes these words while they are read here, which atomics allow.
+        let head = unsafe { &*self.head };
+        let stamp = Stamp(std::array::from_fn(|word| head[word].load(Ordering::Relaxed)));
+        // What is read of the database after this is at least as new as the stamp.
+        fence(Ordering::Acquire);
+        stamp
+    }
+}
+
+impl Drop for WalIndex {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open`, with this length, and reachable only through `self`.
+        let _ = unsafe { munmap(self.head.cast_mut().cast(), HEAD_BYTES) };
     }
 }
