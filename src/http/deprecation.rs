@@ -7,6 +7,7 @@ use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
 
 use super::error::{ApiError, Code};
+use super::pets::id_segment;
 use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::Timestamp;
@@ -63,9 +64,7 @@ impl Deprecation {
     }
 
     pub fn is_asked_for(&self, request: &Request) -> bool {
-        let id = request.uri().path().strip_prefix("/v1/pets/");
-        matches!(*request.method(), Method::GET | Method::HEAD)
-            && id.is_some_and(|id| !id.is_empty() && !id.contains('/'))
+        matches!(*request.method(), Method::GET | Method::HEAD) && id_segment(request.uri().path()).is_some()
     }
 
     pub fn announce(&self, response: &mut Response) {

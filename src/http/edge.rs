@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use tower::Service;
 
 use super::deprecation::Deprecation;
+use super::direct::Direct;
 use super::error::{ApiError, Cause};
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -23,6 +24,7 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Clone, Debug)]
 pub struct Edge {
     routes: Router,
+    direct: Option<Direct>,
     /// The same routes for requests from pages of other origins, where any are let in.
     for_origins: Option<Router>,
     deprecated: Option<Deprecation>,
@@ -30,12 +32,17 @@ pub struct Edge {
 
 impl Edge {
     pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
-        Self { routes, for_origins, deprecated: None }
+        Self { routes, direct: None, for_origins, deprecated: None }
     }
 
     /// The same with one operation's deprecation announced.
     pub fn deprecating(self, deprecation: Deprecation) -> Self {
         Self { deprecated: Some(deprecation), ..self }
+    }
+
+    /// The same with some of its operations answered past the router.
+    pub fn answering(self, direct: Direct) -> Self {
+        Self { direct: Some(direct), ..self }
     }
 
     /// Answers a request: always, and with its id.
@@ -44,14 +51,8 @@ impl Edge {
         let logged = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));
-        let mut routes = match &self.for_origins {
-            Some(routes) if is_from_a_page(&request) => routes.clone(),
-            _ => self.routes.clone(),
-        };
-        let answering = AssertUnwindSafe(routes.call(request)).catch_unwind();
-        let mut response = match answering.await {
-            Ok(Ok(response)) => response,
-            Ok(Err(never)) => match never {},
+        let mut response = match AssertUnwindSafe(self.route(request)).catch_unwind().await {
+            Ok(response) => response,
             Err(panic) => ApiError::internal(format!("panic: {}", panic_message(&*panic))).into_response(),
         };
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
@@ -80,6 +81,21 @@ impl Edge {
         }
         response.headers_mut().insert(X_REQUEST_ID, id);
         response
+    }
+
+    async fn route(&self, request: Request<Body>) -> Response {
+        let (mut routes, request) = match (&self.for_origins, &self.direct) {
+            (Some(routes), _) if is_from_a_page(&request) => (routes.clone(), request),
+            (_, Some(direct)) => match direct.answer(request).await {
+                Ok(response) => return response,
+                Err(request) => (self.routes.clone(), request),
+            },
+            (_, None) => (self.routes.clone(), request),
+        };
+        match routes.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
     }
 
     /// An error as the bytes of a last answer, for a connection on which no request came about.

@@ -1,6 +1,7 @@
 //! What a request says, read strictly: the query, the body's envelope, and its fields.
 
 use std::borrow::Cow;
+use std::error::Error;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -8,7 +9,6 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
 
 use super::error::{ApiError, Code};
 use super::limits;
@@ -44,11 +44,7 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         check_declared_body(&parts.headers)?;
-        let deadline =
-            parts.extensions.get().map_or_else(|| Instant::now() + limits::REQUEST, |limits::Deadline(at)| *at);
-        let bytes = timeout_at(deadline, read(body))
-            .await
-            .map_err(|_| ApiError::new(Code::RequestTimeout, "The request did not arrive in time."))??;
+        let bytes = read(body).await?;
         parameters(parts.uri.query(), [])?;
         let text = String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))?;
         Ok(Self(text))
@@ -127,8 +123,11 @@ fn is_json(content_type: &str) -> bool {
 async fn read(mut body: Body) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        // The connection broke or the chunks are malformed: nobody, or nobody sensible, reads this answer.
-        let frame = frame.map_err(|_| ApiError::new(Code::InvalidJson, "The body could not be read to its end."))?;
+        let frame = frame.map_err(|error| match Error::source(&error) {
+            Some(cause) if cause.is::<limits::Late>() => ApiError::new(Code::RequestTimeout, cause.to_string()),
+            // The connection broke or the chunks are malformed: nobody, or nobody sensible, reads this answer.
+            _ => ApiError::new(Code::InvalidJson, "The body could not be read to its end."),
+        })?;
         if let Some(data) = frame.data_ref() {
             if bytes.len() + data.len() > limits::BODY {
                 return Err(too_large());

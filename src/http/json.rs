@@ -1,10 +1,12 @@
 //! JSON (RFC 8259): the fields of a body, read one by one so that each error names its field, and answers.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -17,7 +19,10 @@ const EXACT: i128 = 1 << 53;
 
 /// An answer whose body is the JSON in `body`.
 pub fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body.into()).into_response()
+    let mut response = Response::new(Body::from(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// An answer that shows `value`.
@@ -63,7 +68,7 @@ impl<'b, const N: usize> Fields<'b, N> {
     pub fn string<T>(
         &self,
         name: &str,
-        parse: impl FnOnce(String) -> Result<T, Invalid>,
+        parse: impl FnOnce(Cow<'_, str>) -> Result<T, Invalid>,
     ) -> Result<Option<T>, ApiError> {
         let parsed = self.value(name).map(|value| string(value).and_then(parse)).transpose();
         parsed.map_err(|invalid| ApiError::invalid_value(name, &invalid))
@@ -72,7 +77,7 @@ impl<'b, const N: usize> Fields<'b, N> {
     pub fn required_string<T>(
         &self,
         name: &str,
-        parse: impl FnOnce(String) -> Result<T, Invalid>,
+        parse: impl FnOnce(Cow<'_, str>) -> Result<T, Invalid>,
     ) -> Result<T, ApiError> {
         self.string(name, parse)?.ok_or_else(|| missing(name))
     }
@@ -146,12 +151,16 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-fn string(value: &str) -> Result<String, Invalid> {
-    if !value.starts_with('"') {
+fn string(value: &str) -> Result<Cow<'_, str>, Invalid> {
+    let Some(text) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
         return Err(Invalid(format!("must be a string, not {}", kind(value))));
+    };
+    if !text.contains('\\') {
+        return Ok(Cow::Borrowed(text));
     }
     // The text is JSON already, so only an escape that is no Unicode character can fail.
     String::deserialize(&mut serde_json::Deserializer::from_str(value))
+        .map(Cow::Owned)
         .map_err(|_| Invalid("has an escape that is not a Unicode character (a lone surrogate)".into()))
 }
 

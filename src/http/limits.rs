@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 /// The largest body, in bytes.
 pub const BODY: usize = 64 * 1024;
 
@@ -20,6 +18,7 @@ pub const IDLE: Duration = Duration::from_secs(75);
 /// How long an answer may take to be read by the client.
 pub const ANSWER: Duration = Duration::from_secs(30);
 
-/// Until when a request's body must have arrived; set by the server on requests that have one.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline(pub Instant);
+/// The error of a body that did not arrive within [`REQUEST`].
+#[derive(Debug, thiserror::Error)]
+#[error("The request did not arrive in time.")]
+pub struct Late;

@@ -47,7 +47,7 @@ pub struct Message {
 )]
 pub async fn send(State(api): State<Api>, caller: Caller, body: JsonBody) -> Result<Response, ApiError> {
     let fields = Fields::parse(body.text(), ["message"])?;
-    let text = fields.required_string("message", MessageText::parse)?;
+    let text = fields.required_string("message", |text| MessageText::parse(text.into_owned()))?;
     let message = domain::Message::new(caller.account, text, api.clock.now());
     api.store.create_message(message.clone()).await?;
     let answer = Message {

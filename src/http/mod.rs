@@ -3,6 +3,7 @@
 mod auth;
 mod cors;
 mod deprecation;
+mod direct;
 mod docs;
 mod edge;
 mod error;
@@ -20,6 +21,7 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use deprecation::Deprecation;
+use direct::Direct;
 pub use edge::Edge;
 pub use error::{ApiError, Code};
 pub use pets::parse_new_pet;
@@ -34,14 +36,16 @@ pub fn store_door(api: &Api) -> Edge {
         .route("/docs", get(docs::reference))
         .route("/docs/deprecations", get(docs::deprecations))
         .route("/docs/{file}", get(docs::asset));
-    door(api, routes, &api.addresses.cors_origins).deprecating(Deprecation::of_get_pet(&api.addresses))
+    door(api, routes, &api.addresses.cors_origins)
+        .answering(Direct::store(api))
+        .deprecating(Deprecation::of_get_pet(&api.addresses))
 }
 
 /// The messages door. The API reference lives on the store door and tries calls from there.
 pub fn messages_door(api: &Api) -> Edge {
     let routes = Router::new().route("/v1/messages", post(messages::send));
     let origins = [api.addresses.cors_origins.clone(), api.addresses.store_origins()].concat();
-    door(api, routes, &origins)
+    door(api, routes, &origins).answering(Direct::messages(api))
 }
 
 /// The operations door, for who runs the service.

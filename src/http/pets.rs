@@ -1,9 +1,13 @@
 //! The animals: `listPets`, `createPet`, `getPet`.
 
-use axum::extract::{Path, State};
+use std::convert::Infallible;
+
+use axum::extract::{FromRequestParts, State};
 use axum::http::header::{LINK, LOCATION};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use percent_encoding::percent_decode_str;
 
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
@@ -87,7 +91,8 @@ pub async fn create(State(api): State<Api>, _: Caller, body: JsonBody) -> Result
     let pet = api.store.create_pet(parse_new_pet(body.text())?).await?;
     let mut response = json::answer(StatusCode::CREATED, pet.to_json());
     if api.clock.now() < REMOVED_AT {
-        let location = format!("{}/pets/{}", api.addresses.base_url.as_str(), pet.id);
+        // Put together without `format!`, which would cost a fiftieth of the request.
+        let location = [api.addresses.base_url.as_str(), "/pets/", itoa::Buffer::new().format(pet.id)].concat();
         let location = HeaderValue::try_from(location).expect("an address has visible ASCII only");
         response.headers_mut().insert(LOCATION, location);
     }
@@ -113,16 +118,33 @@ pub async fn get(
     State(api): State<Api>,
     _: Caller,
     query: Query,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    PetId(id): PetId,
 ) -> Result<Response, ApiError> {
     query.parameters([])?;
-    let id = path.ok().and_then(|Path(id)| integer(&id));
     let pet = match id {
         Some(id) => api.store.find_pet(id).await?,
         None => None,
     };
     let pet: Pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
     Ok(json::answer(StatusCode::OK, pet.to_json()))
+}
+
+/// The id in the path, where it is one.
+pub struct PetId(Option<i64>);
+
+impl<S: Sync> FromRequestParts<S> for PetId {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // A digit may come percent-encoded (RFC 3986, section 6.2.2.2).
+        let digits = id_segment(parts.uri.path()).map(|segment| percent_decode_str(segment).decode_utf8());
+        Ok(Self(digits.and_then(|digits| integer(&digits.ok()?))))
+    }
+}
+
+/// What stands for `{petId}` in a path of `/v1/pets/{petId}`.
+pub fn id_segment(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/pets/").filter(|id| !id.is_empty() && !id.contains('/'))
 }
 
 fn pet_query(query: &Query) -> Result<PetQuery, ApiError> {
@@ -147,7 +169,7 @@ pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
     let fields = Fields::parse(text, ["name", "categoryId", "status"])?;
     fields.require(&["name", "categoryId"])?;
     Ok(NewPet {
-        name: fields.required_string("name", PetName::parse)?,
+        name: fields.required_string("name", |text| PetName::parse(text.into_owned()))?,
         category_id: fields.required_integer("categoryId")?,
         status: fields.string("status", |text| PetStatus::parse(&text))?.unwrap_or(PetStatus::Available),
     })

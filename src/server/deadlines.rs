@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 use super::Limits;
@@ -30,15 +31,14 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Deadlines {
     limits: Limits,
-    opened: Instant,
     phase: AtomicU8,
-    /// When the phase began, in nanoseconds since `opened`.
+    /// When the phase began, in nanoseconds of the coarse clock.
     since: AtomicU64,
 }
 
 impl Deadlines {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, opened: Instant::now(), phase: AtomicU8::new(Phase::Idle as u8), since: AtomicU64::new(0) }
+        Self { limits, phase: AtomicU8::new(Phase::Idle as u8), since: AtomicU64::new(coarse_now()) }
     }
 
     /// Bytes came in.
@@ -48,11 +48,11 @@ impl Deadlines {
         }
     }
 
-    /// A whole head came in. Returns until when the rest of the request may take.
-    pub fn request_began(&self) -> Instant {
-        let began = if self.phase() == Phase::Head { self.since() } else { Instant::now() };
+    /// A whole head came in. Returns how long the rest of the request may take.
+    pub fn request_began(&self) -> Duration {
+        let taken = if self.phase() == Phase::Head { self.lasted() } else { Duration::ZERO };
         self.phase.store(Phase::Handling as u8, Ordering::Relaxed);
-        began + self.limits.request
+        self.limits.request.saturating_sub(taken)
     }
 
     pub fn answered(&self) {
@@ -78,12 +78,12 @@ impl Deadlines {
         let now = Instant::now();
         let phase = self.phase();
         let Some(limit) = self.limit(phase) else { return Ok(now + self.shortest()) };
-        let deadline = self.since() + limit;
-        if deadline <= now {
+        let left = limit.saturating_sub(self.lasted());
+        if left.is_zero() {
             return Err(phase);
         }
         // Another phase may begin at any moment, and none ends sooner than the shortest limit after it.
-        Ok(deadline.min(now + self.shortest()))
+        Ok(now + left.min(self.shortest()))
     }
 
     fn limit(&self, phase: Phase) -> Option<Duration> {
@@ -104,15 +104,23 @@ impl Deadlines {
         [Phase::Idle, Phase::Head, Phase::Handling, Phase::Answering, Phase::Blocked][usize::from(phase)]
     }
 
-    fn since(&self) -> Instant {
-        self.opened + Duration::from_nanos(self.since.load(Ordering::Relaxed))
+    /// How long the phase has lasted.
+    fn lasted(&self) -> Duration {
+        Duration::from_nanos(coarse_now().saturating_sub(self.since.load(Ordering::Relaxed)))
     }
 
     fn enter(&self, phase: Phase) {
-        let since = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.since.store(since, Ordering::Relaxed);
+        self.since.store(coarse_now(), Ordering::Relaxed);
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
+}
+
+/// The monotonic clock as of the last tick (at most 10 ms ago), in nanoseconds: a quarter of what the exact time costs,
+/// which the request path asks for twice.
+fn coarse_now() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]

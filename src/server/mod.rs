@@ -1,5 +1,6 @@
 //! Listeners, connections and the stop: HTTP/1 on hyper, with limits that hyper leaves to its user.
 
+mod body;
 mod connection;
 mod deadlines;
 

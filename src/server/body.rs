@@ -1,0 +1,47 @@
+//! The body of a request, which must arrive in time.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Sleep, sleep};
+
+use crate::http::limits::Late;
+
+/// A body that may take so long to arrive. A timer is made only where there is something to wait for.
+pub struct TimedBody {
+    body: Incoming,
+    time: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedBody {
+    pub fn new(body: Incoming, time: Duration) -> Self {
+        Self { body, time, timer: None }
+    }
+}
+
+impl Body for TimedBody {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| Ok(frame?)));
+        }
+        let time = self.time;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(time)));
+        timer.as_mut().poll(cx).map(|()| Some(Err(Late.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
