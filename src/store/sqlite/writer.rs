@@ -59,8 +59,25 @@ enum State {
 trait Job: Send {
     /// Does the work, inside the batch's transaction. An error is one that the whole batch must be undone for.
     fn run(&mut self, conn: &Connection) -> Result<()>;
-    /// Answers, once the batch was committed or has failed as a whole.
-    fn finish(self: Box<Self>, committed: Result<()>);
+    /// Answers, once the batch was committed or has failed as a whole, and hands the others on.
+    fn finish(self: Box<Self>, committed: Result<()>, others: Unanswered);
+}
+
+/// The jobs of a batch that is over. Dropping it answers them.
+///
+/// The writer gives them all to the first one's waiter. That wakes the runtime once for a batch, and the others are woken
+/// from inside it; each wake-up from outside costs a system call, and on a shared core it stops the writer halfway.
+struct Unanswered {
+    jobs: Vec<Box<dyn Job>>,
+    committed: Result<()>,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        for job in self.jobs.drain(..) {
+            job.finish(self.committed.clone(), Self { jobs: Vec::new(), committed: Ok(()) });
+        }
+    }
 }
 
 impl Writer {
@@ -100,7 +117,10 @@ impl Writer {
                 TrySendError::Disconnected(_) => "the store is closed".into(),
             })
         })?;
-        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store closed before the commit".into())))
+        let (result, others) =
+            answer.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
+        drop(others);
+        result
     }
 
     pub fn check(&self) -> Result<()> {
@@ -160,8 +180,9 @@ impl Worker {
                 }
             }
             let outcome = self.commit(&mut batch);
-            for job in batch.drain(..) {
-                job.finish(outcome.clone());
+            if let Some(first) = batch.pop() {
+                let others = Unanswered { jobs: std::mem::take(&mut batch), committed: outcome.clone() };
+                first.finish(outcome.clone(), others);
             }
             if let Err(StoreError::SyncFailed(why)) = outcome {
                 return Err(format!("a sync failed, so what the disk holds is unknown: {why}"));
@@ -224,7 +245,7 @@ struct Write<F, T> {
     atomicity: Atomicity,
     write: Option<F>,
     result: Option<Result<T>>,
-    reply: oneshot::Sender<Result<T>>,
+    reply: oneshot::Sender<(Result<T>, Unanswered)>,
 }
 
 impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Job for Write<F, T> {
@@ -244,10 +265,10 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Job for Write<F, T> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, committed: Result<()>) {
+    fn finish(self: Box<Self>, committed: Result<()>, others: Unanswered) {
         let Self { result, reply, .. } = *self;
-        // Who asked may have gone away; the work is done all the same.
-        let _ = reply.send(committed.and_then(|()| result.expect("a committed job has run")));
+        // Who asked may have gone away; the work is done all the same, and the others are answered right here.
+        let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
     }
 }
 
