@@ -13,8 +13,8 @@ class Failed(Exception):
 
 
 def name_of(id, padding=""):
-    """The name of the animal with this id; `padding` makes names long."""
-    return f"animal-{id:05}{padding}"
+    """The name of the animal with this id; `padding` makes names long, up to the 255 characters that are allowed."""
+    return f"animal-{id:05}{padding}"[:255]
 
 
 def status_of(id):

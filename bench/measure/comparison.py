@@ -34,7 +34,7 @@ def compare(options, petstore, yardstick, folder):
     rivals = [make() for make in (fastify, fastapi) if make.__name__ in options.servers]
     for rival in rivals:
         rival.fill(stores / rival.name, ANIMALS, key)
-        with rival.serve(stores / rival.name, key) as server:
+        with trial(rival, stores, key) as server:
             rival.check(server)
     workers = None
     if "fastapi" in options.servers:
@@ -85,16 +85,25 @@ def one_round(options, petstore, yardstick, rivals, stores, key, operations, pro
             processes[server.name].append({name: round(value, 2) for name, value in after.items()})
 
 
+@contextlib.contextmanager
+def trial(rival, stores, key):
+    """A rival served from a copy of its store, which is then thrown away."""
+    copy = stores.parent / "trial"
+    shutil.copytree(stores / rival.name, copy)
+    try:
+        with rival.serve(copy, key) as server:
+            yield server
+    finally:
+        shutil.rmtree(copy)
+
+
 def better_workers(stores, key):
     """The number of FastAPI's workers, 1 or 2, that answers more on the one core that all servers have."""
     rates = {}
     for workers in (1, 2):
-        copy = stores.parent / "trial"
-        shutil.copytree(stores / "fastapi", copy)
-        with fastapi(workers).serve(copy, key) as server:
-            trial = [measure(server, BY_NAME[name], ANIMALS, 2, open_loop=False) for name in ("list20", "create")]
-        shutil.rmtree(copy)
-        rates[workers] = trial[0]["rate"] * trial[1]["rate"]
+        with trial(fastapi(workers), stores, key) as server:
+            figures = [measure(server, BY_NAME[name], ANIMALS, 2, open_loop=False) for name in ("list20", "create")]
+        rates[workers] = figures[0]["rate"] * figures[1]["rate"]
     best = max(rates, key=rates.get)
     say(f"FastAPI is measured with {best} worker{'s' * (best > 1)}, the better of 1 and 2 here")
     return best

@@ -98,7 +98,7 @@ class Rival:
 
     def check(self, server):
         """Runs the rivals' own test of whether this one answers as the interface says."""
-        command = [sys.executable, RIVALS / "check.py", f"http://{server.doors['store']}", server.key]
+        command = [sys.executable, RIVALS / "check.py", f"http://{server.doors['store']}/v1", server.key]
         done = subprocess.run(command, text=True, capture_output=True)
         if done.returncode != 0:
             raise Failed(f"{self.name} is not right:\n{done.stdout}{done.stderr}")

@@ -55,7 +55,7 @@ def rivals(names):
     source = ROOT / "bench/rivals"
     shutil.copytree(source, RIVALS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
     if "fastify" in names and renewed(source / "fastify/package-lock.json", RIVALS / "fastify.pins"):
-        say("installing fastify's libraries")
+        say("installing Fastify's libraries; SQLite is compiled, which takes a minute or two")
         command = ["npm", "ci", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
         subprocess.run(command, check=True, cwd=RIVALS / "fastify", stdout=sys.stderr)
         shutil.copy(source / "fastify/package-lock.json", RIVALS / "fastify.pins")

@@ -62,7 +62,9 @@ def closed_loop(server, operation, animals, seconds, padding, *check):
     if done.returncode != 0 or not last.startswith("{"):
         raise Failed(f"wrk failed:\n{done.stdout}{done.stderr}")
     result = json.loads(last)
-    if result["wrong"] or result["broken"] or not result["requests"]:
+    if not result["requests"]:
+        raise Failed(f"{server.name}, {operation.name}: not one answer in {seconds} s")
+    if result["wrong"] or result["broken"]:
         raise Failed(f"{server.name}, {operation.name}: wrong answers or broken connections: {last}")
     return result
 

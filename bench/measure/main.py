@@ -39,17 +39,17 @@ def parse_arguments():
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--growth", action="store_true", help="measure the growth instead of the comparison")
     what.add_argument("--render", action="store_true", help="measure nothing")
-    parser.add_argument("--only", metavar="NAMES", default=",".join(names), help="operations, by comma: %(default)s")
+    parser.add_argument("--only", metavar="NAMES", default=",".join(names), help=f"operations, by comma: {', '.join(names)}")
     parser.add_argument(
-        "--only-servers", metavar="NAMES", default=",".join(comparison.SERVERS), help="servers, by comma: %(default)s"
+        "--only-servers", metavar="NAMES", default=",".join(comparison.SERVERS), help=f"servers, by comma: {', '.join(comparison.SERVERS)}"
     )
-    parser.add_argument("--rounds", type=int, help="default: 5, of the growth 3")
-    parser.add_argument("--seconds", type=int, help="of each measurement; default: 3")
+    parser.add_argument("--rounds", metavar="N", type=int, help="default: 5, of the growth 3")
+    parser.add_argument("--seconds", metavar="N", type=int, help="of each measurement; default: 3, of the growth 2")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 2 seconds, growth up to a million animals")
     parser.add_argument(
-        "--dir", type=Path, default=ROOT / "target", help="where the stores lie, thus on which disk; default: target"
+        "--dir", metavar="FOLDER", type=Path, default=ROOT / "target", help="where the stores lie, thus on which disk; default: target"
     )
-    parser.add_argument("--out", type=Path, help="where performance.json, its document and plots go; default: docs")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="where performance.json, its document and plots go; default: docs")
     parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="a petstore that is built already")
     options = parser.parse_args()
 

@@ -5,7 +5,7 @@ from statistics import median
 
 from . import ROOT, plots
 from .goals import goals, ratio, read_in_mix, reads_in_mix
-from .load import COMMIT_BYTES
+from .load import COMMIT_BYTES, OPEN_LOOP_MOST
 from .operations import BY_NAME
 
 TEMPLATE = ROOT / "bench/performance.template.md"
@@ -24,7 +24,7 @@ def write(found, folder):
     pictures.mkdir(exist_ok=True)
     for name, svg in plots.all(found).items():
         (pictures / f"{name}.svg").write_text(svg)
-    values = {"goals": goals_table(found), "commit_bytes": f"{COMMIT_BYTES:,}"}
+    values = {"goals": goals_table(found), "commit_bytes": f"{COMMIT_BYTES:,}", "open_loop_most": f"{OPEN_LOOP_MOST:,}"}
     for name in ("comparison", "growth"):
         values[name] = section(name, found[name]) if name in found else "Not measured yet."
     text = string.Template(TEMPLATE.read_text()).substitute(values)
@@ -101,9 +101,14 @@ def latency_rows(operations, servers):
             cells = []
             for server in servers:
                 seen = [figure["open"][load] for figure in figures[server]]
-                cells.append(f"{middle(seen, 'p50_us'):,.0f} / {middle(seen, 'p99_us'):,.0f} ({middle(seen, 'rate'):,.0f})")
+                cells.append(f"{middle(seen, 'p50_us'):,.0f} / {middle(seen, 'p99_us'):,.0f} ({middle(seen, 'rate'):,.0f}){late(seen)}")
             within = f"{BY_NAME[load].what.split(',')[0]} within the mix" if len(loads) > 1 else BY_NAME[name].what
             yield [within, *cells]
+
+
+def late(seen):
+    """A mark where oha could not keep to its rate, so that the figures tell of it and not of the server."""
+    return " *" if middle(seen, "rate") < 0.97 * middle(seen, "asked") else ""
 
 
 def disk_rows(part):
