@@ -86,9 +86,8 @@ def number(value):
 def bars(title, rows, servers):
     """A row of bars for each operation: one value as a bar from the edge, two as a span between them."""
     values = [value for row in rows.values() for pair in row.values() for value in pair]
-    low = max(step for step in STEPS if step <= min(values) * 0.9)
-    high = min(step for step in STEPS if step >= max(values))
-    right = WIDTH - 110
+    low, high = around(values)
+    right = WIDTH - 130
     thick, gap = 12, 16
     top, tall = 78, len(servers) * (thick + 2) + gap
     bottom = top + len(rows) * tall
@@ -99,24 +98,31 @@ def bars(title, rows, servers):
     parts = legend(servers, 52)
     for tick in ticks(low, high):
         parts += [line(at(tick), top - 6, at(tick), bottom - 6), text(at(tick), bottom + 12, f"{tick:,g}", "soft", "middle")]
+    drawn = []
     for index, (what, row) in enumerate(rows.items()):
         y = top + index * tall
         parts.append(text(LEFT - 12, y + (tall - gap) / 2 + 4, what, "", "end"))
         for place, server in enumerate(servers):
             begin, end = (LEFT, at(row[server][0])) if len(row[server]) == 1 else map(at, row[server])
             level = y + place * (thick + 2)
-            parts.append(
+            drawn.append(
                 f'<rect x="{begin:.1f}" y="{level}" width="{max(end - begin, 2):.1f}" height="{thick}" rx="2" '
                 f'style="fill: var(--{server})"/>'
             )
             shown = " – ".join(map(number, row[server]))
             parts.append(text(end + 6, level + thick - 2, shown, "value"))
-    return picture(bottom + 28, title, parts)
+    # The bars come last, over the margins that keep the grid away from the figures.
+    return picture(bottom + 28, title, parts + drawn)
+
+
+def around(values):
+    """Where a logarithmic axis begins and ends; the least value has some length too."""
+    return max(step for step in STEPS if step <= min(values) * 0.9), min(step for step in STEPS if step >= max(values))
 
 
 def ticks(low, high):
     """Round numbers on a logarithmic axis, the fewer the longer it is."""
-    bases = "125" if high / low <= 1000 else "1"
+    bases = "125" if high / low <= 2000 else "1"
     return [step for step in STEPS if low <= step <= high and f"{step:.0e}"[0] in bases]
 
 
@@ -126,7 +132,7 @@ def legend(names, y, x=20, colours=None):
         colour = (colours or {}).get(name, name)
         parts.append(f'<rect x="{x}" y="{y - 10}" width="12" height="12" rx="2" style="fill: var(--{colour})"/>')
         parts.append(text(x + 18, y, name))
-        x += 32 + 7.2 * len(name)
+        x += 36 + 6.6 * len(name)
     return parts
 
 
@@ -142,15 +148,16 @@ def curves(growth):
         for servers in points.values()
         for figures in servers.values()
     ]
-    top, bottom, high = 100, 380, nice(max(values))
+    top, bottom, ends = 108, 388, around(values)
     parts = legend(shown, 54, colours=shown)
-    parts.append(text(WIDTH - 20, 30, "solid: petstore; dashed: the yardstick", "soft", "end"))
+    parts.append(text(20, 78, "solid: petstore; dashed: the yardstick", "soft"))
     for part, what, left in (("sizes", "animals", 60), ("connections", "connections", 490)):
-        parts += panel(growth[part], what, left, left + 340, top, bottom, high, colours)
-    return picture(bottom + 54, "Server CPU per request as things grow, in µs", parts)
+        parts += panel(growth[part], what, left, left + 340, top, bottom, ends, colours)
+    return picture(bottom + 54, "Server CPU per request as things grow, in µs; the axes are logarithmic", parts)
 
 
-def panel(operations, what, left, right, top, bottom, high, colours):
+def panel(operations, what, left, right, top, bottom, ends, colours):
+    low, high = ends
     labels = [int(label) for label in next(iter(operations.values()))]
     span = math.log(labels[-1] / labels[0]) or 1
 
@@ -158,11 +165,10 @@ def panel(operations, what, left, right, top, bottom, high, colours):
         return left + (right - left) * math.log(int(label) / labels[0]) / span
 
     def y(value):
-        return bottom - (bottom - top) * value / high
+        return bottom - (bottom - top) * math.log(value / low) / math.log(high / low)
 
     parts = []
-    for share in range(6):
-        value = high * share / 5
+    for value in ticks(low, high):
         parts += [line(left, y(value), right, y(value)), text(left - 8, y(value) + 4, f"{value:g}", "soft", "end")]
     parts += [text(x(label), bottom + 20, f"{label:,}", "soft", "middle") for label in labels]
     parts.append(text((left + right) / 2, bottom + 42, what, "", "middle"))
@@ -175,8 +181,3 @@ def panel(operations, what, left, right, top, bottom, high, colours):
             if server == "petstore":
                 parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" style="fill: {colour}"/>' for a, b in places]
     return parts
-
-
-def nice(value):
-    """The end of a linear axis: a round number whose fifths are round too."""
-    return next(step for step in (5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000) if step >= value)
