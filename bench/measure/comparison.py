@@ -7,7 +7,7 @@ import time
 from . import machine
 from .contestants import Petstore, fastapi, fastify, petstore_and_yardstick
 from .install import say
-from .load import bare_sync_us, measure
+from .load import bare_sync_us, commit_bytes, measure
 from .operations import BY_NAME
 from .servers import memory_mb
 
@@ -43,10 +43,10 @@ def compare(options, petstore, yardstick, folder):
 
     operations = {operation.name: {name: [] for name in options.servers} for operation in options.operations}
     processes = {name: [] for name in options.servers}
-    syncs = {operation.name: [] for operation in options.operations if operation.load == "create"}
+    syncs, sizes = {operation.name: [] for operation in options.operations if operation.load == "create"}, []
     for number in range(1, options.rounds + 1):
         say(f"round {number} of {options.rounds} (CPU µs per request: {', '.join(options.servers)})")
-        one_round(options, petstore, yardstick, rivals, stores, key, operations, processes, syncs)
+        one_round(options, petstore, yardstick, rivals, stores, key, operations, processes, syncs, sizes)
     return {
         "date": machine.today(),
         "animals": ANIMALS,
@@ -57,25 +57,27 @@ def compare(options, petstore, yardstick, folder):
         "machine": machine.described(folder),
         "versions": machine.versions(petstore.binary, options.servers),
         "operations": operations,
+        "commit_bytes": sizes[0],
         "bare_sync_us": syncs,
         "processes": processes,
     }
 
 
-def one_round(options, petstore, yardstick, rivals, stores, key, operations, processes, syncs):
+def one_round(options, petstore, yardstick, rivals, stores, key, operations, processes, syncs, sizes):
     """Fresh copies of the stores, fresh processes."""
     with contextlib.ExitStack() as stack:
         copies = stores.parent / "round"
         shutil.rmtree(copies, ignore_errors=True)
         shutil.copytree(stores, copies)
         servers = list(stack.enter_context(petstore_and_yardstick(petstore, yardstick, copies / "petstore", key)))
+        sizes.append(commit_bytes(servers[0], copies / "petstore"))
         servers += [stack.enter_context(rival.serve(copies / rival.name, key)) for rival in rivals]
         servers = [server for server in servers if server.name in options.servers]
         time.sleep(0.5)
         idle = [memory_mb(server) for server in servers]
         for operation in options.operations:
             if operation.name in syncs:
-                syncs[operation.name].append(bare_sync_us(copies))
+                syncs[operation.name].append(bare_sync_us(copies, sizes[-1]))
             figures = [measure(server, operation, ANIMALS, options.seconds) for server in servers]
             for server, figure in zip(servers, figures):
                 operations[operation.name][server.name].append(figure)

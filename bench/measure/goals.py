@@ -33,16 +33,19 @@ def goals(found):
     """All goals, held against the medians of what was measured; what was not has no figure."""
     comparison, growth = found.get("comparison", {}), found.get("growth", {})
     operations, processes = comparison.get("operations", {}), comparison.get("processes", {})
-    all = [Goal(f"{what}: CPU against the yardstick", ratio(operations, name), most, "×") for name, what, most in RATIO_GOALS]
-    all.append(Goal("create, durable, 1 client: wall time against one bare write + fdatasync of as many bytes",
-                    against_disk(comparison), 1.25, "×"))
-    for name, what in (("list20", "page kept"), ("list20cold", "no page kept")):
-        all.append(Goal(f"list 20 ({what}) at 10 million animals against 1,000: CPU", grown(growth, name), 1.1, "×"))
-    all.append(Goal("list and get within the mix of 90 % reads and 10 % creates: CPU against the yardstick",
-                    reads_in_mix(operations), 2.2, "×"))
-    all.append(Goal("idle memory", own(processes, "idle_mb"), 40, " MB"))
-    all.append(Goal("start to ready", own(processes, "start_ms"), 150, " ms"))
-    return all
+    grow = "list 20 ({}) at 10 million animals against 1,000: CPU"
+    mix = "list and get within the mix of 90 % reads and 10 % creates: CPU against the yardstick"
+    disk = "create, durable, 1 client: wall time against one bare write + fdatasync of as many bytes"
+    return [
+        *(Goal(f"{what}: CPU against the yardstick", ratio(operations, name), most, "×")
+          for name, what, most in RATIO_GOALS),
+        Goal(disk, against_disk(comparison), 1.25, "×"),
+        Goal(grow.format("page kept"), grown(growth, "list20"), 1.1, "×"),
+        Goal(grow.format("no page kept"), grown(growth, "list20cold"), 1.1, "×"),
+        Goal(mix, reads_in_mix(operations), 2.2, "×"),
+        Goal("idle memory", own(processes, "idle_mb"), 40, " MB"),
+        Goal("start to ready", own(processes, "start_ms"), 150, " ms"),
+    ]
 
 
 def cpu(operations, name, server):

@@ -13,15 +13,13 @@ import time
 
 from . import LOAD_CORE, ROOT, TOOLS, Failed
 from .operations import BY_NAME, request
-from .servers import cpu_seconds
+from .servers import ask, cpu_seconds
 
 OHA = TOOLS / "bin/oha"
 WARM_UP_SECONDS = 1
 TRICKLE_PER_SECOND = 20
 # What one oha sends on one core without being late itself, with room to spare.
 OPEN_LOOP_MOST = 20_000
-# SQLite commits one animal as two pages of its log, each with a head of 24 bytes: the table's and the index's.
-COMMIT_BYTES = 2 * (24 + 4096)
 
 
 def measure(server, operation, animals, seconds, padding="", open_loop=True):
@@ -159,15 +157,30 @@ def trickle(server):
         raise Failed(f"{server.name}: creates beside the lists failed: {failures[0]}")
 
 
-def bare_sync_us(folder, count=300):
-    """The median time of one write of a commit's bytes and fdatasync, into a file of full length as a reused log is."""
-    block, times = os.urandom(COMMIT_BYTES), []
+def commit_bytes(server, store):
+    """How many bytes SQLite adds to its log for one animal: some pages, each with a head of 24 bytes."""
+    log, sizes = store / "petstore.db-wal", []
+    for number in range(6):
+        answer = ask(server.doors["store"], server.key, request("create", number))
+        if answer.status != 201:
+            raise Failed(f"create: {answer.status} {answer.body.decode()}")
+        sizes.append(log.stat().st_size)
+    # Now and then an animal needs a page more.
+    added = statistics.median_low(after - before for before, after in zip(sizes, sizes[1:]))
+    if added <= 0:
+        raise Failed(f"{log.name} does not grow by what is committed: {sizes}")
+    return added
+
+
+def bare_sync_us(folder, size, count=300):
+    """The median time of one write of a commit's size and fdatasync, into a file of full length as a reused log is."""
+    block, times = os.urandom(size), []
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         file.write(block * count)
         os.fsync(file.fileno())
         for i in range(count):
             begin = time.perf_counter()
-            os.pwrite(file.fileno(), block, i * len(block))
+            os.pwrite(file.fileno(), block, i * size)
             os.fdatasync(file.fileno())
             times.append(time.perf_counter() - begin)
     return round(statistics.median(times) * 1e6, 1)

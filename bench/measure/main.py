@@ -39,9 +39,9 @@ def parse_arguments():
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--growth", action="store_true", help="measure the growth instead of the comparison")
     what.add_argument("--render", action="store_true", help="measure nothing")
-    parser.add_argument("--only", metavar="NAMES", default=",".join(names), help=f"operations, by comma: {', '.join(names)}")
+    parser.add_argument("--only", metavar="NAMES", default=",".join(names), help=f"operations of the comparison, by comma: {', '.join(names)}")
     parser.add_argument(
-        "--only-servers", metavar="NAMES", default=",".join(comparison.SERVERS), help=f"servers, by comma: {', '.join(comparison.SERVERS)}"
+        "--only-servers", metavar="NAMES", default=",".join(comparison.SERVERS), help=f"its servers, by comma: {', '.join(comparison.SERVERS)}"
     )
     parser.add_argument("--rounds", metavar="N", type=int, help="default: 5, of the growth 3")
     parser.add_argument("--seconds", metavar="N", type=int, help="of each measurement; default: 3, of the growth 2")

@@ -27,7 +27,7 @@ STYLE = """
 """
 
 
-def all(found):
+def pictures(found):
     """Name -> SVG, of what has been measured."""
     drawn = {}
     if comparison := found.get("comparison"):

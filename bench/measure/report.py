@@ -5,7 +5,7 @@ from statistics import median
 
 from . import ROOT, plots
 from .goals import goals, ratio, read_in_mix, reads_in_mix
-from .load import COMMIT_BYTES, OPEN_LOOP_MOST
+from .load import OPEN_LOOP_MOST
 from .operations import BY_NAME
 
 TEMPLATE = ROOT / "bench/performance.template.md"
@@ -20,11 +20,11 @@ def show(name, part, found):
 
 def write(found, folder):
     """The document and its plots, of what has been measured."""
-    pictures = folder / "performance"
-    pictures.mkdir(exist_ok=True)
-    for name, svg in plots.all(found).items():
-        (pictures / f"{name}.svg").write_text(svg)
-    values = {"goals": goals_table(found), "commit_bytes": f"{COMMIT_BYTES:,}", "open_loop_most": f"{OPEN_LOOP_MOST:,}"}
+    drawn = folder / "performance"
+    drawn.mkdir(exist_ok=True)
+    for name, svg in plots.pictures(found).items():
+        (drawn / f"{name}.svg").write_text(svg)
+    values = {"goals": goals_table(found), "open_loop_most": f"{OPEN_LOOP_MOST:,}"}
     for name in ("comparison", "growth"):
         values[name] = section(name, found[name]) if name in found else "Not measured yet."
     text = string.Template(TEMPLATE.read_text()).substitute(values)
@@ -112,7 +112,7 @@ def late(seen):
 
 
 def disk_rows(part):
-    yield ["", f"bare write of {COMMIT_BYTES:,} bytes + fdatasync", *part["servers"]]
+    yield ["", f"bare write of {part['commit_bytes']:,} bytes + fdatasync", *part["servers"]]
     for name, syncs in part["bare_sync_us"].items():
         figures = part["operations"][name]
         yield [BY_NAME[name].what, f"{median(syncs):.0f} ({min(syncs):.0f}–{max(syncs):.0f})",

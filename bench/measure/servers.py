@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -67,7 +68,8 @@ def running(name, command, environment, log, doors_in, key):
         try:
             process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            process.kill()
+            # With its workers, where it has any: they are in its group.
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
