@@ -35,27 +35,33 @@ def parse_arguments():
         prog="scripts/bench", description=DESCRIPTION, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = [operation.name for operation in OPERATIONS]
+    names, servers = [operation.name for operation in OPERATIONS], comparison.SERVERS
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--growth", action="store_true", help="measure the growth instead of the comparison")
     what.add_argument("--render", action="store_true", help="measure nothing")
-    parser.add_argument("--only", metavar="NAMES", default=",".join(names), help=f"operations of the comparison, by comma: {', '.join(names)}")
-    parser.add_argument(
-        "--only-servers", metavar="NAMES", default=",".join(comparison.SERVERS), help=f"its servers, by comma: {', '.join(comparison.SERVERS)}"
-    )
+    for flag, all_of_them, kind in (("--only", names, "operations"), ("--only-servers", servers, "servers")):
+        parser.add_argument(
+            flag, metavar="NAMES", default=",".join(all_of_them),
+            help=f"{kind} of the comparison, by comma; default: {', '.join(all_of_them)}",
+        )
     parser.add_argument("--rounds", metavar="N", type=int, help="default: 5, of the growth 3")
     parser.add_argument("--seconds", metavar="N", type=int, help="of each measurement; default: 3, of the growth 2")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 2 seconds, growth up to a million animals")
     parser.add_argument(
-        "--dir", metavar="FOLDER", type=Path, default=ROOT / "target", help="where the stores lie, thus on which disk; default: target"
+        "--dir", metavar="FOLDER", type=Path, default=ROOT / "target",
+        help="where the stores lie, thus on which disk; default: target",
     )
-    parser.add_argument("--out", metavar="FOLDER", type=Path, help="where performance.json, its document and plots go; default: docs")
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, help="where the figures, their document and plots go; default: docs"
+    )
     parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="a petstore that is built already")
     options = parser.parse_args()
 
     part = growth if options.growth else comparison
-    options.rounds = options.rounds or (2 if options.quick else part.ROUNDS)
-    options.seconds = options.seconds or (2 if options.quick else part.SECONDS)
+    if options.rounds is None:
+        options.rounds = 2 if options.quick else part.ROUNDS
+    if options.seconds is None:
+        options.seconds = 2 if options.quick else part.SECONDS
     if options.rounds < 1 or options.seconds < 1:
         parser.error("--rounds and --seconds begin at 1")
     options.operations = [OPERATIONS[names.index(name)] for name in chosen(parser, options.only, names)]

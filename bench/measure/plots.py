@@ -97,7 +97,8 @@ def bars(title, rows, servers):
 
     parts = legend(servers, 52)
     for tick in ticks(low, high):
-        parts += [line(at(tick), top - 6, at(tick), bottom - 6), text(at(tick), bottom + 12, f"{tick:,g}", "soft", "middle")]
+        parts.append(line(at(tick), top - 6, at(tick), bottom - 6))
+        parts.append(text(at(tick), bottom + 12, f"{tick:,g}", "soft", "middle"))
     drawn = []
     for index, (what, row) in enumerate(rows.items()):
         y = top + index * tall

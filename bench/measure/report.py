@@ -32,7 +32,7 @@ def write(found, folder):
 
 
 def section(name, part):
-    pieces = [f"Measured on {part['date']}: {part['rounds']} rounds of {part['seconds']} s. "
+    pieces = [f"Measured on {part['date']}: {part['rounds']} rounds, each measurement {part['seconds']} s. "
               "Figures are the median of the rounds, with the least and the greatest in brackets.", machine(part)]
     for title, rows in tables(name, part):
         pieces.append(f"### {title}\n\n{table(rows)}")
@@ -101,7 +101,8 @@ def latency_rows(operations, servers):
             cells = []
             for server in servers:
                 seen = [figure["open"][load] for figure in figures[server]]
-                cells.append(f"{middle(seen, 'p50_us'):,.0f} / {middle(seen, 'p99_us'):,.0f} ({middle(seen, 'rate'):,.0f}){late(seen)}")
+                p50, p99, rate = (middle(seen, field) for field in ("p50_us", "p99_us", "rate"))
+                cells.append(f"{p50:,.0f} / {p99:,.0f} ({rate:,.0f}){late(seen)}")
             within = f"{BY_NAME[load].what.split(',')[0]} within the mix" if len(loads) > 1 else BY_NAME[name].what
             yield [within, *cells]
 
