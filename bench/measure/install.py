@@ -40,14 +40,14 @@ def tools(names):
 
 
 def oha():
-    """oha, about three minutes on two cores. It can't be built without TLS, which no one needs here."""
+    """oha, about four minutes on two cores. It can't be built without TLS, which no one needs here."""
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         version = subprocess.run([OHA, "--version"], check=True, text=True, capture_output=True).stdout
         if version.split()[1] == OHA_VERSION:
             return
     say(f"building oha {OHA_VERSION}, once: some minutes")
     command = ["cargo", "install", "--locked", "--quiet", "--force", "--root", TOOLS, f"oha@{OHA_VERSION}"]
-    subprocess.run(command, check=True, cwd=TOOLS.parent)
+    subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def rivals(names):
