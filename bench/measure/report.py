@@ -108,7 +108,7 @@ def latency_rows(operations, servers):
 
 
 def late(seen):
-    """A mark where oha could not keep to its rate, so that the figures tell of it and not of the server."""
+    """A mark where fewer requests were sent than were due: the server fell behind, or oha itself did."""
     return " *" if middle(seen, "rate") < 0.97 * middle(seen, "asked") else ""
 
 
