@@ -1,5 +1,6 @@
--- The load, for every operation: wrk -s load.lua ADDRESS -- OPERATION KEY ANIMALS [check]
+-- The load, for every operation: wrk -s load.lua ADDRESS -- OPERATION KEY ANIMALS PADDING [check]
 --
+-- Animals are created with names of 12 characters, and PADDING after them.
 -- wrk itself counts only statuses from 400 up as wrong. With `check`, every answer's exact status
 -- and the shape of its body are looked at too; that costs this side more than the request costs
 -- the server, so the benchmark checks while it warms up and measures without.
@@ -7,6 +8,7 @@
 -- What is known of an operation's right answer: its status, and how many animals it holds.
 local expected = {
   list20 = { [200] = 20 },
+  list20cold = { [200] = 20 },
   list100 = { [200] = 100 },
   get = { [200] = 1 },
   create = { [201] = 1 },
@@ -20,23 +22,31 @@ local function around_digits(method, path, body)
 end
 
 local requests
-function requests(operation, animals)
+function requests(operation, animals, padding)
   local random = math.random
   if operation == "list20" or operation == "list100" then
     local path = operation == "list20" and "/v1/pets?limit=20&status=available" or "/v1/pets?limit=100"
     local text = wrk.format("GET", path)
     return function() return text end
+  elseif operation == "list20cold" then
+    -- After any animal but the last ones, so that each page is full. A small store has so few pages that all would
+    -- be kept. There it is the first page, asked for by numbers below all ids, of which hardly any comes twice.
+    local before, after = around_digits("GET", "/v1/pets?limit=20&status=available&after=########")
+    local first, last = 0, animals - 100
+    if animals < 50000 then first, last = -100000000, -1 end
+    return function() return before .. random(first, last) .. after end
   elseif operation == "get" then
     local before, after = around_digits("GET", "/v1/pets/########")
     return function() return before .. random(animals) .. after end
   elseif operation == "create" then
-    local before, after = around_digits("POST", "/v1/pets", '{"name":"pet-########","categoryId":7,"status":"available"}')
+    local body = '{"name":"pet-########' .. padding .. '","categoryId":7,"status":"available"}'
+    local before, after = around_digits("POST", "/v1/pets", body)
     return function() return before .. random(10000000, 99999999) .. after end
   elseif operation == "message" then
     local before, after = around_digits("POST", "/v1/messages", '{"message":"Hello, number ########"}')
     return function() return before .. random(10000000, 99999999) .. after end
   elseif operation == "mix" then
-    local list, get, create = requests("list20"), requests("get", animals), requests("create")
+    local list, get, create = requests("list20"), requests("get", animals), requests("create", animals, padding)
     return function()
       local draw = random(100)
       if draw <= 10 then return create() elseif draw <= 55 then return list() else return get() end
@@ -52,11 +62,11 @@ local function right_answers(operation)
 end
 
 function init(args)
-  local operation, key, animals, check = args[1], args[2], tonumber(args[3]), args[4]
+  local operation, key, animals, padding, check = args[1], args[2], tonumber(args[3]), args[4], args[5]
   math.randomseed(1)
   wrk.headers["Authorization"] = "Bearer " .. key
   wrk.headers["Content-Type"] = "application/json"
-  request = requests(operation, animals)
+  request = requests(operation, animals, padding)
 
   wrong = 0
   if not check then return end
@@ -78,8 +88,8 @@ function done(summary, latency)
   for _, thread in ipairs(threads) do wrong = wrong + thread:get("wrong") end
   wrong = math.max(wrong, errors.status) -- Under `check`, both counted the same answers.
   io.write(string.format(
-    '{"requests":%d,"bytes":%d,"p50_us":%d,"wrong":%d,"broken":%d}\n',
-    summary.requests, summary.bytes, latency:percentile(50), wrong,
+    '{"requests":%d,"bytes":%d,"p50_us":%d,"p99_us":%d,"wrong":%d,"broken":%d}\n',
+    summary.requests, summary.bytes, latency:percentile(50), latency:percentile(99), wrong,
     errors.connect + errors.read + errors.write + errors.timeout
   ))
 end

@@ -3,17 +3,17 @@
 //! There is no key check, no JSON, no store and no timeout here. What petstore costs beyond this
 //! is what petstore does; what both cost is the kernel's sockets, hyper and the bytes themselves.
 //!
-//! `yardstick [--listen 127.0.0.1:0] [--threads 1]` prints the address it bound and serves until
-//! it is killed.
+//! `yardstick --answers FOLDER [--listen 127.0.0.1:0] [--threads 1]` prints the address it bound
+//! and serves until it is killed. The folder holds an answer of petstore's for each operation.
 
-use std::{env, error::Error, net::SocketAddr, sync::Arc};
+use std::{env, error::Error, fs, net::SocketAddr, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{CONTENT_TYPE, HeaderName, HeaderValue},
+    header::{HeaderName, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
@@ -29,14 +29,14 @@ fn main() -> Result<(), Failure> {
         1 => runtime::Builder::new_current_thread().enable_io().build()?,
         threads => runtime::Builder::new_multi_thread().worker_threads(threads).enable_io().build()?,
     };
-    runtime.block_on(serve(options.listen))
+    runtime.block_on(serve(options.listen, Answers::read(Path::new(&options.answers))?))
 }
 
-async fn serve(address: SocketAddr) -> Result<(), Failure> {
+async fn serve(address: SocketAddr, answers: Answers) -> Result<(), Failure> {
     let listener = TcpListener::bind(address).await?;
     println!("{}", listener.local_addr()?);
 
-    let answers = Arc::new(Answers::new());
+    let answers = Arc::new(answers);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -50,85 +50,100 @@ async fn serve(address: SocketAddr) -> Result<(), Failure> {
 }
 
 async fn answer(answers: &Answers, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let (status, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/v1/pets") => match request.uri().query() {
-            Some("limit=100") => (StatusCode::OK, &answers.list_100),
-            _ => (StatusCode::OK, &answers.list_20_available),
-        },
-        (&Method::GET, path) if path.starts_with("/v1/pets/") => (StatusCode::OK, &answers.pet),
-        (&Method::POST, "/v1/pets") => (StatusCode::CREATED, &answers.pet),
-        (&Method::POST, "/v1/messages") => (StatusCode::ACCEPTED, &answers.message),
-        _ => (StatusCode::NOT_FOUND, &answers.nothing),
-    };
+    let answer = answers.to(&request);
     if request.method() == Method::POST {
         // The bytes of a body are received, as they must be, and looked at no further.
         request.into_body().collect().await?;
     }
-
-    let mut response = Response::new(Full::new(body.clone()));
-    *response.status_mut() = status;
-    // hyper adds the length and the date.
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(&REQUEST_ID, HeaderValue::from_static("0199d3a2c4e87b10a5f6c1d2e3f40516"));
+    let mut response = Response::new(Full::new(answer.body.clone()));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers.clone();
     Ok(response)
 }
 
-static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// The bodies, encoded once.
+/// What petstore said, once for each operation.
 struct Answers {
-    list_20_available: Bytes,
-    list_100: Bytes,
-    pet: Bytes,
-    message: Bytes,
-    nothing: Bytes,
+    list_20: Answer,
+    list_20_cold: Answer,
+    list_100: Answer,
+    get: Answer,
+    create: Answer,
+    message: Answer,
+    nothing: Answer,
 }
 
 impl Answers {
-    fn new() -> Self {
-        // Every third animal is available, beginning with the first.
-        Self {
-            list_20_available: list((1..).step_by(3).take(20)),
-            list_100: list(1..=100),
-            pet: pet(50_000).into(),
-            message: concat!(
-                r#"{"id":"msg_0199d3a2c4e87b10a5f6c1d2e3f40516","message":"Hello, number 12345678","#,
-                r#""status":"queued","createdAt":"2026-11-20T09:30:00.123Z"}"#
-            )
-            .into(),
-            nothing: r#"{"code":"not_found","message":"There is nothing here.","status":404}"#.into(),
+    fn read(folder: &Path) -> Result<Self, Failure> {
+        let answer = |name| Answer::read(&folder.join(name));
+        Ok(Self {
+            list_20: answer("list20")?,
+            list_20_cold: answer("list20cold")?,
+            list_100: answer("list100")?,
+            get: answer("get")?,
+            create: answer("create")?,
+            message: answer("message")?,
+            nothing: Answer { status: StatusCode::NOT_FOUND, headers: HeaderMap::new(), body: Bytes::new() },
+        })
+    }
+
+    fn to<B>(&self, request: &Request<B>) -> &Answer {
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, "/v1/pets") => match request.uri().query() {
+                Some("limit=100") => &self.list_100,
+                Some(query) if query.contains("after=") => &self.list_20_cold,
+                _ => &self.list_20,
+            },
+            (&Method::GET, path) if path.starts_with("/v1/pets/") => &self.get,
+            (&Method::POST, "/v1/pets") => &self.create,
+            (&Method::POST, "/v1/messages") => &self.message,
+            _ => &self.nothing,
         }
     }
 }
 
-fn list(ids: impl Iterator<Item = u32>) -> Bytes {
-    let pets: Vec<String> = ids.map(pet).collect();
-    format!("[{}]", pets.join(",")).into()
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
-/// The animal that `scripts/bench` imports under this id; the script checks that both agree.
-fn pet(id: u32) -> String {
-    let status = ["available", "pending", "sold"][(id as usize - 1) % 3];
-    let category = id % 50;
-    format!(r#"{{"id":{id},"name":"animal-{id:05}","categoryId":{category},"status":"{status}"}}"#)
+impl Answer {
+    /// Reads a status, header lines, an empty line and a body. hyper adds the length and the date.
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (head, body) = text.split_once("\n\n").ok_or("an empty line comes before the body")?;
+        let mut lines = head.lines();
+        let status = lines.next().unwrap_or_default().parse()?;
+        let headers = lines.map(header).collect::<Result<_, _>>()?;
+        Ok(Self { status, headers, body: body.to_owned().into() })
+    }
+}
+
+fn header(line: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+    let (name, value) = line.split_once(": ").ok_or_else(|| format!("no header: {line}"))?;
+    Ok((name.parse()?, value.parse()?))
 }
 
 struct Options {
+    answers: String,
     listen: SocketAddr,
     threads: usize,
 }
 
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut options = Self { listen: ([127, 0, 0, 1], 0).into(), threads: 1 };
+        let mut options = Self { answers: String::new(), listen: ([127, 0, 0, 1], 0).into(), threads: 1 };
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
             match name.as_str() {
+                "--answers" => options.answers = value,
                 "--listen" => options.listen = value.parse()?,
                 "--threads" => options.threads = value.parse()?,
                 _ => return Err(format!("unknown option {name}").into()),
             }
+        }
+        if options.answers.is_empty() {
+            return Err("--answers is missing: a folder of answers, as scripts/bench makes it".into());
         }
         Ok(options)
     }

@@ -1,0 +1,111 @@
+"""The comparison: every operation on every server in turn, on stores of 100,000 animals."""
+
+import contextlib
+import shutil
+import time
+
+from . import machine
+from .contestants import Petstore, fastapi, fastify, petstore_and_yardstick
+from .install import say
+from .load import bare_sync_us, commit_bytes, measure
+from .operations import BY_NAME
+from .servers import memory_mb
+
+ANIMALS = 100_000
+SERVERS = ("petstore", "yardstick", "fastify", "fastapi")
+ROUNDS, SECONDS = 5, 3
+
+
+def expected_minutes(options):
+    servers = len(options.servers)
+    # Of each measurement: the warm-up, the load, oha where it runs, and starting them.
+    each = [options.seconds + 1.3 + (options.seconds + 0.4) * operation.open_loop for operation in options.operations]
+    filling = 15 + 40 * ("fastapi" in options.servers)
+    return (filling + options.rounds * (servers * sum(each) + 6)) / 60
+
+
+def compare(options, petstore, yardstick, folder):
+    """Everything measured, as it goes into the JSON."""
+    stores = folder / "stores"
+    stores.mkdir()
+    say(f"filling stores with {ANIMALS:,} animals")
+    petstore = Petstore(petstore)
+    key = petstore.fill(stores / "petstore", ANIMALS)
+    rivals = [make() for make in (fastify, fastapi) if make.__name__ in options.servers]
+    for rival in rivals:
+        rival.fill(stores / rival.name, ANIMALS, key)
+        with trial(rival, stores, key) as server:
+            rival.check(server)
+    workers = None
+    if "fastapi" in options.servers:
+        workers = better_workers(stores, key)
+        rivals[-1] = fastapi(workers)
+
+    operations = {operation.name: {name: [] for name in options.servers} for operation in options.operations}
+    processes = {name: [] for name in options.servers}
+    syncs, sizes = {operation.name: [] for operation in options.operations if operation.load == "create"}, []
+    for number in range(1, options.rounds + 1):
+        say(f"round {number} of {options.rounds} (CPU µs per request: {', '.join(options.servers)})")
+        one_round(options, petstore, yardstick, rivals, stores, key, operations, processes, syncs, sizes)
+    return {
+        "date": machine.today(),
+        "animals": ANIMALS,
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "servers": list(options.servers),
+        "fastapi workers": workers,
+        "machine": machine.described(folder),
+        "versions": machine.versions(petstore.binary, options.servers),
+        "operations": operations,
+        "commit_bytes": sizes[0],
+        "bare_sync_us": syncs,
+        "processes": processes,
+    }
+
+
+def one_round(options, petstore, yardstick, rivals, stores, key, operations, processes, syncs, sizes):
+    """Fresh copies of the stores, fresh processes."""
+    with contextlib.ExitStack() as stack:
+        copies = stores.parent / "round"
+        shutil.rmtree(copies, ignore_errors=True)
+        shutil.copytree(stores, copies)
+        servers = list(stack.enter_context(petstore_and_yardstick(petstore, yardstick, copies / "petstore", key)))
+        sizes.append(commit_bytes(servers[0], copies / "petstore"))
+        servers += [stack.enter_context(rival.serve(copies / rival.name, key)) for rival in rivals]
+        servers = [server for server in servers if server.name in options.servers]
+        time.sleep(0.5)
+        idle = [memory_mb(server) for server in servers]
+        for operation in options.operations:
+            if operation.name in syncs:
+                syncs[operation.name].append(bare_sync_us(copies, sizes[-1]))
+            figures = [measure(server, operation, ANIMALS, options.seconds) for server in servers]
+            for server, figure in zip(servers, figures):
+                operations[operation.name][server.name].append(figure)
+            say(f"  {operation.name:12}" + "".join(f"{figure['cpu_us']:9.1f}" for figure in figures))
+        for server, before in zip(servers, idle):
+            after = {"start_ms": server.start_ms, "idle_mb": before, "loaded_mb": memory_mb(server)}
+            processes[server.name].append({name: round(value, 2) for name, value in after.items()})
+
+
+@contextlib.contextmanager
+def trial(rival, stores, key):
+    """A rival served from a copy of its store, which is then thrown away."""
+    copy = stores.parent / "trial"
+    shutil.copytree(stores / rival.name, copy)
+    try:
+        with rival.serve(copy, key) as server:
+            yield server
+    finally:
+        shutil.rmtree(copy)
+
+
+def better_workers(stores, key):
+    """The number of FastAPI's workers, 1 or 2, that answers more on the one core that all servers have."""
+    rates = {}
+    for workers in (1, 2):
+        with trial(fastapi(workers), stores, key) as server:
+            figures = [measure(server, BY_NAME[name], ANIMALS, 2, open_loop=False) for name in ("list20", "create")]
+        rates[workers] = figures[0]["rate"] * figures[1]["rate"]
+    best = max(rates, key=rates.get)
+    say(f"FastAPI is measured with {best} worker{'s' * (best > 1)}, the better of 1 and 2 here")
+    return best

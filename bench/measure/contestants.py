@@ -1,0 +1,126 @@
+"""Who is measured: how each is filled with animals and started."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+
+from . import TOOLS, Failed, name_of, status_of
+from .servers import (
+    ENVIRONMENT,
+    check_same_answers,
+    copy_answers,
+    petstore_doors,
+    rival_doors,
+    running,
+    yardstick_doors,
+)
+
+RIVALS = TOOLS / "rivals"
+LOCAL = "127.0.0.1:0"
+
+
+def animals(count, padding=""):
+    """Newline-delimited JSON, as `POST /pets` takes it, made while it is read; a thousand animals at a time."""
+    for first in range(1, count + 1, 1000):
+        lines = []
+        for id in range(first, min(first + 1000, count + 1)):
+            animal = {"name": name_of(id, padding), "categoryId": id % 50, "status": status_of(id)}
+            lines.append(json.dumps(animal, ensure_ascii=False) + "\n")
+        yield "".join(lines).encode()
+
+
+def feed(command, chunks, environment, folder):
+    """Runs a command with what `chunks` makes as its standard input."""
+    errors = folder / "filling.log"
+    with errors.open("w") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder, env={**ENVIRONMENT, **environment}
+        )
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                for chunk in chunks:
+                    process.stdin.write(chunk)
+                process.stdin.close()
+            process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode != 0:
+        raise Failed(f"{command[0]} {command[1]} failed:\n{errors.read_text()[-2000:]}")
+
+
+class Petstore:
+    name = "petstore"
+
+    def __init__(self, binary):
+        self.binary = binary
+
+    def fill(self, folder, count, padding=""):
+        """Makes a store with one account and returns the account's key."""
+        folder.mkdir()
+        self.run(folder, "account", "create", "bench@localhost")
+        key = self.run(folder, "key", "create", "--account", "bench@localhost", "--name", "bench")
+        feed([self.binary, "pets", "import", "-", "--data-dir", folder], animals(count, padding), {}, folder)
+        return key
+
+    def run(self, folder, *arguments):
+        command = [self.binary, *arguments, "--data-dir", folder]
+        done = subprocess.run(command, env=ENVIRONMENT, cwd=folder, text=True, capture_output=True)
+        if done.returncode != 0:
+            raise Failed(f"petstore {arguments[0]} {arguments[1]} failed:\n{done.stderr}")
+        return done.stdout.strip()
+
+    def serve(self, folder, key):
+        command = [self.binary, "serve", "--data-dir", folder]
+        command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
+        return running(self.name, command, {}, folder / "serve.log", petstore_doors, key)
+
+
+class Rival:
+    """What a user would pick instead; it lives in bench/rivals."""
+
+    def __init__(self, name, program, language, environment=None):
+        self.name, self.program, self.language = name, program, language
+        self.folder, self.environment = RIVALS / name, environment or {}
+
+    def fill(self, folder, count, key):
+        folder.mkdir()
+        command = [self.program, self.folder / f"fill.{self.language}", folder / "rival.db"]
+        feed(command, animals(count), {"BENCH_KEY": key}, folder)
+
+    def serve(self, folder, key):
+        command = [self.program, self.folder / f"server.{self.language}"]
+        environment = {"DATABASE": str(folder / "rival.db"), "PORT": "0", "BENCH_KEY": key, **self.environment}
+        return running(self.name, command, environment, folder / "serve.log", rival_doors, key)
+
+    def check(self, server):
+        """Runs the rivals' own test of whether this one answers as the interface says."""
+        command = [sys.executable, RIVALS / "check.py", f"http://{server.doors['store']}/v1", server.key]
+        done = subprocess.run(command, text=True, capture_output=True)
+        if done.returncode != 0:
+            raise Failed(f"{self.name} is not right:\n{done.stdout}{done.stderr}")
+
+
+def fastify():
+    return Rival("fastify", shutil.which("node") or "node", "js", {"NODE_ENV": "production"})
+
+
+def fastapi(workers=2):
+    return Rival("fastapi", str(RIVALS / "python/bin/python"), "py", {"WORKERS": str(workers)})
+
+
+@contextlib.contextmanager
+def petstore_and_yardstick(petstore, yardstick, folder, key, padding="", number=50_000):
+    """petstore on the store in `folder`, and the yardstick with petstore's answers, held against each other."""
+    with petstore.serve(folder, key) as ours:
+        said = folder / "answers"
+        copy_answers(ours, said, padding, number)
+        command = [yardstick, "--answers", said, "--listen", LOCAL, "--threads", "1"]
+        with running("yardstick", command, {}, folder / "yardstick.log", yardstick_doors, key) as theirs:
+            check_same_answers(ours, theirs, padding, number)
+            yield ours, theirs
+    if ours.process.returncode != 0:
+        raise Failed(f"petstore did not stop well:\n{(folder / 'serve.log').read_text()[-2000:]}")

@@ -1,0 +1,122 @@
+"""The growth: more animals, more connections, longer names; petstore and, with the same bytes, the yardstick."""
+
+import contextlib
+import shutil
+from typing import NamedTuple
+
+from . import machine
+from .contestants import Petstore, petstore_and_yardstick
+from .install import say
+from .load import measure
+from .operations import BY_NAME
+from .servers import memory_mb
+
+ROUNDS, SECONDS = 3, 2
+SIZES = (1_000, 100_000, 10_000_000)
+CONNECTIONS = (1, 8, 64, 256, 1024)
+SIZES_OPERATIONS = ("list20", "list20cold", "list100", "get", "create")
+CONNECTIONS_OPERATIONS = ("list20", "get", "create")
+NAMES_OPERATIONS = ("list20", "list100", "get", "create")
+# After the 12 characters that every name begins with, up to the longest that is allowed: 255 characters.
+# The last kind has 1 to 4 bytes a character.
+PADDING = {"12": "", "255, ASCII": "x" * 243, "255, of all lengths": ("aü犬🐕" * 61)[:243]}
+# A copy of a larger store in each round would take longer than measuring.
+COPIED_BELOW = 1_000_000
+
+
+class Case(NamedTuple):
+    """One point of a curve: a store, and how it is asked."""
+
+    label: str
+    store: str
+    animals: int
+    padding: str = ""
+    clients: int | None = None
+
+
+def cases(quick):
+    """Part -> its operations and cases. A quick run has a smaller greatest store."""
+    sizes = (*SIZES[:2], 1_000_000) if quick else SIZES
+    return {
+        "sizes": (SIZES_OPERATIONS, [Case(str(size), f"animals-{size}", size) for size in sizes]),
+        "connections": (
+            CONNECTIONS_OPERATIONS,
+            [Case(str(clients), "animals-100000", 100_000, clients=clients) for clients in CONNECTIONS],
+        ),
+        "names": (
+            NAMES_OPERATIONS,
+            [
+                Case(label, f"names-{number}" if padding else "animals-100000", 100_000, padding)
+                for number, (label, padding) in enumerate(PADDING.items())
+            ],
+        ),
+    }
+
+
+def expected_minutes(options):
+    measurements = sum(len(names) * len(points) for names, points in cases(options.quick).values()) * 2
+    filling = 20 if options.quick else 120
+    return (filling + options.rounds * (measurements * (options.seconds + 1.3) + 20)) / 60
+
+
+def grow(options, binary, yardstick, folder):
+    """Everything measured, as it goes into the JSON."""
+    petstore, parts = Petstore(binary), cases(options.quick)
+    stores, keys = {case.store: case for _, points in parts.values() for case in points}, {}
+    for store, case in stores.items():
+        say(f"filling {store} with {case.animals:,} animals")
+        keys[store] = petstore.fill(folder / store, case.animals, case.padding)
+
+    found = {part: {name: {} for name in names} for part, (names, _) in parts.items()}
+    processes = {}
+    for number in range(1, options.rounds + 1):
+        for part, (names, points) in parts.items():
+            say(f"round {number} of {options.rounds}: {part} {', '.join(case.label for case in points)}")
+            say("  (CPU µs per request: petstore, yardstick; for each)")
+            one_round(options, petstore, yardstick, folder, keys, names, points, found[part], processes)
+    return {
+        "date": machine.today(),
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "machine": machine.described(folder),
+        "versions": machine.versions(binary, ()),
+        **found,
+        "processes": processes,
+    }
+
+
+def one_round(options, petstore, yardstick, folder, keys, names, points, found, processes):
+    """All of a part's stores are served at once, so that what is compared is measured close together."""
+    with contextlib.ExitStack() as stack:
+        servers = {}
+        for case in points:
+            if case.store not in servers:
+                data = fresh(folder, case)
+                stack.callback(shutil.rmtree, folder / "round", ignore_errors=True)
+                pair = petstore_and_yardstick(
+                    petstore, yardstick, data, keys[case.store], case.padding, case.animals // 2
+                )
+                servers[case.store] = stack.enter_context(pair)
+                seen = {"start_ms": round(servers[case.store][0].start_ms, 2)}
+                seen["idle_mb"] = round(memory_mb(servers[case.store][0]), 2)
+                processes.setdefault(case.store, []).append(seen)
+        for name in names:
+            shown = []
+            for case in points:
+                operation = BY_NAME[name]
+                if case.clients:
+                    operation = operation._replace(clients=case.clients)
+                for server in servers[case.store]:
+                    figure = measure(server, operation, case.animals, options.seconds, case.padding, open_loop=False)
+                    found[name].setdefault(case.label, {}).setdefault(server.name, []).append(figure)
+                    shown.append(f"{figure['cpu_us']:8.1f}")
+            say(f"  {name:12}" + "".join(shown))
+
+
+def fresh(folder, case):
+    """Where this round finds its store: a copy, or the store itself where copying would take too long."""
+    if case.animals >= COPIED_BELOW:
+        return folder / case.store
+    copy = folder / "round" / case.store
+    shutil.copytree(folder / case.store, copy)
+    return copy

@@ -1,0 +1,186 @@
+"""The load: wrk as fast as it goes, oha at a fixed rate, a trickle of creates, and the bare disk."""
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+from . import LOAD_CORE, ROOT, TOOLS, Failed
+from .operations import BY_NAME, request
+from .servers import ask, cpu_seconds
+
+OHA = TOOLS / "bin/oha"
+WARM_UP_SECONDS = 1
+TRICKLE_PER_SECOND = 20
+# What one oha sends on one core without being late itself, with room to spare.
+OPEN_LOOP_MOST = 20_000
+
+
+def measure(server, operation, animals, seconds, padding="", open_loop=True):
+    """The figures of one operation on one server, per request, once every kind of its answers was checked."""
+    checked = closed_loop(server, operation, animals, WARM_UP_SECONDS, padding, "check")
+    with trickle(server) if operation.trickle else contextlib.nullcontext():
+        cpu, clock = cpu_seconds(server), time.monotonic()
+        result = closed_loop(server, operation, animals, seconds, padding)
+        cpu, clock = cpu_seconds(server) - cpu, time.monotonic() - clock
+    requests = result["requests"]
+    size, checked_size = result["bytes"] / requests, checked["bytes"] / checked["requests"]
+    # The warm-up looked into every answer; the measured ones must at least be as long as those were. A mix is one
+    # only on average.
+    if abs(size / checked_size - 1) > (0.25 if operation.parts else 0.05):
+        raise Failed(f"{operation.name}: answers of {size:.0f} bytes, but of {checked_size:.0f} when checked")
+    figure = {
+        "cpu_us": round(cpu / requests * 1e6, 2),
+        "busy": round(cpu / clock, 3),
+        "rate": round(requests / clock, 1),
+        "p50_us": result["p50_us"],
+        "p99_us": result["p99_us"],
+        "bytes": round(size, 1),
+    }
+    if open_loop and operation.open_loop:
+        rate = min(figure["rate"] / 2, OPEN_LOOP_MOST)
+        figure["open"] = fixed_rate(server, operation, animals, rate, seconds, padding)
+    return figure
+
+
+def closed_loop(server, operation, animals, seconds, padding, *check):
+    """wrk: each connection sends its next request when it has the answer to the last."""
+    command = ["taskset", "-c", str(LOAD_CORE), "wrk", "-t1", f"-c{operation.clients}", f"-d{seconds}s"]
+    # Beyond wrk's 2 seconds a slow server's answers would count as broken connections.
+    command += ["--timeout", "30s", "-s", ROOT / "bench/load.lua", f"http://{server.doors[operation.door]}", "--"]
+    command += [operation.load, server.key, str(animals), padding, *check]
+    done = subprocess.run(command, text=True, capture_output=True)
+    last = done.stdout.strip().rpartition("\n")[2]
+    if done.returncode != 0 or not last.startswith("{"):
+        raise Failed(f"wrk failed:\n{done.stdout}{done.stderr}")
+    result = json.loads(last)
+    if not result["requests"]:
+        raise Failed(f"{server.name}, {operation.name}: not one answer in {seconds} s")
+    if result["wrong"] or result["broken"]:
+        raise Failed(f"{server.name}, {operation.name}: wrong answers or broken connections: {last}")
+    return result
+
+
+def fixed_rate(server, operation, animals, rate, seconds, padding=""):
+    """oha: requests are due at a fixed rate, and their time counts from then, whether or not a connection was free.
+
+    One oha sends one kind of request, so a mix is several at once, each with its share.
+    """
+    shares = operation.parts or ((operation.load, 1.0),)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        started = []
+        for load, share in shares:
+            clients = max(1, round(operation.clients * share))
+            command = oha(server, load, animals, rate * share, clients, seconds, padding, folder)
+            process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stack.callback(process.kill)
+            started.append((load, rate * share, process))
+        return {load: latencies(server, load, asked, process, seconds) for load, asked, process in started}
+
+
+def oha(server, load, animals, rate, clients, seconds, padding, folder):
+    """The command, with the addresses and bodies it draws from at random in files in `folder`."""
+    chance = random.Random(1)
+    numbers = [chance.randint(1, animals - 100) for _ in range(10_000)]
+    base = f"http://{server.doors[BY_NAME[load].door]}"
+    one = request(load, 1, padding)
+    command = ["taskset", "-c", str(LOAD_CORE), OHA, "--no-tui", "--output-format", "json", "--worker-threads", "1"]
+    command += ["-c", str(clients), "-z", f"{seconds}s", "-w", "-q", str(round(rate, 1)), "--latency-correction"]
+    command += ["-m", one.method, "-H", f"Authorization: Bearer {server.key}", "-T", "application/json"]
+    if one.body is not None:
+        bodies = os.path.join(folder, f"{load}.bodies")
+        with open(bodies, "w") as file:
+            file.writelines(request(load, number, padding).body + "\n" for number in numbers)
+        return [*command, "-Z", bodies, base + one.path]
+    addresses = os.path.join(folder, f"{load}.addresses")
+    with open(addresses, "w") as file:
+        file.writelines(base + request(load, number).path + "\n" for number in numbers)
+    return [*command, "--urls-from-file", addresses]
+
+
+def latencies(server, load, asked, process, seconds):
+    try:
+        output, errors = process.communicate(timeout=seconds + 60)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{server.name}, {load}: oha did not end") from None
+    if process.returncode != 0:
+        raise Failed(f"oha failed:\n{output}{errors}")
+    result = json.loads(output)
+    statuses, broken = result["statusCodeDistribution"], result["errorDistribution"]
+    if set(statuses) != {str(request(load, 1).status)} or broken:
+        raise Failed(f"{server.name}, {load} at a fixed rate: answers {statuses}, errors {broken}")
+    percentiles = result["latencyPercentiles"]
+    return {
+        "asked": round(asked, 1),
+        "rate": round(statuses.popitem()[1] / seconds, 1),
+        "p50_us": round(percentiles["p50"] * 1e6),
+        "p99_us": round(percentiles["p99"] * 1e6),
+    }
+
+
+@contextlib.contextmanager
+def trickle(server):
+    """Another client, which creates an animal every 50 ms, so that the store never stands still for longer."""
+    stop, failures = threading.Event(), []
+
+    def create():
+        # One connection for all: opening one costs a server more than a list does.
+        connection = http.client.HTTPConnection(server.doors["store"], timeout=10)
+        asked = request("create", 1)
+        headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
+        try:
+            while not stop.wait(1 / TRICKLE_PER_SECOND):
+                connection.request(asked.method, asked.path, asked.body, headers)
+                answer = connection.getresponse()
+                body = answer.read()
+                if answer.status != asked.status:
+                    failures.append(body)
+        except (OSError, http.client.HTTPException) as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if failures:
+        raise Failed(f"{server.name}: creates beside the lists failed: {failures[0]}")
+
+
+def commit_bytes(server, store):
+    """How many bytes SQLite adds to its log for one animal: some pages, each with a head of 24 bytes."""
+    log, sizes = store / "petstore.db-wal", []
+    for number in range(6):
+        answer = ask(server.doors["store"], server.key, request("create", number))
+        if answer.status != 201:
+            raise Failed(f"create: {answer.status} {answer.body.decode()}")
+        sizes.append(log.stat().st_size)
+    # Now and then an animal needs a page more.
+    added = statistics.median_low(after - before for before, after in zip(sizes, sizes[1:]))
+    if added <= 0:
+        raise Failed(f"{log.name} does not grow by what is committed: {sizes}")
+    return added
+
+
+def bare_sync_us(folder, size, count=300):
+    """The median time of one write of a commit's size and fdatasync, into a file of full length as a reused log is."""
+    block, times = os.urandom(size), []
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(block * count)
+        os.fsync(file.fileno())
+        for i in range(count):
+            begin = time.perf_counter()
+            os.pwrite(file.fileno(), block, i * size)
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - begin)
+    return round(statistics.median(times) * 1e6, 1)

@@ -1,0 +1,85 @@
+"""On what it was measured, and with which versions."""
+
+import datetime
+import json
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+from . import LOAD_CORE, ROOT, SERVER_CORE
+from .contestants import RIVALS
+from .load import OHA
+
+
+def described(folder):
+    """The machine, and the disk under `folder`, in words."""
+    info = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"model name\s*: (.*)", info)
+    memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
+    return {
+        "processor": model[1] if model else platform.machine(),
+        "cores": f"{os.cpu_count()}, of which {SERVER_CORE} serves and {LOAD_CORE} loads",
+        "memory": f"{int(memory[1]) * 1024 / 1e9:.0f} GB",
+        "disk": disk(folder),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "virtual machine": "yes" if re.search(r"^flags.*\bhypervisor\b", info, re.MULTILINE) else "no",
+    }
+
+
+def disk(folder):
+    """The file system and its device. What a virtual disk is made of it doesn't tell; its time for a sync does."""
+    mount = said("findmnt", "--noheadings", "--output", "FSTYPE,SOURCE", "--target", str(folder)).split()
+    if len(mount) != 2:
+        return "unknown"
+    kinds = {"/dev/vd": ", a virtual disk", "/dev/nvme": ", NVMe", "/dev/sd": ", SATA or SCSI"}
+    return f"{mount[0]} on {mount[1]}" + next((kind for start, kind in kinds.items() if mount[1].startswith(start)), "")
+
+
+def versions(petstore, servers):
+    found = {
+        "petstore": said(petstore, "--version").removeprefix("petstore ") + commit(),
+        "rustc": said("rustc", "--version").removeprefix("rustc "),
+        "hyper (yardstick)": locked(ROOT / "bench/Cargo.lock", "hyper"),
+        "hyper (petstore)": locked(ROOT / "Cargo.lock", "hyper"),
+        "rusqlite": locked(ROOT / "Cargo.lock", "rusqlite"),
+        "wrk": (re.search(r"wrk (\S+)", said("wrk", "-v")) or ["", "unknown"])[1],
+        "oha": said(OHA, "--version").removeprefix("oha "),
+    }
+    if "fastify" in servers:
+        lock = json.loads((RIVALS / "fastify/package-lock.json").read_text())["packages"]
+        found["node"] = said("node", "--version").removeprefix("v")
+        for name in ("fastify", "better-sqlite3"):
+            found[name] = lock[f"node_modules/{name}"]["version"]
+    if "fastapi" in servers:
+        found["python"] = said(RIVALS / "python/bin/python", "--version").removeprefix("Python ")
+        pins = (RIVALS / "fastapi/requirements.txt").read_text()
+        for name in ("fastapi", "sqlalchemy", "uvicorn"):
+            pin = re.search(rf"^{name}(?:\[.*\])?==(\S+)", pins, re.MULTILINE | re.IGNORECASE)
+            found[name] = pin[1] if pin else "unknown"
+    return found
+
+
+def commit():
+    short = said("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
+    # What this program writes itself, into docs, changes nothing of what it measures.
+    changed = said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+    return f" ({short}{', changed' if changed else ''})" if short else ""
+
+
+def locked(lock, name):
+    return (re.search(rf'name = "{name}"\nversion = "(.*)"', lock.read_text()) or ["", "unknown"])[1]
+
+
+def said(*command):
+    """What a command prints; nothing where it is missing or fails, since wrk's version comes with an exit status."""
+    try:
+        done = subprocess.run(command, text=True, capture_output=True)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def today():
+    return datetime.date.today().isoformat()

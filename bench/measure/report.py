@@ -1,0 +1,164 @@
+"""The figures as tables, on the terminal and in docs/performance.md, which is nothing but a template filled in."""
+
+import string
+from statistics import median
+
+from . import ROOT, plots
+from .goals import goals, ratio, read_in_mix, reads_in_mix
+from .load import OPEN_LOOP_MOST
+from .operations import BY_NAME
+
+TEMPLATE = ROOT / "bench/performance.template.md"
+
+
+def show(name, part, found):
+    """Prints what was just measured, and the goals with what is known of the rest."""
+    for title, rows in tables(name, part):
+        print(f"\n{title}\n\n{table(rows)}")
+    print(f"\nThe goals\n\n{goals_table({**found, name: part})}")
+
+
+def write(found, folder):
+    """The document and its plots, of what has been measured."""
+    drawn = folder / "performance"
+    drawn.mkdir(exist_ok=True)
+    for name, svg in plots.pictures(found).items():
+        (drawn / f"{name}.svg").write_text(svg)
+    values = {"goals": goals_table(found), "open_loop_most": f"{OPEN_LOOP_MOST:,}"}
+    for name in ("comparison", "growth"):
+        values[name] = section(name, found[name]) if name in found else "Not measured yet."
+    text = string.Template(TEMPLATE.read_text()).substitute(values)
+    (folder / "performance.md").write_text(text)
+
+
+def section(name, part):
+    pieces = [f"Measured on {part['date']}: {part['rounds']} rounds, each measurement {part['seconds']} s. "
+              "Figures are the median of the rounds, with the least and the greatest in brackets.", machine(part)]
+    for title, rows in tables(name, part):
+        pieces.append(f"### {title}\n\n{table(rows)}")
+    return "\n\n".join(pieces)
+
+
+def machine(part):
+    rows = [["machine", ""], *map(list, part["machine"].items())]
+    rows.append(["versions", ", ".join(f"{name} {version}" for name, version in part["versions"].items())])
+    if part.get("fastapi workers"):
+        rows.append(["FastAPI's workers", f"{part['fastapi workers']}, the better of 1 and 2 on its one core"])
+    return table(rows)
+
+
+def tables(name, part):
+    return list(comparison_tables(part) if name == "comparison" else growth_tables(part))
+
+
+def comparison_tables(part):
+    operations, servers = part["operations"], part["servers"]
+    yield "Server CPU, user and system, in µs per request", cpu_rows(operations, servers)
+    yield "Requests per second, as fast as 64 clients go, and the share of its core that the server used", [
+        ["", *servers],
+        *([BY_NAME[name].what, *(f"{spread(figures[s], 'rate', 0)}, {middle(figures[s], 'busy'):.0%}" for s in servers)]
+          for name, figures in operations.items()),
+    ]
+    if rows := list(latency_rows(operations, servers)):
+        yield "Latency in µs at half of its own peak: p50 / p99 (at requests per second)", [["", *servers], *rows]
+    if part["bare_sync_us"]:
+        yield "Durable writes: p50 of the wall time in µs, and the bare disk", disk_rows(part)
+    yield "Start and memory", [
+        ["", *servers],
+        *([what, *(spread(part["processes"][s], field, 1) for s in servers)]
+          for field, what in (("start_ms", "exec to the first right answer, ms"), ("idle_mb", "memory idle, MB"),
+                              ("loaded_mb", "memory after the load, MB"))),
+    ]
+    yield "Bytes of an answer, its head included", [
+        ["", *servers],
+        *([BY_NAME[name].what, *(f"{middle(figures[s], 'bytes'):.0f}" for s in servers)]
+          for name, figures in operations.items()),
+    ]
+
+
+def cpu_rows(operations, servers):
+    def shown(operations, name, server):
+        against = ratio(operations, name, server)
+        figure = spread(operations[name][server], "cpu_us", 1)
+        return f"{figure} {against:.2f}×" if against and server != "yardstick" else figure
+
+    yield ["", *servers]
+    for name in operations:
+        yield [BY_NAME[name].what, *(shown(operations, name, server) for server in servers)]
+    if {"mix", "create"} <= set(operations):
+        cells = []
+        for server in servers:
+            against = reads_in_mix(operations, server)
+            cells.append(f"{read_in_mix(operations, server):.1f}"
+                         + (f" {against:.2f}×" if against and server != "yardstick" else ""))
+        yield ["a list or get within the mix", *cells]
+
+
+def latency_rows(operations, servers):
+    for name, figures in operations.items():
+        loads = next(iter(figures.values()))[0].get("open", {})
+        for load in loads:
+            cells = []
+            for server in servers:
+                seen = [figure["open"][load] for figure in figures[server]]
+                p50, p99, rate = (middle(seen, field) for field in ("p50_us", "p99_us", "rate"))
+                cells.append(f"{p50:,.0f} / {p99:,.0f} ({rate:,.0f}){late(seen)}")
+            within = f"{BY_NAME[load].what.split(',')[0]} within the mix" if len(loads) > 1 else BY_NAME[name].what
+            yield [within, *cells]
+
+
+def late(seen):
+    """A mark where fewer requests were sent than were due: the server fell behind, or oha itself did."""
+    return " *" if middle(seen, "rate") < 0.97 * middle(seen, "asked") else ""
+
+
+def disk_rows(part):
+    yield ["", f"bare write of {part['commit_bytes']:,} bytes + fdatasync", *part["servers"]]
+    for name, syncs in part["bare_sync_us"].items():
+        figures = part["operations"][name]
+        yield [BY_NAME[name].what, f"{median(syncs):.0f} ({min(syncs):.0f}–{max(syncs):.0f})",
+               *(spread(figures[server], "p50_us", 0) for server in part["servers"])]
+
+
+def growth_tables(part):
+    titles = {"sizes": "animals", "connections": "connections", "names": "characters of a name"}
+    for kind, what in titles.items():
+        labels = list(next(iter(part[kind].values())))
+        heads = [f"{int(label):,}" if label.isdigit() else label for label in labels]
+        rows = []
+        for name, figures in part[kind].items():
+            cells = []
+            for label in labels:
+                ours, theirs = (figures[label][server] for server in ("petstore", "yardstick"))
+                times = middle(ours, "cpu_us") / middle(theirs, "cpu_us")
+                cells.append(f"{spread(ours, 'cpu_us', 1)} {times:.2f}×")
+            title = BY_NAME[name].what if name != "create" else "create, durable"
+            rows.append([title, *cells])
+        yield f"CPU in µs per request, and against the yardstick, by {what}", [[what, *heads], *rows]
+    stores = {store: seen for store, seen in part["processes"].items() if store.startswith("animals-")}
+    yield "Start and idle memory by animals", [
+        ["animals", *(f"{int(store.split('-')[1]):,}" for store in stores)],
+        ["exec to the first right answer, ms", *(spread(seen, "start_ms", 1) for seen in stores.values())],
+        ["memory idle, MB", *(spread(seen, "idle_mb", 1) for seen in stores.values())],
+    ]
+
+
+def goals_table(found):
+    return table([["goal", "at most", "measured", ""], *(goal.row() for goal in goals(found))])
+
+
+def middle(figures, field):
+    return median(figure[field] for figure in figures)
+
+
+def spread(figures, field, digits):
+    values = [figure[field] for figure in figures]
+    return f"{median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
+
+
+def table(rows):
+    """Markdown that reads well as it is."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    head, *body = (f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths))} |" for row in rows)
+    return "\n".join([head, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *body])
