@@ -191,7 +191,7 @@ async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let opened = match &common.database_url {
         Some(url) => {
             let options = postgres::Options { deployment, create, ..postgres::Options::new(url.clone()) };
-            Postgres::open(&options).await.map(Store::Postgres)
+            Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
         }
         None => {
             let options = sqlite::Options { deployment, create, ..sqlite::Options::new(&common.data_dir) };

@@ -26,7 +26,8 @@ pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>
 #[derive(Debug)]
 pub enum Store {
     Sqlite(Sqlite),
-    Postgres(Postgres),
+    /// In a box, since it is much larger than the other arm.
+    Postgres(Box<Postgres>),
 }
 
 impl Store {

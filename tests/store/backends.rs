@@ -13,7 +13,7 @@ pub async fn on_every_database(story: impl AsyncFn(Arc<Store>)) {
     let folder = tempfile::tempdir().unwrap();
     let sqlite = Store::Sqlite(Sqlite::open(&sqlite::Options::new(folder.path())).unwrap());
     let postgres = Postgres::open(&postgres::Options::new(postgres_server::database())).await.unwrap();
-    for store in [sqlite, Store::Postgres(postgres)] {
+    for store in [sqlite, Store::Postgres(Box::new(postgres))] {
         let store = Arc::new(store);
         story(Arc::clone(&store)).await;
         store.close().await;

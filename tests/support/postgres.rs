@@ -1,5 +1,7 @@
 //! A throwaway PostgreSQL server for tests: started by the first test of a process that asks, gone with the process.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -13,18 +15,21 @@ use petstore::store::postgres::DatabaseUrl;
 /// PostgreSQL refuses to run as root, and a folder of its own can't lie in one that is root's alone.
 const SCRIPT: &str = r#"
 set -eu
-bin=$1 port=$2; shift 2
+bin=$1 port=$2 primary=$3
 dir=$(mktemp -d /tmp/petstore-postgres.XXXXXX)
 stop() {
-    [ ! -s "$dir/data/postmaster.pid" ] || kill -s CONT $(head -1 "$dir/data/postmaster.pid") 2>/dev/null || true
     "$bin/pg_ctl" -D "$dir/data" -m immediate -w stop >/dev/null 2>&1 || true
     rm -rf "$dir"
 }
 trap stop EXIT
 trap '' INT TERM HUP
-"$bin/initdb" -D "$dir/data" -U petstore -A trust --no-sync --no-instructions -E UTF8 --locale=C >"$dir/initdb.log" 2>&1 ||
-    { cat "$dir/initdb.log" >&2; exit 1; }
-cat >>"$dir/data/postgresql.conf" <<CONF
+{
+    if [ -z "$primary" ]; then
+        "$bin/initdb" -D "$dir/data" -U petstore -A trust --no-sync -E UTF8 --locale=C
+    else
+        "$bin/pg_basebackup" -D "$dir/data" -d "$primary" --no-sync --checkpoint=fast --write-recovery-conf
+    fi
+    cat >>"$dir/data/postgresql.conf" <<CONF
 listen_addresses = '127.0.0.1'
 port = $port
 unix_socket_directories = '$dir'
@@ -32,7 +37,8 @@ max_connections = 400
 # What is tested here is not the machine's power supply.
 fsync = off
 CONF
-"$bin/pg_ctl" -D "$dir/data" -l "$dir/log" -w -t 60 start >/dev/null || { cat "$dir/log" >&2; exit 1; }
+    "$bin/pg_ctl" -D "$dir/data" -l "$dir/log" -w -t 60 start
+} >"$dir/start.log" 2>&1 || { cat "$dir/start.log" "$dir/log" >&2; exit 1; }
 echo "$dir"
 cat >/dev/null
 "#;
@@ -56,10 +62,19 @@ impl Server {
 
     /// A server that a test has for itself, to do it harm. It is gone with this value.
     pub fn start() -> Self {
+        Self::start_from("")
+    }
+
+    /// A standby of this server.
+    pub fn standby(&self) -> Self {
+        Self::start_from(&self.url("postgres"))
+    }
+
+    fn start_from(primary: &str) -> Self {
         let bin = binaries();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = as_somebody();
-        command.args(["sh", "-c", SCRIPT, "sh"]).arg(&bin).arg(port.to_string());
+        command.args(["sh", "-c", SCRIPT, "sh"]).arg(&bin).arg(port.to_string()).arg(primary);
         let mut keeper = command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut folder = String::new();
         BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut folder).unwrap();
@@ -87,17 +102,17 @@ impl Server {
         query(&self.url(database), sql)
     }
 
-    /// Runs a program of PostgreSQL's as the user the server runs as.
-    pub fn run(&self, program: &str, arguments: &[&str]) {
+    /// `pg_ctl`, which also waits until it is done.
+    pub fn control(&self, arguments: &[&str]) {
         let mut command = as_somebody();
-        let status = command.arg(self.bin.join(program)).args(arguments).stdout(Stdio::null()).status().unwrap();
-        assert!(status.success(), "{program} {arguments:?}");
+        command.arg(self.bin.join("pg_ctl")).arg("-D").arg(self.folder.join("data")).arg("-w").arg("-l");
+        let status = command.arg(self.folder.join("log")).args(arguments).stdout(Stdio::null()).status().unwrap();
+        assert!(status.success(), "pg_ctl {arguments:?}");
     }
 
-    /// The process that all others of the server are children of.
-    pub fn pid(&self) -> i32 {
-        let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
-        file.lines().next().unwrap().parse().unwrap()
+    pub fn set(&self, name: &str, value: &str) {
+        self.sql("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'"));
+        self.sql("postgres", "SELECT pg_reload_conf()");
     }
 }
 

@@ -32,8 +32,10 @@ pub struct Link {
 #[derive(Clone, Debug)]
 enum State {
     Open(Arc<Session>),
-    /// The session was lost, and why no other is there yet.
-    Lost(String),
+    /// The session was lost, and the next one may be there at once.
+    Lost,
+    /// The server could not be reached, and why. It is tried again and again.
+    Refused(String),
     Closed,
 }
 
@@ -48,7 +50,8 @@ impl Link {
         Ok(Self { state, closing, keeper })
     }
 
-    /// The session there is, or the one that comes before `deadline`.
+    /// The session there is, or the one that comes before `deadline`. Where the server was just found to be out of
+    /// reach, nobody waits.
     pub async fn session(&self, deadline: Instant) -> Result<Arc<Session>> {
         if let State::Open(session) = &*self.state.borrow()
             && session.connection.is_usable()
@@ -56,20 +59,18 @@ impl Link {
             return Ok(Arc::clone(session));
         }
         let mut state = self.state.clone();
-        let usable = |state: &State| match state {
+        let settled = |state: &State| match state {
             State::Open(session) => session.connection.is_usable(),
-            State::Lost(_) => false,
-            State::Closed => true,
+            State::Lost => false,
+            State::Refused(_) | State::Closed => true,
         };
-        let found = timeout_at(deadline, state.wait_for(usable)).await;
-        match found.map(|state| state.map(|state| state.clone())) {
-            Ok(Ok(State::Open(session))) => Ok(session),
-            Ok(_) => Err(StoreError::Unavailable("the store is closed".into())),
-            Err(_) => Err(StoreError::Unavailable(match &*self.state.borrow() {
-                State::Lost(why) => format!("no connection to PostgreSQL: {why}"),
-                _ => "no connection to PostgreSQL".into(),
-            })),
-        }
+        let state = timeout_at(deadline, state.wait_for(settled)).await.map(|state| state.map(|state| state.clone()));
+        Err(StoreError::Unavailable(match state {
+            Ok(Ok(State::Open(session))) => return Ok(session),
+            Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL: {why}"),
+            Ok(Ok(State::Lost) | Err(_)) | Err(_) if self.is_open() => "no connection to PostgreSQL in time".into(),
+            _ => "the store is closed".into(),
+        }))
     }
 
     pub fn is_open(&self) -> bool {
@@ -104,7 +105,7 @@ impl Keeper {
             if let Some(why) = &lost {
                 session.connection.discard();
                 tracing::warn!(connection = self.name, why, "a connection to PostgreSQL was lost");
-                self.tell(State::Lost(why.clone()));
+                self.tell(State::Lost);
             }
             (session, driver) = self.open_next(lost.is_some()).await;
             self.tell(State::Open(Arc::clone(&session)));
@@ -131,7 +132,7 @@ impl Keeper {
         loop {
             match Session::open(&self.url, Arc::clone(&self.keys_changed)).await {
                 Ok(opened) => return opened,
-                Err(error) if tell => self.tell(State::Lost(error.to_string())),
+                Err(error) if tell => self.tell(State::Refused(error.to_string())),
                 // The session before still serves.
                 Err(_) => {}
             }

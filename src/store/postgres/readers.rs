@@ -40,9 +40,19 @@ impl Readers {
     ) -> Result<Vec<Row>> {
         let _waiting = Waiting::new(&self.waiting, self.most_waiting)?;
         let deadline = Instant::now() + PATIENCE;
+        let mut refused = 0;
         loop {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            let session = self.links[turn % self.links.len()].session(deadline).await?;
+            let session = match self.links[turn % self.links.len()].session(deadline).await {
+                Ok(session) => session,
+                Err(error) => {
+                    refused += 1;
+                    if refused < self.links.len() {
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
             let rows = session.connection.client.query(statement(&session.statements), parameters);
             match timeout_at(deadline, rows).await {
                 Ok(Ok(rows)) => return Ok(rows),
