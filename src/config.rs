@@ -176,14 +176,14 @@ impl Addresses {
 
 /// Reads an address that may hold a password: unlike clap's own parsers, it does not repeat what it refuses.
 #[derive(Clone, Debug)]
-struct DatabaseUrlParser;
+pub struct DatabaseUrlParser;
 
 impl TypedValueParser for DatabaseUrlParser {
     type Value = DatabaseUrl;
 
     fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<DatabaseUrl, clap::Error> {
         DatabaseUrl::parse(&value.to_string_lossy()).map_err(|why| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("the value of '--database-url <URL>' {why}\n"))
+            clap::Error::raw(ErrorKind::ValueValidation, format!("the address of the database {why}\n"))
                 .with_cmd(command)
         })
     }

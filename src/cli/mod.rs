@@ -6,6 +6,7 @@ mod config;
 mod healthcheck;
 mod key;
 mod migrate;
+mod moving;
 mod openapi;
 mod pets;
 mod quickstart;
@@ -56,6 +57,7 @@ enum Command {
     #[command(subcommand)]
     Pets(pets::Pets),
     Migrate(migrate::Migrate),
+    Move(moving::Move),
     Openapi(openapi::Openapi),
     /// Look at the configuration
     #[command(subcommand)]
@@ -148,6 +150,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
         Command::Key(command) => command.run(),
         Command::Pets(command) => command.run(),
         Command::Migrate(command) => command.run(),
+        Command::Move(command) => command.run(),
         Command::Openapi(command) => command.run(),
         Command::Config(command) => command.run(&matches, &file),
         Command::Completions(command) => command.run(self::command()),

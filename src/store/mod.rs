@@ -4,6 +4,7 @@
 //! The set of databases is closed, so it is an enum and not a trait: a missing arm does not compile.
 
 mod error;
+pub mod moving;
 pub mod postgres;
 pub mod sqlite;
 

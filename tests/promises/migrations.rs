@@ -2,10 +2,10 @@
 
 use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::postgres_server::{Server, query};
-use crate::process::{Database, Process};
+use crate::postgres_server::{Server, query, try_query};
+use crate::process::{Database, Process, within};
 
 #[test]
 fn processes_that_start_together_migrate_once() {
@@ -21,22 +21,54 @@ fn processes_that_start_together_migrate_once() {
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_migrates_leaves_a_database_that_opens() {
-    let mut begun = 0;
-    for round in 0..12 {
-        let url = Server::shared().database();
-        let database = Database::url(&url);
+fn a_process_that_is_killed_at_any_moment_leaves_a_database_that_opens() {
+    const MOMENTS: u32 = 10;
+    let database = Database::url(Server::shared().database());
+    let began = Instant::now();
+    assert!(database.petstore("migrate").output().unwrap().status.success());
+    let whole = began.elapsed();
+    for moment in 1..=MOMENTS {
+        let database = Database::url(Server::shared().database());
         let mut migrating = database.petstore("migrate").stderr(Stdio::null()).spawn().unwrap();
-        thread::sleep(Duration::from_millis(5 * round));
+        thread::sleep(whole * moment / MOMENTS);
         let _ = migrating.kill();
         migrating.wait().unwrap();
-        begun += u32::from(query(&url, "SELECT to_regclass('refinery_schema_history') IS NOT NULL") == "t");
-
-        let opened = database.petstore("migrate").output().unwrap();
-        assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
-        database.make_key();
+        opens(&database);
     }
-    println!("{begun} of 12 had begun");
+}
+
+#[test]
+fn a_process_that_is_killed_within_a_step_leaves_nothing_of_it() {
+    let server = Server::shared();
+    let url = server.database();
+    let database = Database::url(&url);
+    // The step's last table is being made by somebody else, so the step stops there until they are done.
+    let blocker = thread::spawn({
+        let url = url.clone();
+        move || try_query(&url, "BEGIN; CREATE TABLE messages (); SELECT pg_sleep(60)")
+    });
+    let activity =
+        |what: &str| format!("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {what}");
+    let limit = Duration::from_secs(20);
+    within(limit, "blocking", || query(&url, &activity("wait_event = 'PgSleep'")) == "1");
+    let mut migrating = database.petstore("migrate").stderr(Stdio::null()).spawn().unwrap();
+    within(limit, "reaching the table", || query(&url, &activity("wait_event_type = 'Lock'")) == "1");
+    migrating.kill().unwrap();
+    migrating.wait().unwrap();
+
+    query(
+        &url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()",
+    );
+    assert!(blocker.join().unwrap().is_err());
+    opens(&database);
+    assert_eq!(query(&url, "SELECT count(*) FROM refinery_schema_history"), "1");
+}
+
+fn opens(database: &Database) {
+    let opened = database.petstore("migrate").output().unwrap();
+    assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
+    database.make_key();
 }
 
 #[test]

@@ -110,6 +110,14 @@ impl Server {
         assert!(status.success(), "pg_ctl {arguments:?}");
     }
 
+    /// From now on, connections over the network need a password.
+    pub fn require_passwords(&self) {
+        let rules = "host all all 127.0.0.1/32 scram-sha-256";
+        let file = self.folder.join("data/pg_hba.conf");
+        std::fs::write(file, rules).unwrap();
+        self.control(&["reload"]);
+    }
+
     pub fn set(&self, name: &str, value: &str) {
         self.sql("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'"));
         self.sql("postgres", "SELECT pg_reload_conf()");
@@ -130,11 +138,18 @@ pub fn database() -> DatabaseUrl {
 
 /// What psql prints.
 pub fn query(url: &str, sql: &str) -> String {
+    try_query(url, sql).unwrap_or_else(|why| panic!("{sql}: {why}"))
+}
+
+/// What psql prints, or what it complains of.
+pub fn try_query(url: &str, sql: &str) -> Result<String, String> {
     let mut psql = Command::new(binaries().join("psql"));
     psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "-d", url, "-c", sql]);
     let output = psql.output().unwrap();
-    assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
 }
 
 /// The newest of the installed versions. A machine without any fails the test.

@@ -67,7 +67,7 @@ impl Link {
         let state = timeout_at(deadline, state.wait_for(settled)).await.map(|state| state.map(|state| state.clone()));
         Err(StoreError::Unavailable(match state {
             Ok(Ok(State::Open(session))) => return Ok(session),
-            Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL: {why}"),
+            Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL ({why})"),
             Ok(Ok(State::Lost) | Err(_)) | Err(_) if self.is_open() => "no connection to PostgreSQL in time".into(),
             _ => "the store is closed".into(),
         }))
@@ -127,13 +127,13 @@ impl Keeper {
     }
 
     /// Tries until it succeeds.
-    async fn open_next(&self, tell: bool) -> (Arc<Session>, JoinHandle<()>) {
+    async fn open_next(&self, lost: bool) -> (Arc<Session>, JoinHandle<()>) {
         let mut pause = PAUSE;
         loop {
             match Session::open(&self.url, Arc::clone(&self.keys_changed)).await {
                 Ok(opened) => return opened,
-                Err(error) if tell => self.tell(State::Refused(error.to_string())),
-                // The session before still serves.
+                // A first attempt may meet what ended the session. One that is only old still serves.
+                Err(error) if lost && pause > PAUSE => self.tell(State::Refused(error.to_string())),
                 Err(_) => {}
             }
             sleep(pause).await;

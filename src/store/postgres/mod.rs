@@ -68,7 +68,9 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { queue: 4_096, readers: 4 }
+        // A connection is a process of the server's, so this is also how many cores reads may take there.
+        let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
+        Self { queue: 4_096, readers }
     }
 }
 
@@ -105,7 +107,7 @@ impl Postgres {
     pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
         let connection = connect_patiently(url).await?;
         if Schema::read(&connection.client).await?.is_new() {
-            return Err(no_database(url));
+            return Err(no_tables());
         }
         migrations::status(&connection.client).await
     }
@@ -130,7 +132,7 @@ impl Postgres {
     }
 
     /// A connection for what takes long.
-    async fn connect(&self) -> Result<Connection> {
+    pub(super) async fn connect(&self) -> Result<Connection> {
         if !self.single.is_open() {
             return Err(StoreError::Unavailable("the store is closed".into()));
         }
@@ -184,7 +186,7 @@ async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
     }
     let schema = Schema::read(client).await?;
     if schema.is_new() && options.create.is_none() {
-        return Err(no_database(&options.url));
+        return Err(no_tables());
     }
     if !schema.is_current()? {
         migrations::run(client).await?;
@@ -208,7 +210,6 @@ async fn setting(client: &Client, name: &str) -> Result<String> {
     Ok(client.query_one("SELECT current_setting($1)", &[&name]).await?.try_get(0)?)
 }
 
-fn no_database(url: &DatabaseUrl) -> StoreError {
-    let makers = "`petstore serve` or `petstore quickstart` makes them";
-    StoreError::Failed(format!("there are no petstore tables in {url}; {makers}"))
+fn no_tables() -> StoreError {
+    StoreError::Failed("there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them".into())
 }

@@ -20,6 +20,9 @@ const BATCH_BYTES: usize = 1 << 20;
 /// For a batch to be committed, a synchronous standby's confirmation included. Then it is not known what became of it.
 const COMMIT: Duration = Duration::from_millis(1_500);
 
+/// The least that is waited for further writes: with a shorter wait, a timer's coarseness would be most of it.
+const WORTH_WAITING: Duration = Duration::from_micros(500);
+
 /// A write of which many go into one statement.
 pub trait Write: Send + Sync + Sized + 'static {
     type Answer: Send + 'static;
@@ -86,42 +89,77 @@ impl<W: Write> Writer<W> {
     }
 }
 
-async fn work<W: Write>(link: Link, mut orders: mpsc::Receiver<Order<W>>) {
-    let mut writes = Vec::with_capacity(BATCH);
-    let mut replies = Vec::with_capacity(BATCH);
-    let mut stop = None;
-    while stop.is_none() {
-        let Some(first) = orders.recv().await else { break };
-        let (mut next, mut bytes) = (Some(first), 0);
-        while let Some(order) = next {
-            match order {
+async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
+    let mut worker = Worker { orders, writes: Vec::with_capacity(BATCH), replies: Vec::with_capacity(BATCH) };
+    // How many writes the last batch had, and how long its commit took.
+    let (mut size, mut took) = (0, Duration::ZERO);
+    let done = loop {
+        let stop = worker.gather(size, took / 4).await;
+        size = worker.writes.len();
+        if size > 0 {
+            let began = Instant::now();
+            worker.answer(commit(&link, &worker.writes).await);
+            took = began.elapsed();
+            // Who was answered gets to ask again, so that the next batch is larger.
+            tokio::task::yield_now().await;
+        }
+        if stop.is_some() || worker.orders.is_closed() {
+            break stop;
+        }
+    };
+    worker.orders.close();
+    link.close();
+    if let Some(done) = done {
+        let _ = done.send(());
+    }
+}
+
+struct Worker<W: Write> {
+    orders: mpsc::Receiver<Order<W>>,
+    /// The batch, and those who wait for it.
+    writes: Vec<W>,
+    replies: Vec<oneshot::Sender<Result<W::Answer>>>,
+}
+
+impl<W: Write> Worker<W> {
+    /// Takes what waits, once anything does; an order to stop ends the batch and is returned.
+    ///
+    /// Those whom the last batch has answered tend to ask again at once. Where commits are slow, by a disk or a standby
+    /// far away, they are waited for: without that, half of them would always just miss a batch. It ends as soon as
+    /// as many have come as were answered, or after `patience`.
+    async fn gather(&mut self, expected: usize, patience: Duration) -> Option<oneshot::Sender<()>> {
+        let mut next = self.orders.recv().await;
+        let waits = patience >= WORTH_WAITING;
+        let until = Instant::now() + patience;
+        let mut bytes = 0;
+        loop {
+            match next? {
                 Order::Write(job) if job.deadline > Instant::now() => {
                     bytes += job.write.bytes();
-                    writes.push(job.write);
-                    replies.push(job.reply);
+                    self.writes.push(job.write);
+                    self.replies.push(job.reply);
                 }
                 Order::Write(_) => {}
-                Order::Stop(done) => {
-                    stop = Some(done);
-                    break;
-                }
+                Order::Stop(done) => return Some(done),
             }
-            next = if writes.len() < BATCH && bytes < BATCH_BYTES { orders.try_recv().ok() } else { None };
+            if self.writes.len() == BATCH || bytes >= BATCH_BYTES {
+                return None;
+            }
+            next = match self.orders.try_recv() {
+                Ok(order) => Some(order),
+                Err(_) if waits && self.writes.len() < expected => timeout_at(until, self.orders.recv()).await.ok()?,
+                Err(_) => return None,
+            };
         }
-        if writes.is_empty() {
-            continue;
-        }
-        // Who asked may have gone away; the work is done all the same.
-        match commit(&link, &writes).await {
-            Ok(answers) => replies.drain(..).zip(answers).for_each(|(reply, answer)| _ = reply.send(Ok(answer))),
-            Err(error) => replies.drain(..).for_each(|reply| _ = reply.send(Err(error.clone()))),
-        }
-        writes.clear();
     }
-    orders.close();
-    link.close();
-    if let Some(done) = stop {
-        let _ = done.send(());
+
+    /// Answers the batch. Who asked may have gone away; the work is done all the same.
+    fn answer(&mut self, outcome: Result<Vec<W::Answer>>) {
+        match outcome {
+            Ok(answers) => self.replies.drain(..).zip(answers).for_each(|(reply, answer)| _ = reply.send(Ok(answer))),
+            Err(error) => self.replies.drain(..).for_each(|reply| _ = reply.send(Err(error.clone()))),
+        }
+        self.writes.clear();
     }
 }
 
