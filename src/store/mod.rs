@@ -24,6 +24,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// A stream of animals to take in: it ends at the first error, and then nothing of it is kept.
 pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
 
+/// What the hot path calls on PostgreSQL is boxed, so that the other arm's futures stay small.
 #[derive(Debug)]
 pub enum Store {
     Sqlite(Sqlite),
@@ -47,7 +48,7 @@ impl Store {
                 let insert = move |conn: &_| sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id));
                 db.write(insert).await
             }
-            Self::Postgres(db) => postgres::pets::insert(db, pet).await,
+            Self::Postgres(db) => Box::pin(postgres::pets::insert(db, pet)).await,
         }
     }
 
@@ -55,14 +56,14 @@ impl Store {
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::pets::list(conn, query, each)),
-            Self::Postgres(db) => postgres::pets::list(db, query, each).await,
+            Self::Postgres(db) => Box::pin(postgres::pets::list(db, query, each)).await,
         }
     }
 
     pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::pets::find(conn, id)),
-            Self::Postgres(db) => postgres::pets::find(db, id).await,
+            Self::Postgres(db) => Box::pin(postgres::pets::find(db, id)).await,
         }
     }
 
@@ -96,7 +97,7 @@ impl Store {
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
-            Self::Postgres(db) => db.create_message(message).await,
+            Self::Postgres(db) => Box::pin(db.create_message(message)).await,
         }
     }
 
@@ -141,7 +142,7 @@ impl Store {
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::keys::find(conn, hash)),
-            Self::Postgres(db) => postgres::keys::find(db, hash).await,
+            Self::Postgres(db) => Box::pin(postgres::keys::find(db, hash)).await,
         }
     }
 

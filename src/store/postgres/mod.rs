@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use link::Link;
 use migrations::Schema;
 use readers::Readers;
-use session::{Connection, Statements};
+use session::{Connection, Statements, silent};
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
@@ -37,6 +37,13 @@ use crate::domain::{Deployment, Message, NewPet};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const PATIENCE: Duration = Duration::from_millis(1_800);
+
+/// Of it, for a batch to be committed, a synchronous standby's confirmation included: then it is not known what became
+/// of it.
+const COMMIT: Duration = Duration::from_millis(1_500);
+
+/// And for a connection that was just lost to be replaced before a write begins.
+const RECONNECT: Duration = Duration::from_millis(300);
 
 /// How long a process that starts waits for a server that refuses connections: it may be starting too.
 const START: Duration = Duration::from_secs(5);
@@ -127,7 +134,7 @@ impl Postgres {
         statement: fn(&Statements) -> &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
-        let session = self.single.session(Instant::now() + PATIENCE).await?;
+        let session = self.single.session(Instant::now() + RECONNECT).await?;
         settle(&session, session.connection.client.query(statement(&session.statements), parameters)).await
     }
 
@@ -146,11 +153,14 @@ impl Postgres {
 
     /// Whether the database answers and takes writes.
     pub async fn check(&self) -> Result<()> {
-        let session = self.single.session(Instant::now() + PATIENCE).await?;
-        match session.takes_writes(PATIENCE).await? {
-            true => self.readers.query(|known| &known.keys_version, &[]).await.map(|_| ()),
-            false => Err(StoreError::Unavailable("the server takes no writes".into())),
-        }
+        let check = async {
+            let session = self.single.session(Instant::now() + PATIENCE).await?;
+            match session.takes_writes(PATIENCE).await? {
+                true => self.readers.query(|known| &known.keys_version, &[]).await.map(|_| ()),
+                false => Err(StoreError::Unavailable("the server takes no writes".into())),
+            }
+        };
+        timeout(PATIENCE, check).await.unwrap_or_else(|_| Err(silent(PATIENCE)))
     }
 
     pub async fn close(&self) {

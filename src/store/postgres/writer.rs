@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error::ends_connection;
 use super::link::Link;
 use super::session::{Session, silent};
-use super::{PATIENCE, Settings};
+use super::{COMMIT, PATIENCE, RECONNECT, Settings};
 use crate::store::{Result, StoreError};
 
 /// How many writes share a statement at most: bounds how long the first of them waits.
@@ -16,9 +16,6 @@ const BATCH: usize = 512;
 
 /// How many bytes of text a statement carries before it is closed to further writes.
 const BATCH_BYTES: usize = 1 << 20;
-
-/// For a batch to be committed, a synchronous standby's confirmation included. Then it is not known what became of it.
-const COMMIT: Duration = Duration::from_millis(1_500);
 
 /// The least that is waited for further writes: with a shorter wait, a timer's coarseness would be most of it.
 const WORTH_WAITING: Duration = Duration::from_micros(500);
@@ -164,7 +161,7 @@ impl<W: Write> Worker<W> {
 }
 
 async fn commit<W: Write>(link: &Link, batch: &[W]) -> Result<Vec<W::Answer>> {
-    let session = link.session(Instant::now() + PATIENCE).await?;
+    let session = link.session(Instant::now() + RECONNECT).await?;
     let answers = settle(&session, W::run(&session, batch)).await?;
     if answers.len() != batch.len() {
         return Err(StoreError::Failed(format!("{} of {} writes were answered", answers.len(), batch.len())));
