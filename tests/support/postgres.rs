@@ -72,7 +72,7 @@ impl Server {
 
     fn start_from(primary: &str) -> Self {
         let bin = binaries();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut command = as_somebody();
         command.args(["sh", "-c", SCRIPT, "sh"]).arg(&bin).arg(port.to_string()).arg(primary);
         let mut keeper = command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -128,6 +128,18 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
+    }
+}
+
+/// A port below those that systems give to clients: a server that was stopped must find it free when it starts again.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id().wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 20_000 + (next % 10_000) as u16;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }
 
