@@ -136,7 +136,7 @@ fn named(path: &Path, error: &io::Error) -> Failure {
     Failure(format!("{}: {error}", path.display()))
 }
 
-fn counted(count: u64, what: &str) -> String {
+pub fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -264,7 +264,7 @@ async fn export(store: &Store, out: &mut (impl Write + Send), progress: &Progres
 }
 
 /// A bar on a terminal, nothing elsewhere.
-struct Progress(ProgressBar);
+pub struct Progress(pub ProgressBar);
 
 impl Progress {
     fn bytes(file: &File, what: &'static str) -> Self {
@@ -281,7 +281,7 @@ impl Progress {
         progress
     }
 
-    fn new(length: u64, what: &'static str, template: &str) -> Self {
+    pub fn new(length: u64, what: &'static str, template: &str) -> Self {
         let style = ProgressStyle::with_template(template).expect("the template is valid");
         Self(ProgressBar::new(length).with_style(style).with_message(what))
     }

@@ -9,8 +9,11 @@ mod freshness;
 mod health;
 mod input;
 mod messages;
+mod on_every_database;
 mod order_of_checks;
 mod pets;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
 mod request_id;
 mod server;
 #[path = "../support/mod.rs"]

@@ -18,6 +18,7 @@ fn without_anything_set_the_defaults_are_shown() {
         # max-connections is not set
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
+        # database-url is not set
         # deployment is not set
         log-level = "info" # default
     "#]]
@@ -54,6 +55,7 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         max-connections = "9" # file
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
+        # database-url is not set
         deployment = "staging" # flag
         log-level = "info" # default
     "#]]
@@ -86,6 +88,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("max-connections", "7"),
         ("drain-delay", "5s"),
         ("data-dir", "elsewhere"),
+        ("database-url", "postgres://db:5432/shop"),
         ("deployment", "staging"),
         ("log-level", "warn"),
     ];

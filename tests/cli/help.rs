@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use crate::process::Folder;
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "",
     "quickstart",
     "serve",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 20] = [
     "pets export",
     "migrate",
     "migrate status",
+    "move",
     "openapi",
     "config",
     "config show",
@@ -41,6 +42,7 @@ fn the_help_of_the_program_lists_the_commands() {
           key          Make, list, revoke and rotate API keys
           pets         Take animals in and out as newline-delimited JSON
           migrate      Bring the database's schema up to date
+          move         Copy everything from the embedded database into an empty PostgreSQL database
           openapi      Print the OpenAPI document that a service with these settings serves
           config       Look at the configuration
           completions  Print a completion script for a shell
@@ -69,12 +71,15 @@ fn the_help_of_a_command_puts_what_is_its_own_first() {
           -h, --help                   Print help
 
         Settings of the database and the log:
-              --data-dir <DIR>     The folder of the embedded database [default: petstore-data]
-              --deployment <NAME>  What the database is for; chosen when it is made, refused when it differs
-                                   later [possible values: production, staging]
-              --config <FILE>      A TOML file of settings
-              --log-level <LEVEL>  How much to log, on stderr: JSON lines, or text on a terminal [default:
-                                   info] [possible values: error, warn, info, debug, trace]
+              --data-dir <DIR>      The folder of the embedded database [default: petstore-data]
+              --database-url <URL>  A PostgreSQL database instead:
+                                    postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
+                                    separated by commas, are tried in turn
+              --deployment <NAME>   What the database is for; chosen when it is made, refused when it
+                                    differs later [possible values: production, staging]
+              --config <FILE>       A TOML file of settings
+              --log-level <LEVEL>   How much to log, on stderr: JSON lines, or text on a terminal [default:
+                                    info] [possible values: error, warn, info, debug, trace]
 
         Every setting is also a variable of the environment and a key of the configuration file: --data-dir
         is PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the

@@ -3,9 +3,13 @@
 mod accounts;
 mod animals;
 mod configuration;
+mod database_url;
 mod help;
 mod keys;
 mod migrations;
+mod moving;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
 mod process;
 mod quickstart;
 mod serve;

@@ -4,6 +4,8 @@
 mod browser;
 mod golden;
 mod linter;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
 mod process;
 mod routes;
 mod schemathesis;

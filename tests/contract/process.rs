@@ -17,6 +17,11 @@ pub struct Petstore {
 
 impl Petstore {
     pub fn start() -> Self {
+        Self::start_on(None)
+    }
+
+    /// On the PostgreSQL database at `url` where there is one, else on the embedded database.
+    pub fn start_on(url: Option<String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_petstore"));
         for (name, _) in std::env::vars_os() {
@@ -26,6 +31,7 @@ impl Petstore {
         }
         let data = folder.path().join("data");
         command.arg("quickstart").arg("--data-dir").arg(&data);
+        command.args(url.map(|url| format!("--database-url={url}")));
         for door in ["--listen", "--messages-listen", "--ops-listen"] {
             command.args([door, "127.0.0.1:0"]);
         }

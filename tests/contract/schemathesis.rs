@@ -5,6 +5,7 @@
 use std::env::var;
 use std::process::Command;
 
+use crate::postgres_server::Server;
 use crate::process::{Petstore, run, shown, tool};
 
 // Schemathesis sends every operation to one address, so each door has its own run.
@@ -18,6 +19,13 @@ fn the_store_door_keeps_to_the_document() {
 #[test]
 fn the_messages_door_keeps_to_the_document() {
     let service = Petstore::start();
+    check(&service, &service.messages, &["--include-tag", "messages"], "1 selected / 4 total");
+}
+
+#[test]
+fn the_doors_keep_to_the_document_on_postgresql_too() {
+    let service = Petstore::start_on(Some(Server::shared().database()));
+    check(&service, &service.store, &["--include-tag", "pets"], "3 selected / 4 total");
     check(&service, &service.messages, &["--include-tag", "messages"], "1 selected / 4 total");
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
-use crate::process::{Process, make_key};
+use crate::process::{Database, Process};
 
 const ROUNDS: u32 = 20;
 const CLIENTS: usize = 32;
@@ -25,10 +25,11 @@ fn an_acknowledged_write_survives_kill_9() {
     println!("seed {seed}: PETSTORE_TEST_SEED={seed} runs this again");
     let mut random = seed;
     let folder = tempfile::tempdir().unwrap();
-    let key = make_key(folder.path());
+    let database = Database::folder(folder.path());
+    let key = database.make_key();
     let ledger = Ledger::default();
     for round in 0..ROUNDS {
-        let mut service = Process::serve(folder.path());
+        let mut service = Process::serve(&database);
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let (key, ledger) = (key.clone(), ledger.clone());

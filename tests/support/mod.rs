@@ -15,6 +15,7 @@ use petstore::domain::{AccountId, ApiKey, Clock, Deployment, Email, KeyId, Times
 use petstore::http::{self, Api};
 use petstore::server::{self, Access, Limits, Stop};
 use petstore::store::Store;
+use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,6 +32,8 @@ pub struct Setup {
     pub cors_origins: Vec<String>,
     pub queue: usize,
     pub busy_timeout: Duration,
+    /// A PostgreSQL database instead of the embedded one.
+    pub postgres: Option<DatabaseUrl>,
 }
 
 impl Default for Setup {
@@ -42,6 +45,7 @@ impl Default for Setup {
             cors_origins: Vec::new(),
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
+            postgres: None,
         }
     }
 }
@@ -75,7 +79,13 @@ impl Service {
             busy_timeout: setup.busy_timeout,
             ..Options::new(folder.path())
         };
-        let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
+        let store = Arc::new(match setup.postgres {
+            None => Store::Sqlite(Sqlite::open(&options).unwrap()),
+            Some(url) => {
+                let options = postgres::Options { deployment: Some(setup.deployment), ..postgres::Options::new(url) };
+                Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))
+            }
+        });
         let clock = Clock::fixed(NOW);
         let (store_door, messages_door, ops_door) = (listener().await, listener().await, listener().await);
         let (store_address, messages_address, ops_address) =

@@ -1,0 +1,61 @@
+//! `petstore move --to postgres://…`
+
+use clap::Args;
+use tracing::Level;
+
+use super::pets::{Progress, counted};
+use super::{Failure, Outcome, tell};
+use crate::config::{Common, DatabaseUrlParser};
+use crate::store::moving;
+use crate::store::postgres::DatabaseUrl;
+use crate::store::sqlite::{self, Sqlite};
+
+/// Copy everything from the embedded database into an empty PostgreSQL database
+///
+/// Accounts, keys, animals and messages keep their ids, and keys go on working. All is copied in one transaction and
+/// read back before it is committed; the embedded database stays as it is. Stop the service first: while this runs its
+/// writes are refused, and what it takes on afterwards is not moved.
+#[derive(Args, Debug)]
+pub struct Move {
+    /// The PostgreSQL database: postgres://USER:PASSWORD@HOST:PORT/DATABASE
+    #[arg(long, value_name = "URL", value_parser = DatabaseUrlParser)]
+    to: DatabaseUrl,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Move {
+    pub fn run(self) -> Outcome {
+        if self.common.database_url.is_some() {
+            return Err(Failure("`move` takes from the embedded database: leave --database-url out".into()));
+        }
+        let options = sqlite::Options {
+            deployment: self.common.deployment,
+            create: None,
+            ..sqlite::Options::new(&self.common.data_dir)
+        };
+        let from = Sqlite::open(&options)?;
+        let progress = Progress::new(0, "moving", "{msg} {wide_bar} {percent}%, {eta} left");
+        let moved = super::serve::runtime()?.block_on(async {
+            let moved = moving::copy(&from, &self.to, |done, of| {
+                progress.0.set_length(of);
+                progress.0.set_position(done);
+            });
+            let moved = moved.await;
+            from.close().await;
+            moved
+        });
+        progress.0.finish_and_clear();
+        let moved = moved.map_err(|error| Failure(format!("{}: {error}", self.to)))?;
+        let tables = moved.0.iter().map(|(table, rows)| {
+            let one = match *table {
+                "pets" => "animal",
+                "api_keys" => "key",
+                table => table.trim_end_matches('s'),
+            };
+            counted(*rows, one)
+        });
+        tell(Level::INFO, &format!("moved {} to {}", tables.collect::<Vec<_>>().join(", "), self.to));
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! Batches: what waits while one batch is on its way is the next batch, in one statement.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::error::ends_connection;
+use super::link::Link;
+use super::session::{Session, silent};
+use super::{COMMIT, PATIENCE, RECONNECT, Settings};
+use crate::store::{Result, StoreError};
+
+/// How many writes share a statement at most: bounds how long the first of them waits.
+const BATCH: usize = 512;
+
+/// How many bytes of text a statement carries before it is closed to further writes.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// The least that is waited for further writes: with a shorter wait, a timer's coarseness would be most of it.
+const WORTH_WAITING: Duration = Duration::from_micros(500);
+
+/// A write of which many go into one statement.
+pub trait Write: Send + Sync + Sized + 'static {
+    type Answer: Send + 'static;
+
+    /// About how much it adds to a statement.
+    fn bytes(&self) -> usize;
+
+    /// Carries all of them out in one statement, and answers each, in their order.
+    fn run(
+        session: &Session,
+        batch: &[Self],
+    ) -> impl Future<Output = std::result::Result<Vec<Self::Answer>, tokio_postgres::Error>> + Send;
+}
+
+/// Takes writes of one kind.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    queue: mpsc::Sender<Order<W>>,
+}
+
+enum Order<W: Write> {
+    Write(Job<W>),
+    /// Finish what was queued before, then end, and say so.
+    Stop(oneshot::Sender<()>),
+}
+
+struct Job<W: Write> {
+    write: W,
+    /// Who asked does not wait longer: a write that has not begun by then is left out.
+    deadline: Instant,
+    reply: oneshot::Sender<Result<W::Answer>>,
+}
+
+impl<W: Write> Writer<W> {
+    pub fn start(link: Link, settings: &Settings) -> Self {
+        let (queue, orders) = mpsc::channel(settings.queue);
+        tokio::spawn(work(link, orders));
+        Self { queue }
+    }
+
+    /// Queues `write` and waits for its commit. It is carried out even when the caller stops waiting.
+    pub async fn submit(&self, write: W) -> Result<W::Answer> {
+        let deadline = Instant::now() + PATIENCE;
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(Order::Write(Job { write, deadline, reply })).map_err(|refused| {
+            StoreError::Unavailable(match refused {
+                mpsc::error::TrySendError::Full(_) => "the write queue is full".into(),
+                mpsc::error::TrySendError::Closed(_) => "the store is closed".into(),
+            })
+        })?;
+        match timeout_at(deadline, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the commit".into())),
+            Err(_) => Err(silent(PATIENCE)),
+        }
+    }
+
+    pub async fn close(&self) {
+        let (done, ended) = oneshot::channel();
+        // An error, of either, means that the writer has ended already.
+        if self.queue.send(Order::Stop(done)).await.is_ok() {
+            let _ = ended.await;
+        }
+    }
+}
+
+async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
+    let mut worker = Worker { orders, writes: Vec::with_capacity(BATCH), replies: Vec::with_capacity(BATCH) };
+    // How many writes the last batch had, and how long its commit took.
+    let (mut size, mut took) = (0, Duration::ZERO);
+    let done = loop {
+        let stop = worker.gather(size, took / 4).await;
+        size = worker.writes.len();
+        if size > 0 {
+            let began = Instant::now();
+            worker.answer(commit(&link, &worker.writes).await);
+            took = began.elapsed();
+            // Who was answered gets to ask again, so that the next batch is larger.
+            tokio::task::yield_now().await;
+        }
+        if stop.is_some() || worker.orders.is_closed() {
+            break stop;
+        }
+    };
+    worker.orders.close();
+    link.close();
+    if let Some(done) = done {
+        let _ = done.send(());
+    }
+}
+
+struct Worker<W: Write> {
+    orders: mpsc::Receiver<Order<W>>,
+    /// The batch, and those who wait for it.
+    writes: Vec<W>,
+    replies: Vec<oneshot::Sender<Result<W::Answer>>>,
+}
+
+impl<W: Write> Worker<W> {
+    /// Takes what waits, once anything does; an order to stop ends the batch and is returned.
+    ///
+    /// Those whom the last batch has answered tend to ask again at once. Where commits are slow, by a disk or a standby
+    /// far away, they are waited for: without that, half of them would always just miss a batch. It ends as soon as
+    /// as many have come as were answered, or after `patience`.
+    async fn gather(&mut self, expected: usize, patience: Duration) -> Option<oneshot::Sender<()>> {
+        let mut next = self.orders.recv().await;
+        let waits = patience >= WORTH_WAITING;
+        let until = Instant::now() + patience;
+        let mut bytes = 0;
+        loop {
+            match next? {
+                Order::Write(job) if job.deadline > Instant::now() => {
+                    bytes += job.write.bytes();
+                    self.writes.push(job.write);
+                    self.replies.push(job.reply);
+                }
+                Order::Write(_) => {}
+                Order::Stop(done) => return Some(done),
+            }
+            if self.writes.len() == BATCH || bytes >= BATCH_BYTES {
+                return None;
+            }
+            next = match self.orders.try_recv() {
+                Ok(order) => Some(order),
+                Err(_) if waits && self.writes.len() < expected => timeout_at(until, self.orders.recv()).await.ok()?,
+                Err(_) => return None,
+            };
+        }
+    }
+
+    /// Answers the batch. Who asked may have gone away; the work is done all the same.
+    fn answer(&mut self, outcome: Result<Vec<W::Answer>>) {
+        match outcome {
+            Ok(answers) => self.replies.drain(..).zip(answers).for_each(|(reply, answer)| _ = reply.send(Ok(answer))),
+            Err(error) => self.replies.drain(..).for_each(|reply| _ = reply.send(Err(error.clone()))),
+        }
+        self.writes.clear();
+    }
+}
+
+async fn commit<W: Write>(link: &Link, batch: &[W]) -> Result<Vec<W::Answer>> {
+    let session = link.session(Instant::now() + RECONNECT).await?;
+    let answers = settle(&session, W::run(&session, batch)).await?;
+    if answers.len() != batch.len() {
+        return Err(StoreError::Failed(format!("{} of {} writes were answered", answers.len(), batch.len())));
+    }
+    Ok(answers)
+}
+
+/// Waits for a write. Where it is not known whether it came to be, it is `Unavailable`, and the session is given up.
+pub async fn settle<T>(
+    session: &Session,
+    write: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
+) -> Result<T> {
+    let warnings = session.connection.warnings();
+    match timeout(COMMIT, write).await {
+        Ok(Ok(answer)) => {
+            session.connection.not_warned_since(warnings).inspect_err(|_| session.connection.discard())?;
+            Ok(answer)
+        }
+        Ok(Err(error)) => {
+            if ends_connection(&error) {
+                session.connection.discard();
+            }
+            Err(error.into())
+        }
+        Err(_) => {
+            session.connection.discard();
+            Err(silent(COMMIT))
+        }
+    }
+}

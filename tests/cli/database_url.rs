@@ -1,0 +1,115 @@
+//! `--database-url`: PostgreSQL in the place of the folder, for every command.
+
+use expect_test::expect;
+
+use crate::postgres_server::Server;
+use crate::process::{Folder, Running, Signal};
+
+#[tokio::test]
+async fn every_command_works_on_postgresql() {
+    let folder = Folder::new();
+    let url = Server::shared().database();
+    let run = |line: &str| {
+        let mut command = folder.command(line);
+        Running::start(command.env("PETSTORE_DATABASE_URL", &url)).end()
+    };
+    assert_eq!(run("account create ada@example.com").code, Some(0));
+    let key = run("key create --account ada@example.com --name test").stdout;
+    folder.write("animals.ndjson", "{\"name\":\"Rex\",\"categoryId\":1}\n");
+    assert_eq!(run("pets import animals.ndjson").code, Some(0));
+    expect![[r#"
+        exit 0
+        {"id":1,"name":"Rex","categoryId":1,"status":"available"}
+        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        INFO exported 1 animal
+    "#]]
+    .assert_eq(&run("pets export").shown());
+    expect![[r#"
+        exit 0
+        applied  V1__first
+    "#]]
+    .assert_eq(&run("migrate status").shown());
+
+    let server = folder.serve(&format!("serve --database-url {url}"));
+    assert_eq!(server.get("/v1/pets/1", key.trim_end()).await.status(), 200);
+    assert_eq!(run("key revoke 1").code, Some(0));
+    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+    assert!(!folder.path("petstore-data").exists());
+}
+
+#[tokio::test]
+async fn quickstart_keeps_its_key_in_the_folder() {
+    let folder = Folder::new();
+    let url = Server::shared().database();
+    let server = folder.serve(&format!("quickstart --database-url {url}"));
+    let key = folder.read("petstore-data/quickstart.key");
+    assert_eq!(server.get("/v1/pets", key.trim_end()).await.json().as_array().unwrap().len(), 20);
+}
+
+#[test]
+fn a_database_is_made_once_and_for_one_deployment() {
+    let folder = Folder::new();
+    let url = Server::shared().database();
+    let shown = |line: &str| folder.run(&format!("{line} --database-url {url}")).shown().replace(&url, "URL");
+    expect![[r#"
+        exit 1
+        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        ERROR URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
+    "#]]
+    .assert_eq(&shown("key list"));
+    expect![[r#"
+        exit 1
+        ERROR URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
+    "#]]
+    .assert_eq(&shown("migrate status"));
+    assert!(shown("migrate --deployment staging").starts_with("exit 0\n"));
+    assert!(shown("migrate").starts_with("exit 0\n"));
+    expect![[r#"
+        exit 1
+        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        ERROR URL: the database is a staging one and can't be opened as production
+    "#]]
+    .assert_eq(&shown("migrate --deployment production"));
+}
+
+#[test]
+fn its_password_is_asked_for_and_never_shown() {
+    let folder = Folder::new();
+    let secret = "postgres://ada:s3cret@127.0.0.1:1/shop";
+    let mut show = folder.command("config show");
+    let shown = Running::start(show.env("PETSTORE_DATABASE_URL", secret)).end().stdout;
+    assert!(shown.contains("database-url = \"postgres://ada:[hidden]@127.0.0.1:1/shop\" # environment\n"), "{shown}");
+
+    for refused in [
+        "mysql://ada:s3cret@db/shop",
+        "postgres://ada:s3cret@db:port/shop",
+        "postgres://ada:s3cret@db/shop?sslmode=require",
+    ] {
+        for command in ["serve --database-url", "config show --database-url", "move --to"] {
+            let ended = folder.run(&format!("{command} {refused}"));
+            assert_eq!(ended.code, Some(2), "{ended:?}");
+            assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
+        }
+        folder.write("petstore.toml", format!("database-url = \"{refused}\""));
+        let ended = folder.run("migrate --config petstore.toml");
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_role_with_a_password_gets_in_with_it_alone() {
+    let folder = Folder::new();
+    let server = Server::start();
+    let url = server.database();
+    let name = url.rsplit('/').next().unwrap();
+    server.sql("postgres", "CREATE ROLE ada LOGIN PASSWORD 's3cr%t'");
+    server.sql("postgres", &format!("ALTER DATABASE {name} OWNER TO ada"));
+    server.require_passwords();
+    let address = |password: &str| format!("postgres://ada:{password}@127.0.0.1:{}/{name}", server.port());
+
+    assert_eq!(folder.run(&format!("migrate --database-url {}", address("s3cr%25t"))).code, Some(0));
+    let wrong = folder.run(&format!("migrate --database-url {}", address("s3cret")));
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.stderr.contains("password authentication failed") && !wrong.stderr.contains("s3cret"), "{wrong:?}");
+}

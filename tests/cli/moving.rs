@@ -1,0 +1,100 @@
+//! `petstore move --to postgres://…`
+
+use expect_test::expect;
+
+use crate::postgres_server::{Server, query};
+use crate::process::{Folder, Running, Signal};
+
+/// A folder with an account, keys, animals and messages, and one of its keys.
+async fn filled() -> (Folder, String) {
+    let folder = Folder::with_account();
+    let key = folder.key();
+    folder.key();
+    folder.succeed("key revoke 2");
+    let animals = (0..1500).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{}}}\n", i64::MIN + n));
+    folder.write("animals.ndjson", animals.collect::<String>());
+    folder.succeed("pets import animals.ndjson");
+    let server = folder.serve("serve");
+    let message = crate::support::Request::new(server.address("messages"), "POST", "/v1/messages");
+    assert_eq!(message.key(&key).json(r#"{"message":"Hello\n🦊"}"#).send().await.status(), 202);
+    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    server.stop(Signal::TERM);
+    (folder, key)
+}
+
+#[tokio::test]
+async fn everything_is_moved_and_goes_on() {
+    let (folder, key) = filled().await;
+    let url = Server::shared().database();
+
+    let moved = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
+    // The address is shown in full where it has no password.
+    expect![[r#"
+        exit 0
+        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        INFO moved 1 account, 2 keys, 1500 animals, 1 message to URL
+    "#]]
+    .assert_eq(&moved);
+
+    let here = folder.succeed("pets export");
+    assert_eq!(here, folder.succeed(&format!("pets export --database-url {url}")));
+    assert_eq!(folder.succeed("key list --json"), folder.succeed(&format!("key list --json --database-url {url}")));
+    let message = "SELECT message, account_id, substr(replace(id::text, '-', ''), 13, 1) FROM messages";
+    assert_eq!(query(&url, message), "Hello\n🦊|1|7");
+
+    let server = folder.serve(&format!("serve --database-url {url}"));
+    let created = crate::support::Request::new(server.address("store"), "POST", "/v1/pets");
+    let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
+    assert_eq!(created.json()["id"], 1501);
+    folder.succeed(&format!("key create --account ada@example.com --name next --database-url {url}"));
+    assert_eq!(query(&url, "SELECT max(id) FROM api_keys"), "3");
+}
+
+#[tokio::test]
+async fn nothing_is_moved_to_where_something_is() {
+    let (folder, _) = filled().await;
+    let url = Server::shared().database();
+    folder.succeed(&format!("account create grace@example.com --database-url {url}"));
+
+    let refused = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
+    expect![[r#"
+        exit 1
+        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        ERROR URL: the database is not empty: it has accounts, and nothing was moved
+    "#]]
+    .assert_eq(&refused);
+    assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
+}
+
+#[test]
+fn a_move_that_is_cut_off_leaves_nothing_behind() {
+    let folder = Folder::with_account();
+    let animals = (0..200_000).map(|n| format!("{{\"name\":\"{n}\",\"categoryId\":1}}\n"));
+    folder.write("animals.ndjson", animals.collect::<String>());
+    folder.succeed("pets import animals.ndjson");
+    let url = Server::shared().database();
+    let moving = Running::start(&mut folder.command(&format!("move --to {url}")));
+    let under_way =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'INSERT INTO pets%'";
+    let began = std::time::Instant::now();
+    while query(&url, under_way) == "0" {
+        assert!(began.elapsed().as_secs() < 60, "the move does not begin");
+    }
+    moving.signal(Signal::KILL);
+    assert_eq!(moving.end().code, None);
+
+    assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
+    folder.succeed(&format!("move --to {url}"));
+    assert_eq!(query(&url, "SELECT count(*) FROM pets"), "200000");
+}
+
+#[test]
+fn what_lies_in_postgresql_already_is_not_moved() {
+    let folder = Folder::new();
+    let refused = folder.run("move --to postgres://db/shop --database-url postgres://db/shop");
+    expect![[r#"
+        exit 1
+        ERROR `move` takes from the embedded database: leave --database-url out
+    "#]]
+    .assert_eq(&refused.shown());
+}

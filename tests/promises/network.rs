@@ -1,0 +1,71 @@
+//! A network between two programs that can go silent: nothing is refused, and nothing arrives.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+pub struct Network {
+    pub port: u16,
+    silent: Arc<AtomicBool>,
+}
+
+impl Network {
+    /// Carries connections to `port` of this machine.
+    pub fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let network = Self { port: listener.local_addr().unwrap().port(), silent: Arc::default() };
+        let (target, silent) = (SocketAddr::from(([127, 0, 0, 1], port)), Arc::clone(&network.silent));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, silent) = (client.unwrap(), Arc::clone(&silent));
+                thread::spawn(move || carry_both_ways(&client, target, &silent));
+            }
+        });
+        network
+    }
+
+    pub fn silence(&self, silent: bool) {
+        self.silent.store(silent, Ordering::SeqCst);
+    }
+}
+
+fn carry_both_ways(client: &TcpStream, target: SocketAddr, silent: &Arc<AtomicBool>) {
+    wait_out(silent);
+    let Ok(server) = TcpStream::connect(target) else { return };
+    let back = {
+        let (client, server, silent) = (client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::clone(silent));
+        thread::spawn(move || carry(&server, &client, &silent))
+    };
+    carry(client, &server, silent);
+    back.join().unwrap();
+}
+
+fn carry(mut from: &TcpStream, mut to: &TcpStream, silent: &AtomicBool) {
+    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        wait_out(silent);
+        match from.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => {
+                wait_out(silent);
+                if to.write_all(&bytes[..read]).is_err() {
+                    break;
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => break,
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+    let _ = from.shutdown(std::net::Shutdown::Both);
+}
+
+fn wait_out(silent: &AtomicBool) {
+    while silent.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(5));
+    }
+}

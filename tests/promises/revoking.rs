@@ -1,0 +1,29 @@
+//! Promise 11: a key that was revoked is refused everywhere within a second.
+
+use std::time::Duration;
+
+use crate::postgres_server::Server;
+use crate::process::{Database, Process, within};
+
+const TRIALS: usize = 5;
+
+#[test]
+fn a_revoked_key_is_refused_in_three_processes_within_a_second() {
+    let database = Database::url(Server::shared().database());
+    database.make_key();
+    let services: Vec<_> = (0..3).map(|_| Process::serve(&database)).collect();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..TRIALS {
+        let key = database.another_key();
+        services.iter().for_each(|service| assert_eq!(service.get("/v1/pets", &key).status, 200));
+        let listed = database.petstore("key list --json").output().unwrap().stdout;
+        let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
+        let id = listed.as_array().unwrap().last().unwrap()["id"].to_string();
+        assert!(database.petstore(&format!("key revoke {id}")).status().unwrap().success());
+        for service in &services {
+            let took = within(Duration::from_secs(1), "refusing", || service.get("/v1/pets", &key).status == 401);
+            slowest = slowest.max(took);
+        }
+    }
+    println!("the slowest took {slowest:?}");
+}

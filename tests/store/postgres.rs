@@ -1,0 +1,108 @@
+//! What is particular to PostgreSQL.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use petstore::domain::{NewPet, PageLimit, PetName, PetQuery, PetRef, PetStatus};
+use petstore::store::postgres::{DatabaseUrl, Options, Postgres, Settings};
+use petstore::store::{Store, StoreError};
+
+use crate::postgres_server::{Server, query, try_query};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_write_of_a_batch_gets_its_own_id_back() {
+    let (store, url) = open(Settings::default()).await;
+    let writes: Vec<_> = (0..2_000).map(|n| tokio::spawn(create(Arc::clone(&store), format!("animal {n}")))).collect();
+    let mut answered = HashMap::new();
+    for (n, write) in writes.into_iter().enumerate() {
+        answered.insert(format!("animal {n}"), write.await.unwrap().unwrap());
+    }
+    let batches = query(&url, "SELECT count(DISTINCT xmin::text) FROM pets").parse::<u32>().unwrap();
+    assert!(batches < 200, "{batches} statements for 2000 writes: there were no batches to speak of");
+    let mut after = None;
+    let mut seen = 0;
+    loop {
+        let page = PetQuery { limit: PageLimit::new(100).unwrap(), status: None, after };
+        let mut each = |pet: PetRef<'_>| {
+            assert_eq!(answered[pet.name], pet.id, "{}", pet.name);
+            after = Some(pet.id);
+            seen += 1;
+        };
+        if !store.list_pets(&page, &mut each).await.unwrap() {
+            break;
+        }
+    }
+    assert_eq!(seen, 2_000);
+}
+
+#[tokio::test]
+async fn ids_end_before_2_to_the_53rd_and_a_batch_that_fails_leaves_nothing() {
+    let (store, url) = open(Settings::default()).await;
+    query(&url, "SELECT setval(pg_get_serial_sequence('pets', 'id'), 9007199254740990)");
+    assert_eq!(create(Arc::clone(&store), "last".into()).await.unwrap(), 9_007_199_254_740_991);
+    let error = create(Arc::clone(&store), "beyond".into()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Failed(_)), "{error}");
+    assert_eq!(store.count_pets().await.unwrap(), 1);
+    store.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_nobody_waits_for_long() {
+    let (store, url) = open(Settings { queue: 4, ..Settings::default() }).await;
+    let blocker = tokio::task::spawn_blocking({
+        let url = url.clone();
+        move || try_query(&url, "BEGIN; LOCK TABLE pets; SELECT pg_sleep(3); COMMIT")
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let began = Instant::now();
+    // The first is under way, alone; four wait; the others are refused.
+    let mut writes = vec![tokio::spawn(create(Arc::clone(&store), "first".into()))];
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    writes.extend((0..10).map(|n| tokio::spawn(create(Arc::clone(&store), n.to_string()))));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(writes.iter().filter(|write| write.is_finished()).count(), 6);
+    for write in writes {
+        let error = write.await.unwrap().unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    }
+    assert!(began.elapsed() < Duration::from_millis(2_300), "{:?}", began.elapsed());
+    blocker.await.unwrap().unwrap();
+    let after = create(Arc::clone(&store), "after".into()).await.unwrap();
+    assert!(after > 0);
+    let refused = query(&url, "SELECT count(*) FROM pets WHERE name IN ('4', '5', '6', '7', '8', '9')");
+    assert_eq!(refused, "0", "what was refused at once is not carried out later");
+}
+
+#[tokio::test]
+async fn reads_that_were_cut_off_are_asked_again() {
+    let (store, url) = open(Settings::default()).await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    for _ in 0..5 {
+        query(
+            &url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore' AND datname = current_database()",
+        );
+        assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_another_encoding_is_refused() {
+    let server = Server::shared();
+    server.sql("postgres", "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
+    let url = DatabaseUrl::parse(&server.url("latin")).unwrap();
+    let refused = Postgres::open(&Options::new(url)).await.unwrap_err().to_string();
+    assert_eq!(refused, "the database's encoding is LATIN1: make one with ENCODING 'UTF8'");
+}
+
+async fn open(settings: Settings) -> (Arc<Store>, String) {
+    let url = Server::shared().database();
+    let options = Options { settings, ..Options::new(DatabaseUrl::parse(&url).unwrap()) };
+    (Arc::new(Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))), url)
+}
+
+async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {
+    let pet = NewPet { name: PetName::parse(name).unwrap(), category_id: 1, status: PetStatus::Available };
+    store.create_pet(pet).await.map(|pet| pet.id)
+}
