@@ -132,6 +132,9 @@ class Member:
         while fresh := [pid for pid in self.processes(patroni) if pid not in stopped]:
             send(fresh, signal.SIGSTOP)
             stopped += fresh
+        # The signal takes effect a little after it is sent.
+        if not becomes(lambda: all((stat(pid) or "Z")[0] in "TZ" for pid in stopped), 5):
+            raise Failed(f"{self.name} goes on after SIGSTOP")
         return stopped
 
     def resume(self):
