@@ -1,13 +1,17 @@
 //! What can be configured: flags over environment over the file over defaults.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, ValueEnum};
 
 use crate::domain::{Deployment, Invalid};
+use crate::store::postgres::DatabaseUrl;
 
 /// Where the database is, and how to speak of what happens: every command takes these.
 #[derive(Args, Clone, Debug)]
@@ -16,6 +20,10 @@ pub struct Common {
     /// The folder of the embedded database
     #[arg(long, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
     pub data_dir: PathBuf,
+    /// A PostgreSQL database instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by
+    /// commas, are tried in turn
+    #[arg(long, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DatabaseUrlParser)]
+    pub database_url: Option<DatabaseUrl>,
     /// What the database is for; chosen when it is made, refused when it differs later
     #[arg(long, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
     pub deployment: Option<Deployment>,
@@ -163,6 +171,21 @@ impl Addresses {
         let mut origins = vec![BaseUrl::of_bound(self.store_bound).origin(), self.base_url.origin()];
         origins.dedup();
         origins
+    }
+}
+
+/// Reads an address that may hold a password: unlike clap's own parsers, it does not repeat what it refuses.
+#[derive(Clone, Debug)]
+struct DatabaseUrlParser;
+
+impl TypedValueParser for DatabaseUrlParser {
+    type Value = DatabaseUrl;
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<DatabaseUrl, clap::Error> {
+        DatabaseUrl::parse(&value.to_string_lossy()).map_err(|why| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("the value of '--database-url <URL>' {why}\n"))
+                .with_cmd(command)
+        })
     }
 }
 

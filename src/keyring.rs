@@ -85,7 +85,10 @@ impl Keyring {
                 self.note_change();
             }
             version = now;
-            tokio::time::sleep(WATCH).await;
+            tokio::select! {
+                () = tokio::time::sleep(WATCH) => {}
+                () = self.store.keys_changed() => {}
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use clap::{ArgMatches, Args, Subcommand};
 
 use super::{Outcome, command, print};
 use crate::config::{Common, File, Service, Source, settings};
+use crate::store::postgres::DatabaseUrl;
 
 #[derive(Subcommand, Debug)]
 pub enum Config {
@@ -40,8 +41,11 @@ impl Config {
     }
 }
 
-/// A setting's value in TOML; nothing where it has none.
+/// A setting's value in TOML, without the password in a database's address; nothing where it has none.
 fn shown(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
+    if let Ok(Some(url)) = matches.try_get_one::<DatabaseUrl>(arg.get_id().as_str()) {
+        return Some(toml::Value::from(url.to_string()).to_string());
+    }
     let values = matches.get_raw(arg.get_id().as_str())?;
     let mut values: Vec<_> = values.map(|value| toml::Value::from(&*value.to_string_lossy()).to_string()).collect();
     let is_list = matches!(arg.get_action(), clap::ArgAction::Append);

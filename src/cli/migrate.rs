@@ -2,8 +2,9 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Create, Outcome, not_opened, print, with_store};
+use super::{Create, Outcome, not_opened, print, serve, with_store};
 use crate::config::Common;
+use crate::store::postgres::Postgres;
 use crate::store::sqlite::Sqlite;
 
 /// Bring the database's schema up to date
@@ -44,7 +45,10 @@ impl Migrate {
 
 impl Status {
     fn run(self) -> Outcome {
-        let migrations = Sqlite::migration_status(&self.common.data_dir);
+        let migrations = match &self.common.database_url {
+            Some(url) => serve::runtime()?.block_on(Postgres::migration_status(url)),
+            None => Sqlite::migration_status(&self.common.data_dir),
+        };
         let migrations = migrations.map_err(|error| not_opened(&self.common, error))?;
         if self.json {
             return print(&format!("{}\n", serde_json::to_string_pretty(&migrations)?));

@@ -24,6 +24,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::config::{Common, File, LogLevel, settings};
 use crate::domain::Deployment;
+use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 use crate::telemetry;
@@ -160,9 +161,9 @@ fn with_store<T, F: Future<Output = Result<T, Failure>>>(
     create: Create,
     command: impl FnOnce(std::sync::Arc<Store>) -> F,
 ) -> Result<T, Failure> {
-    let store = std::sync::Arc::new(open(common, create)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let store = std::sync::Arc::new(open(common, create).await?);
         let result = command(std::sync::Arc::clone(&store)).await;
         store.close().await;
         result
@@ -180,24 +181,34 @@ impl Create {
     const PRODUCTION: Self = Self::IfMissing(Deployment::Production);
 }
 
-fn open(common: &Common, create: Create) -> Result<Store, Failure> {
-    let options = sqlite::Options {
-        deployment: common.deployment,
-        create: match create {
-            Create::IfMissing(deployment) => Some(deployment),
-            Create::Never => None,
-        },
-        ..sqlite::Options::new(&common.data_dir)
+/// Opens the database of PostgreSQL where an address of one is set, else the embedded one.
+async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
+    let create = match create {
+        Create::IfMissing(deployment) => Some(deployment),
+        Create::Never => None,
     };
-    Sqlite::open(&options).map(Store::Sqlite).map_err(|error| not_opened(common, error))
+    let deployment = common.deployment;
+    let opened = match &common.database_url {
+        Some(url) => {
+            let options = postgres::Options { deployment, create, ..postgres::Options::new(url.clone()) };
+            Postgres::open(&options).await.map(Store::Postgres)
+        }
+        None => {
+            let options = sqlite::Options { deployment, create, ..sqlite::Options::new(&common.data_dir) };
+            Sqlite::open(&options).map(Store::Sqlite)
+        }
+    };
+    opened.map_err(|error| not_opened(common, error))
 }
 
 fn not_opened(common: &Common, error: StoreError) -> Failure {
-    match error {
-        StoreError::Unavailable(why) => {
+    match (error, &common.database_url) {
+        (StoreError::Unavailable(why), Some(url)) => Failure(format!("can't open the database {url}: {why}")),
+        (StoreError::Unavailable(why), None) => {
             Failure(format!("can't open the database in {}: {why}", common.data_dir.display()))
         }
-        error => error.into(),
+        (error, Some(url)) => Failure(format!("{url}: {error}")),
+        (error, None) => error.into(),
     }
 }
 

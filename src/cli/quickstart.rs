@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct Quickstart {
 impl Quickstart {
     pub fn run(self) -> Outcome {
         runtime()?.block_on(async {
-            let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging))?);
+            let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
             let key = key(&store, &self.common.data_dir.join(KEY_FILE)).await?;
             if store.count_pets().await? == 0 {
                 store.import_pets(Box::new(animals())).await?;
@@ -63,6 +63,10 @@ async fn key(store: &Store, file: &Path) -> Result<String, Failure> {
     let name = KeyName::parse("quickstart".into())?;
     let (hash, hint) = (key.hash(), key.hint());
     store.create_key(NewKey { account, name, hash, hint, created_at: now, expires_at: None }).await?;
+    if let Some(folder) = file.parent() {
+        // Only the embedded database has made it by now.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
     // A file of an earlier run may be readable by others, and opening it would leave it so.
     let _ = fs::remove_file(file);
     let mut kept = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;

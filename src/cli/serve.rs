@@ -26,8 +26,10 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> Outcome {
-        let store = Arc::new(open(&self.common, Create::PRODUCTION)?);
-        runtime()?.block_on(serve(&self.service, store, |_| String::new()))
+        runtime()?.block_on(async {
+            let store = Arc::new(open(&self.common, Create::PRODUCTION).await?);
+            serve(&self.service, store, |_| String::new()).await
+        })
     }
 }
 

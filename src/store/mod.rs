@@ -4,11 +4,13 @@
 //! The set of databases is closed, so it is an enum and not a trait: a missing arm does not compile.
 
 mod error;
+pub mod postgres;
 pub mod sqlite;
 
 pub use error::StoreError;
+use postgres::Postgres;
 use sqlite::Sqlite;
-pub use sqlite::Version;
+pub use sqlite::{MigrationStatus, Version};
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
@@ -24,6 +26,7 @@ pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>
 #[derive(Debug)]
 pub enum Store {
     Sqlite(Sqlite),
+    Postgres(Postgres),
 }
 
 impl Store {
@@ -31,6 +34,7 @@ impl Store {
     pub fn deployment(&self) -> Deployment {
         match self {
             Self::Sqlite(db) => db.deployment(),
+            Self::Postgres(db) => db.deployment(),
         }
     }
 
@@ -41,6 +45,7 @@ impl Store {
                 let insert = move |conn: &_| sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id));
                 db.write(insert).await
             }
+            Self::Postgres(db) => postgres::pets::insert(db, pet).await,
         }
     }
 
@@ -48,12 +53,14 @@ impl Store {
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::pets::list(conn, query, each)),
+            Self::Postgres(db) => postgres::pets::list(db, query, each).await,
         }
     }
 
     pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::pets::find(conn, id)),
+            Self::Postgres(db) => postgres::pets::find(db, id).await,
         }
     }
 
@@ -61,6 +68,7 @@ impl Store {
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::pets::import(conn, source)).await,
+            Self::Postgres(db) => postgres::pets::import(db, source).await,
         }
     }
 
@@ -71,12 +79,14 @@ impl Store {
     ) -> Result<std::io::Result<u64>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::pets::export(conn, each)),
+            Self::Postgres(db) => postgres::pets::export(db, each).await,
         }
     }
 
     pub async fn count_pets(&self) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.read(sqlite::pets::count),
+            Self::Postgres(db) => postgres::pets::count(db).await,
         }
     }
 
@@ -84,6 +94,7 @@ impl Store {
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
+            Self::Postgres(db) => db.create_message(message).await,
         }
     }
 
@@ -98,18 +109,21 @@ impl Store {
             Self::Sqlite(db) => {
                 db.write(move |conn| sqlite::accounts::insert(conn, &email, password.as_ref(), now)).await
             }
+            Self::Postgres(db) => postgres::accounts::insert(db, &email, password.as_ref(), now).await,
         }
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::accounts::find(conn, email)),
+            Self::Postgres(db) => postgres::accounts::find(db, email).await,
         }
     }
 
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::insert(conn, &key)).await,
+            Self::Postgres(db) => postgres::keys::insert(db, &key).await,
         }
     }
 
@@ -117,6 +131,7 @@ impl Store {
     pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
         match self {
             Self::Sqlite(db) => db.read(sqlite::keys::list),
+            Self::Postgres(db) => postgres::keys::list(db).await,
         }
     }
 
@@ -124,6 +139,7 @@ impl Store {
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::keys::find(conn, hash)),
+            Self::Postgres(db) => postgres::keys::find(db, hash).await,
         }
     }
 
@@ -131,6 +147,7 @@ impl Store {
     pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::revoke(conn, id, now)).await,
+            Self::Postgres(db) => postgres::keys::revoke(db, id, now).await,
         }
     }
 
@@ -139,6 +156,7 @@ impl Store {
     pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::rotate(conn, id, &rotation)).await,
+            Self::Postgres(db) => postgres::keys::rotate(db, id, &rotation).await,
         }
     }
 
@@ -146,6 +164,7 @@ impl Store {
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::touch(conn, &used)).await,
+            Self::Postgres(db) => postgres::keys::touch(db, &used).await,
         }
     }
 
@@ -153,6 +172,15 @@ impl Store {
     pub async fn keys_version(&self) -> Result<i64> {
         match self {
             Self::Sqlite(db) => db.read(sqlite::keys::version),
+            Self::Postgres(db) => postgres::keys::version(db).await,
+        }
+    }
+
+    /// Waits until the database says by itself that a key was made or changed; for ever where it does not.
+    pub async fn keys_changed(&self) {
+        match self {
+            Self::Sqlite(_) => std::future::pending().await,
+            Self::Postgres(db) => db.keys_changed().await,
         }
     }
 
@@ -161,6 +189,7 @@ impl Store {
     pub fn version(&self) -> Option<Version> {
         match self {
             Self::Sqlite(db) => db.version(),
+            Self::Postgres(_) => None,
         }
     }
 
@@ -168,6 +197,7 @@ impl Store {
     pub async fn check(&self) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.check(),
+            Self::Postgres(db) => db.check().await,
         }
     }
 
@@ -175,6 +205,8 @@ impl Store {
     pub async fn failed(&self) -> String {
         match self {
             Self::Sqlite(db) => db.failed().await,
+            // Whatever is wrong with the server, the connections mend themselves once it is right again.
+            Self::Postgres(_) => std::future::pending().await,
         }
     }
 
@@ -182,6 +214,7 @@ impl Store {
     pub async fn close(&self) {
         match self {
             Self::Sqlite(db) => db.close().await,
+            Self::Postgres(db) => db.close().await,
         }
     }
 }

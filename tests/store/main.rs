@@ -1,5 +1,7 @@
 //! The store: one suite of stories for every database it can lie on, and what is particular to each.
 
 mod backends;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
 mod sqlite;
 mod stories;

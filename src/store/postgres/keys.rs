@@ -1,0 +1,122 @@
+//! API keys. Every change bumps `keys_version`, by which other processes notice it, and notifies them, so that they
+//! need not wait until they look. Each change is one statement, so that all of it comes to be or nothing.
+
+use tokio_postgres::Row;
+
+use super::Postgres;
+use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::store::{Result, StoreError};
+
+pub const INSERT: &str = "WITH new AS (
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6::bigint - $5, $6) RETURNING id
+    ), bumped AS (
+        UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
+    ) SELECT id, pg_notify('petstore_keys', '') FROM new";
+
+pub const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+    FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id";
+
+pub const FIND: &str =
+    "SELECT id, account_id, expires_at, last_used_at FROM api_keys WHERE hash = $1 AND revoked_at IS NULL";
+
+pub const REVOKE: &str = "WITH revoked AS (
+        UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING id
+    ), bumped AS (
+        UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM revoked)
+    ) SELECT id, pg_notify('petstore_keys', '') FROM revoked";
+
+/// The old key's row is locked first, so that a key that is being revoked gets no successor.
+pub const ROTATE: &str = "WITH old AS (
+        SELECT id, account_id, name, lifetime FROM api_keys
+        WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4) FOR UPDATE
+    ), new AS (
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
+        SELECT account_id, name, $2, $3, $4, lifetime, $4 + lifetime FROM old RETURNING id
+    ), shortened AS (
+        UPDATE api_keys SET expires_at = least(expires_at, $5) WHERE id IN (SELECT id FROM old)
+    ), bumped AS (
+        UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
+    ) SELECT id, pg_notify('petstore_keys', '') FROM new";
+
+pub const TOUCH: &str = "UPDATE api_keys SET last_used_at = used.at
+    FROM unnest($1::bigint[], $2::bigint[]) AS used (id, at)
+    WHERE api_keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)";
+
+pub const VERSION: &str = "SELECT value::bigint FROM meta WHERE key = 'keys_version'";
+
+pub async fn insert(db: &Postgres, key: &NewKey) -> Result<KeyId> {
+    let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
+    let (name, hash, created_at) = (key.name.as_str(), &key.hash.0[..], key.created_at.as_milliseconds());
+    let parameters = [
+        &key.account.0 as &(dyn tokio_postgres::types::ToSql + Sync),
+        &name,
+        &hash,
+        &key.hint,
+        &created_at,
+        &expires_at,
+    ];
+    let rows = db.write(|known| &known.insert_key, &parameters).await?;
+    id(&rows)?.ok_or_else(|| StoreError::Failed("a key was inserted without an id".into()))
+}
+
+pub async fn list(db: &Postgres) -> Result<Vec<KeyRecord>> {
+    let rows = db.readers.query(|known| &known.list_keys, &[]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(KeyRecord {
+                id: KeyId(row.try_get(0)?),
+                name: row.try_get(1)?,
+                account: Email::parse(row.try_get(2)?).map_err(|error| StoreError::Failed(format!("email {error}")))?,
+                hint: row.try_get(3)?,
+                created_at: Timestamp::from_milliseconds(row.try_get(4)?),
+                last_used_at: time(row, 5)?,
+                expires_at: time(row, 6)?,
+                revoked_at: time(row, 7)?,
+            })
+        })
+        .collect()
+}
+
+pub async fn find(db: &Postgres, hash: &KeyHash) -> Result<Option<KeyGrant>> {
+    let rows = db.readers.query(|known| &known.find_key, &[&&hash.0[..]]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(KeyGrant {
+        id: KeyId(row.try_get(0)?),
+        account: AccountId(row.try_get(1)?),
+        expires_at: time(row, 2)?,
+        last_used_at: time(row, 3)?,
+    }))
+}
+
+pub async fn revoke(db: &Postgres, key: KeyId, now: Timestamp) -> Result<bool> {
+    let rows = db.write(|known| &known.revoke_key, &[&key.0, &now.as_milliseconds()]).await?;
+    Ok(!rows.is_empty())
+}
+
+pub async fn rotate(db: &Postgres, key: KeyId, rotation: &Rotation) -> Result<Option<KeyId>> {
+    let (now, old_until) = (rotation.now.as_milliseconds(), rotation.old_until.as_milliseconds());
+    let hash = &rotation.hash.0[..];
+    id(&db.write(|known| &known.rotate_key, &[&key.0, &hash, &rotation.hint, &now, &old_until]).await?)
+}
+
+pub async fn touch(db: &Postgres, used: &[(KeyId, Timestamp)]) -> Result<()> {
+    let ids: Vec<_> = used.iter().map(|(id, _)| id.0).collect();
+    let times: Vec<_> = used.iter().map(|(_, at)| at.as_milliseconds()).collect();
+    db.write(|known| &known.touch_keys, &[&ids, &times]).await.map(|_| ())
+}
+
+pub async fn version(db: &Postgres) -> Result<i64> {
+    let rows = db.readers.query(|known| &known.keys_version, &[]).await?;
+    let row = rows.first().ok_or_else(|| StoreError::Failed("the database has no keys_version".into()))?;
+    Ok(row.try_get(0)?)
+}
+
+fn id(rows: &[Row]) -> Result<Option<KeyId>> {
+    rows.first().map(|row| Ok(KeyId(row.try_get(0)?))).transpose()
+}
+
+fn time(row: &Row, column: usize) -> Result<Option<Timestamp>> {
+    Ok(row.try_get::<_, Option<i64>>(column)?.map(Timestamp::from_milliseconds))
+}

@@ -1,0 +1,160 @@
+//! Keeps a session open: whatever ends it, the next one is made in the background.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
+
+use super::PATIENCE;
+use super::session::Session;
+use super::url::DatabaseUrl;
+use crate::store::{Result, StoreError};
+
+/// How often a session is asked whether its server is there and takes writes.
+const PULSE: Duration = Duration::from_secs(1);
+
+/// How long a session serves at most, so that connections find their way to hosts that were added.
+const AGE: Duration = Duration::from_mins(15);
+
+/// Between two attempts to connect: the first comes at once, then the pause doubles up to the longest.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub struct Link {
+    state: watch::Receiver<State>,
+    closing: Arc<watch::Sender<State>>,
+    keeper: AbortHandle,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Open(Arc<Session>),
+    /// The session was lost, and why no other is there yet.
+    Lost(String),
+    Closed,
+}
+
+impl Link {
+    pub async fn open(url: &DatabaseUrl, keys_changed: &Arc<Notify>, name: &'static str) -> Result<Self> {
+        let (session, driver) = Session::open(url, Arc::clone(keys_changed)).await?;
+        let (closing, state) = watch::channel(State::Open(Arc::clone(&session)));
+        let closing = Arc::new(closing);
+        let keeper =
+            Keeper { url: url.clone(), keys_changed: Arc::clone(keys_changed), name, state: Arc::clone(&closing) };
+        let keeper = tokio::spawn(keeper.keep(session, driver)).abort_handle();
+        Ok(Self { state, closing, keeper })
+    }
+
+    /// The session there is, or the one that comes before `deadline`.
+    pub async fn session(&self, deadline: Instant) -> Result<Arc<Session>> {
+        if let State::Open(session) = &*self.state.borrow()
+            && session.connection.is_usable()
+        {
+            return Ok(Arc::clone(session));
+        }
+        let mut state = self.state.clone();
+        let usable = |state: &State| match state {
+            State::Open(session) => session.connection.is_usable(),
+            State::Lost(_) => false,
+            State::Closed => true,
+        };
+        let found = timeout_at(deadline, state.wait_for(usable)).await;
+        match found.map(|state| state.map(|state| state.clone())) {
+            Ok(Ok(State::Open(session))) => Ok(session),
+            Ok(_) => Err(StoreError::Unavailable("the store is closed".into())),
+            Err(_) => Err(StoreError::Unavailable(match &*self.state.borrow() {
+                State::Lost(why) => format!("no connection to PostgreSQL: {why}"),
+                _ => "no connection to PostgreSQL".into(),
+            })),
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        !matches!(&*self.state.borrow(), State::Closed)
+    }
+
+    pub fn close(&self) {
+        self.keeper.abort();
+        // The session ends with the last who holds it.
+        self.closing.send_replace(State::Closed);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct Keeper {
+    url: DatabaseUrl,
+    keys_changed: Arc<Notify>,
+    name: &'static str,
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Keeper {
+    async fn keep(self, mut session: Arc<Session>, mut driver: JoinHandle<()>) {
+        loop {
+            // At its age a session goes on until the next one is there, and whoever uses it then finishes on it.
+            let lost = watch_over(&session, driver).await;
+            if let Some(why) = &lost {
+                session.connection.discard();
+                tracing::warn!(connection = self.name, why, "a connection to PostgreSQL was lost");
+                self.tell(State::Lost(why.clone()));
+            }
+            (session, driver) = self.open_next(lost.is_some()).await;
+            self.tell(State::Open(Arc::clone(&session)));
+            if lost.is_some() {
+                tracing::info!(connection = self.name, "connected to PostgreSQL again");
+            }
+        }
+    }
+
+    /// A link that was closed stays so, although the keeper may still be at its last step.
+    fn tell(&self, now: State) {
+        self.state.send_if_modified(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                *state = now;
+            }
+            open
+        });
+    }
+
+    /// Tries until it succeeds.
+    async fn open_next(&self, tell: bool) -> (Arc<Session>, JoinHandle<()>) {
+        let mut pause = PAUSE;
+        loop {
+            match Session::open(&self.url, Arc::clone(&self.keys_changed)).await {
+                Ok(opened) => return opened,
+                Err(error) if tell => self.tell(State::Lost(error.to_string())),
+                // The session before still serves.
+                Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Waits until the session should not be used any more: says why it was lost, or nothing where it is only old.
+async fn watch_over(session: &Session, mut driver: JoinHandle<()>) -> Option<String> {
+    let mut age = std::pin::pin!(sleep(AGE));
+    let mut pulse = interval(PULSE);
+    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = &mut driver => return Some("the connection was closed".into()),
+            () = &mut age => return None,
+            _ = pulse.tick() => match session.takes_writes(PATIENCE).await {
+                Ok(true) => {}
+                Ok(false) => return Some("the server takes no writes any more".into()),
+                Err(error) => return Some(error.to_string()),
+            },
+        }
+    }
+}

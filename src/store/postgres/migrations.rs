@@ -1,0 +1,128 @@
+//! The schema's steps, from `migrations/postgres`, each in a transaction of its own.
+//!
+//! Processes of two versions run side by side while a service is renewed one by one. So a schema may be ahead of a
+//! program: its migrations say in `meta` which is the oldest schema whose programs still work.
+
+use std::time::Duration;
+
+use refinery::{Report, Runner, Target};
+use tokio::time::timeout;
+use tokio_postgres::Client;
+
+use super::session::silent;
+use crate::store::{MigrationStatus, Result, StoreError};
+
+mod embedded {
+    refinery::embed_migrations!("migrations/postgres");
+}
+
+/// The advisory lock under which a database is migrated: the bytes of "petstore".
+const LOCK: i64 = i64::from_be_bytes(*b"petstore");
+
+/// For another process to finish its migrations.
+const OTHERS: Duration = Duration::from_secs(60);
+
+/// How far a database's schema is.
+pub struct Schema {
+    /// The greatest version applied, 0 for a new database.
+    applied: i64,
+    /// The oldest version whose programs still work with it.
+    oldest: i64,
+}
+
+impl Schema {
+    pub async fn read(client: &Client) -> Result<Self> {
+        if !exists(client, "refinery_schema_history").await? {
+            return Ok(Self { applied: 0, oldest: 0 });
+        }
+        let applied = "SELECT coalesce(max(version), 0)::bigint FROM refinery_schema_history";
+        let applied = client.query_one(applied, &[]).await?.try_get(0)?;
+        if !exists(client, "meta").await? {
+            return Ok(Self { applied, oldest: 0 });
+        }
+        let oldest = client.query_opt("SELECT value::bigint FROM meta WHERE key = 'oldest_schema'", &[]).await?;
+        Ok(Self { applied, oldest: oldest.map_or(Ok(0), |row| row.try_get(0))? })
+    }
+
+    pub const fn is_new(&self) -> bool {
+        self.applied == 0
+    }
+
+    /// Whether there is nothing to apply. A database that is too new for this program is refused.
+    pub fn is_current(&self) -> Result<bool> {
+        let newest = newest();
+        if self.oldest > newest {
+            return Err(StoreError::Failed(format!(
+                "the database is at schema version {} and this program knows up to {newest}: use a newer petstore",
+                self.applied
+            )));
+        }
+        Ok(self.applied >= newest)
+    }
+}
+
+/// Applies what is missing. Processes that start together do so one after the other.
+pub async fn run(client: &mut Client) -> Result<()> {
+    // Gone with the connection, should the process end in the middle.
+    let locked = timeout(OTHERS, client.execute("SELECT pg_advisory_lock($1)", &[&LOCK])).await;
+    locked.map_err(|_| silent(OTHERS))??;
+    if !Schema::read(client).await?.is_current()? {
+        let _report: Report = runner().run_async(client).await.map_err(|error| failed(&error))?;
+    }
+    client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
+    Ok(())
+}
+
+pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
+    let applied = Schema::read(client).await?.applied;
+    let runner = runner();
+    let known = runner.get_migrations().iter().map(|migration| MigrationStatus {
+        name: migration.to_string(),
+        applied: i64::from(migration.version()) <= applied,
+    });
+    Ok(known.collect())
+}
+
+fn runner() -> Runner {
+    embedded::migrations::runner().set_target(Target::Latest)
+}
+
+fn newest() -> i64 {
+    runner().get_migrations().iter().map(|migration| i64::from(migration.version())).max().unwrap_or(0)
+}
+
+/// Whether the schema that statements without one speak of has such a table.
+async fn exists(client: &Client, table: &str) -> Result<bool> {
+    Ok(client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?.try_get(0)?)
+}
+
+fn failed(error: &refinery::Error) -> StoreError {
+    let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
+    StoreError::Failed(format!("migration: {error}{cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_migration_says_which_programs_still_work() {
+        for migration in runner().get_migrations() {
+            let version = migration.version();
+            let sql = migration.sql().unwrap();
+            let statement = if version == 1 {
+                "INSERT INTO meta (key, value) VALUES ('oldest_schema', '"
+            } else {
+                "UPDATE meta SET value = '"
+            };
+            let stated =
+                sql.split_once(statement).and_then(|(_, rest)| rest.split_once('\'')).map(|(oldest, _)| oldest);
+            let stated = stated.and_then(|oldest| oldest.parse::<i32>().ok());
+            let stated = stated.unwrap_or_else(|| panic!("{migration} does not state the oldest schema"));
+            assert!(
+                version == 1 || stated < version,
+                "{migration}: the programs of the version before must still work"
+            );
+        }
+    }
+}

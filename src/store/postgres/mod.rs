@@ -1,0 +1,214 @@
+//! PostgreSQL: any number of processes on one database or cluster.
+//!
+//! Every write is one statement, so no transaction is open between two round trips: connections are shared by who
+//! asks, nothing is ever half done, and nothing has to be undone. Only an import and a move take longer, and have a
+//! connection of their own.
+
+pub mod accounts;
+mod error;
+pub mod keys;
+mod link;
+pub mod messages;
+mod migrations;
+pub mod pets;
+mod readers;
+mod rows;
+mod session;
+mod url;
+mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement};
+
+use link::Link;
+use migrations::Schema;
+use readers::Readers;
+use session::{Connection, Statements};
+pub use url::DatabaseUrl;
+use writer::{Writer, settle};
+
+use super::{MigrationStatus, Result, StoreError};
+use crate::domain::{Deployment, Message, NewPet};
+
+/// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
+const PATIENCE: Duration = Duration::from_millis(1_800);
+
+/// How long a process that starts waits for a server that refuses connections: it may be starting too.
+const START: Duration = Duration::from_secs(5);
+
+/// Which database, and how much may be asked of it at once.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub url: DatabaseUrl,
+    /// Refused where the database was made for another.
+    pub deployment: Option<Deployment>,
+    /// What to make a database for where it is empty and `deployment` does not say; nothing where none is made.
+    pub create: Option<Deployment>,
+    pub settings: Settings,
+}
+
+impl Options {
+    pub fn new(url: DatabaseUrl) -> Self {
+        Self { url, deployment: None, create: Some(Deployment::Production), settings: Settings::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many writes of one kind, and how many reads, may wait before further ones are refused.
+    pub queue: usize,
+    /// How many connections reads share.
+    pub readers: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { queue: 4_096, readers: 4 }
+    }
+}
+
+#[derive(Debug)]
+pub struct Postgres {
+    url: DatabaseUrl,
+    deployment: Deployment,
+    readers: Readers,
+    pets: Writer<NewPet>,
+    messages: Writer<Message>,
+    /// For writes that are too rare to be worth a batch.
+    single: Link,
+    keys_changed: Arc<Notify>,
+}
+
+impl Postgres {
+    /// Connects to a database, makes its tables where allowed, and brings its schema up to date.
+    pub async fn open(options: &Options) -> Result<Self> {
+        let Options { url, settings, .. } = options;
+        let mut connection = connect_patiently(url).await?;
+        let deployment = prepare(&mut connection.client, options).await?;
+        let keys_changed = Arc::new(Notify::new());
+        let (readers, pets, messages, single) = tokio::try_join!(
+            Readers::open(url, &keys_changed, settings),
+            Link::open(url, &keys_changed, "animals"),
+            Link::open(url, &keys_changed, "messages"),
+            Link::open(url, &keys_changed, "accounts and keys"),
+        )?;
+        let (pets, messages) = (Writer::start(pets, settings), Writer::start(messages, settings));
+        Ok(Self { url: url.clone(), deployment, readers, pets, messages, single, keys_changed })
+    }
+
+    /// Which migrations a database has and lacks, without changing it.
+    pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
+        let connection = connect_patiently(url).await?;
+        if Schema::read(&connection.client).await?.is_new() {
+            return Err(no_database(url));
+        }
+        migrations::status(&connection.client).await
+    }
+
+    pub const fn deployment(&self) -> Deployment {
+        self.deployment
+    }
+
+    pub async fn create_message(&self, message: Message) -> Result<()> {
+        self.messages.submit(message).await
+    }
+
+    /// Carries out a write of one statement. It is sent whole before the first wait for an answer, so a caller that
+    /// goes away leaves nothing half done.
+    async fn write(
+        &self,
+        statement: fn(&Statements) -> &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>> {
+        let session = self.single.session(Instant::now() + PATIENCE).await?;
+        settle(&session, session.connection.client.query(statement(&session.statements), parameters)).await
+    }
+
+    /// A connection for what takes long.
+    async fn connect(&self) -> Result<Connection> {
+        if !self.single.is_open() {
+            return Err(StoreError::Unavailable("the store is closed".into()));
+        }
+        Ok(Connection::open(&self.url, Arc::default()).await?.0)
+    }
+
+    /// Waits until another process, or this one, may have changed a key.
+    pub async fn keys_changed(&self) {
+        self.keys_changed.notified().await;
+    }
+
+    /// Whether the database answers and takes writes.
+    pub async fn check(&self) -> Result<()> {
+        let session = self.single.session(Instant::now() + PATIENCE).await?;
+        match session.takes_writes(PATIENCE).await? {
+            true => self.readers.query(|known| &known.keys_version, &[]).await.map(|_| ()),
+            false => Err(StoreError::Unavailable("the server takes no writes".into())),
+        }
+    }
+
+    pub async fn close(&self) {
+        tokio::join!(self.pets.close(), self.messages.close());
+        self.single.close();
+        self.readers.close();
+    }
+}
+
+async fn connect_patiently(url: &DatabaseUrl) -> Result<Connection> {
+    let deadline = Instant::now() + START;
+    loop {
+        match Connection::open(url, Arc::default()).await {
+            Ok((connection, _)) => return Ok(connection),
+            Err(StoreError::Unavailable(_)) if Instant::now() < deadline => sleep(Duration::from_millis(100)).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Migrates, and settles what the database is for.
+async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
+    let encoding = setting(client, "server_encoding").await?;
+    if encoding != "UTF8" {
+        return Err(StoreError::Failed(format!(
+            "the database's encoding is {encoding}: make one with ENCODING 'UTF8'"
+        )));
+    }
+    for durable in ["fsync", "synchronous_commit"] {
+        if setting(client, durable).await? == "off" {
+            tracing::warn!("PostgreSQL runs with {durable} = off: a crash may lose writes that were answered");
+        }
+    }
+    let schema = Schema::read(client).await?;
+    if schema.is_new() && options.create.is_none() {
+        return Err(no_database(&options.url));
+    }
+    if !schema.is_current()? {
+        migrations::run(client).await?;
+    }
+    let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
+    let insert = "INSERT INTO meta (key, value) VALUES ('deployment', $1) ON CONFLICT (key) DO NOTHING";
+    client.execute(insert, &[&chosen.as_str()]).await?;
+    let kept = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
+    let kept: &str = kept.try_get(0)?;
+    let kept = Deployment::parse(kept)
+        .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {kept:?}, which is unknown")))?;
+    match options.deployment {
+        Some(asked) if asked != kept => {
+            Err(StoreError::Failed(format!("the database is a {kept} one and can't be opened as {asked}")))
+        }
+        _ => Ok(kept),
+    }
+}
+
+async fn setting(client: &Client, name: &str) -> Result<String> {
+    Ok(client.query_one("SELECT current_setting($1)", &[&name]).await?.try_get(0)?)
+}
+
+fn no_database(url: &DatabaseUrl) -> StoreError {
+    let makers = "`petstore serve` or `petstore quickstart` makes them";
+    StoreError::Failed(format!("there are no petstore tables in {url}; {makers}"))
+}

@@ -1,0 +1,155 @@
+//! Animals.
+
+use tokio_postgres::{Error, Row};
+
+use super::Postgres;
+use super::rows::long_rows;
+use super::session::Session;
+use super::writer::Write;
+use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus};
+use crate::store::{PetSource, Result, StoreError};
+
+/// Ids grow in the order of the arrays, and are returned in it: `ORDER BY` stands below the identity's default, which
+/// is worked out row by row as rows are inserted, and `RETURNING` follows them.
+pub const INSERT: &str = "INSERT INTO pets (name, category_id, status)
+    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
+        WITH ORDINALITY AS given (name, category_id, status, position)
+    ORDER BY position RETURNING id";
+
+pub const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2";
+
+pub const LIST_BY_STATUS: &str =
+    "SELECT id, name, category_id, status FROM pets WHERE status = $1 AND id > $2 ORDER BY id LIMIT $3";
+
+pub const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = $1";
+
+/// How many animals of an import share a statement.
+const IMPORTED_AT_ONCE: usize = 1_000;
+
+impl Write for NewPet {
+    type Answer = i64;
+
+    fn bytes(&self) -> usize {
+        self.name.as_str().len()
+    }
+
+    async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<i64>, Error> {
+        let columns = Columns::of(batch);
+        let rows = session.connection.client.query(&session.statements.insert_pets, &columns.parameters()).await?;
+        rows.iter().map(|row| row.try_get(0)).collect()
+    }
+}
+
+struct Columns<'a> {
+    names: Vec<&'a str>,
+    categories: Vec<i64>,
+    statuses: Vec<i16>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(pets: &'a [NewPet]) -> Self {
+        Self {
+            names: pets.iter().map(|pet| pet.name.as_str()).collect(),
+            categories: pets.iter().map(|pet| pet.category_id).collect(),
+            statuses: pets.iter().map(|pet| to_column(pet.status)).collect(),
+        }
+    }
+
+    fn parameters(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 3] {
+        [&self.names, &self.categories, &self.statuses]
+    }
+}
+
+pub async fn insert(db: &Postgres, pet: NewPet) -> Result<Pet> {
+    // The writer has the animal for good, also when nobody waits any more.
+    let id = db.pets.submit(pet.clone()).await?;
+    Ok(pet.with_id(id))
+}
+
+/// Reads one row more than asked for: whether it is there tells if another page follows.
+pub async fn list(db: &Postgres, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
+    let after = query.after.unwrap_or(i64::MIN);
+    let limit = query.limit.get();
+    let rows = match query.status {
+        Some(status) => {
+            db.readers.query(|known| &known.list_pets_by_status, &[&to_column(status), &after, &(limit + 1)]).await?
+        }
+        None => db.readers.query(|known| &known.list_pets, &[&after, &(limit + 1)]).await?,
+    };
+    let shown = rows.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
+    for row in &rows[..shown] {
+        each(from_row(row)?);
+    }
+    Ok(rows.len() > shown)
+}
+
+pub async fn find(db: &Postgres, id: i64) -> Result<Option<Pet>> {
+    let rows = db.readers.query(|known| &known.find_pet, &[&id]).await?;
+    rows.first().map(|row| Ok(from_row(row)?.to_owned())).transpose()
+}
+
+pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
+    let mut connection = db.connect().await?;
+    let warnings = connection.warnings();
+    let transaction = connection.client.transaction().await?;
+    let insert = transaction.prepare(INSERT).await?;
+    let mut source = source.fuse();
+    let mut added = 0;
+    loop {
+        let chunk: Vec<_> = source
+            .by_ref()
+            .take(IMPORTED_AT_ONCE)
+            .collect::<std::result::Result<_, _>>()
+            .map_err(StoreError::Refused)?;
+        if chunk.is_empty() {
+            break;
+        }
+        transaction.execute(&insert, &Columns::of(&chunk).parameters()).await?;
+        added += chunk.len() as u64;
+    }
+    transaction.commit().await?;
+    connection.not_warned_since(warnings)?;
+    Ok(added)
+}
+
+pub async fn export(
+    db: &Postgres,
+    each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
+) -> Result<std::io::Result<u64>> {
+    let connection = db.connect().await?;
+    let mut rows = long_rows(&connection, "SELECT id, name, category_id, status FROM pets ORDER BY id").await?;
+    let mut shown = 0;
+    while let Some(row) = rows.next().await? {
+        if let Err(error) = each(from_row(&row)?) {
+            return Ok(Err(error));
+        }
+        shown += 1;
+    }
+    Ok(Ok(shown))
+}
+
+pub async fn count(db: &Postgres) -> Result<u64> {
+    let connection = db.connect().await?;
+    let row = connection.client.query_one("SELECT count(*) FROM pets", &[]).await?;
+    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+}
+
+const fn to_column(status: PetStatus) -> i16 {
+    match status {
+        PetStatus::Available => 0,
+        PetStatus::Pending => 1,
+        PetStatus::Sold => 2,
+    }
+}
+
+/// The animal, its name seen where it came in from the network.
+fn from_row(row: &Row) -> Result<PetRef<'_>> {
+    let column: i16 = row.try_get(3)?;
+    let status = PetStatus::ALL.into_iter().find(|status| to_column(*status) == column);
+    Ok(PetRef {
+        id: row.try_get(0)?,
+        name: row.try_get(1)?,
+        category_id: row.try_get(2)?,
+        status: status.ok_or_else(|| StoreError::Failed(format!("an animal's status is {column}")))?,
+    })
+}

@@ -1,0 +1,163 @@
+//! One connection to the server, and what is prepared on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
+use tokio_postgres::error::Severity;
+use tokio_postgres::{AsyncMessage, Client, NoTls, Socket, Statement};
+
+use super::url::DatabaseUrl;
+use super::{accounts, keys, messages, pets};
+use crate::store::{Result, StoreError};
+
+/// For a connection to be made and ready, whichever of the hosts it is to.
+const OPEN: Duration = Duration::from_secs(3);
+
+/// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
+/// What is abandoned here does not go on over there for long.
+const SETTINGS: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off;
+    SET statement_timeout = '5s'; LISTEN petstore_keys";
+
+/// A connection that is driven by a task of its own.
+///
+/// It ends when its client is dropped and all was answered, or at once by [`Connection::discard`].
+#[derive(Debug)]
+pub struct Connection {
+    pub client: Client,
+    warnings: Arc<AtomicU64>,
+    driver: AbortHandle,
+    discarded: AtomicBool,
+}
+
+impl Connection {
+    /// Connects to the first of the hosts that takes writes. `keys_changed` is told when the server says that a key was.
+    pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Self, JoinHandle<()>)> {
+        let connected = timeout(OPEN, url.config().connect(NoTls)).await;
+        let (client, connection) = connected.map_err(|_| silent(OPEN))??;
+        let warnings = Arc::new(AtomicU64::new(0));
+        let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), keys_changed));
+        let discarded = AtomicBool::new(false);
+        Ok((Self { client, warnings, driver: driver.abort_handle(), discarded }, driver))
+    }
+
+    /// How often the server has warned on this connection.
+    ///
+    /// A commit whose wait for the synchronous standby was cut short is reported as a success, with a warning before
+    /// it: a write during which this number has moved is not known to be safe.
+    pub fn warnings(&self) -> u64 {
+        self.warnings.load(Ordering::Acquire)
+    }
+
+    /// Fails where the server has warned since it had warned `before` times.
+    pub fn not_warned_since(&self, before: u64) -> Result<()> {
+        match self.warnings() == before {
+            true => Ok(()),
+            false => Err(StoreError::Unavailable("PostgreSQL warned during a write, so it may not be safe".into())),
+        }
+    }
+
+    /// Closes the connection without a word. What is under way on the server is not cancelled: a commit that was
+    /// waited for too long may still come to be, and then should.
+    pub fn discard(&self) {
+        self.discarded.store(true, Ordering::Release);
+        self.driver.abort();
+    }
+
+    pub fn is_usable(&self) -> bool {
+        !self.discarded.load(Ordering::Acquire) && !self.client.is_closed()
+    }
+}
+
+async fn drive(
+    mut connection: tokio_postgres::Connection<Socket, tokio_postgres::tls::NoTlsStream>,
+    warnings: Arc<AtomicU64>,
+    keys_changed: Arc<Notify>,
+) {
+    while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+        match message {
+            // Counted before the answer that follows is passed on.
+            AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
+                warnings.fetch_add(1, Ordering::Release);
+                tracing::warn!(warning = notice.message(), "PostgreSQL warns");
+            }
+            AsyncMessage::Notification(_) => keys_changed.notify_one(),
+            _ => {}
+        }
+    }
+}
+
+/// A connection with every statement prepared that requests need; shared by who asks, who are answered in turn.
+#[derive(Debug)]
+pub struct Session {
+    pub connection: Connection,
+    pub statements: Statements,
+}
+
+// A macro, so that a statement is named once and not three times.
+macro_rules! statements {
+    ($($name:ident: $sql:expr,)*) => {
+        #[derive(Debug)]
+        pub struct Statements { $(pub $name: Statement,)* }
+
+        impl Statements {
+            async fn prepare(client: &Client) -> std::result::Result<Self, tokio_postgres::Error> {
+                // Asked for at once, so that all of them take one round trip.
+                let ($($name,)*) = tokio::try_join!($(client.prepare($sql),)*)?;
+                Ok(Self { $($name,)* })
+            }
+        }
+    };
+}
+
+statements! {
+    insert_pets: pets::INSERT,
+    list_pets: pets::LIST,
+    list_pets_by_status: pets::LIST_BY_STATUS,
+    find_pet: pets::FIND,
+    insert_messages: messages::INSERT,
+    insert_account: accounts::INSERT,
+    find_account: accounts::FIND,
+    insert_key: keys::INSERT,
+    list_keys: keys::LIST,
+    find_key: keys::FIND,
+    revoke_key: keys::REVOKE,
+    rotate_key: keys::ROTATE,
+    touch_keys: keys::TOUCH,
+    keys_version: keys::VERSION,
+    read_only: "SHOW transaction_read_only",
+}
+
+impl Session {
+    pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Arc<Self>, JoinHandle<()>)> {
+        let (connection, driver) = Connection::open(url, keys_changed).await?;
+        let prepared = timeout(OPEN, async {
+            connection.client.batch_execute(SETTINGS).await?;
+            Statements::prepare(&connection.client).await
+        });
+        let statements = prepared.await.map_err(|_| silent(OPEN)).and_then(|prepared| Ok(prepared?));
+        match statements {
+            Ok(statements) => Ok((Arc::new(Self { connection, statements }), driver)),
+            Err(error) => {
+                connection.discard();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the server still takes writes: one that was demoted goes on answering reads, with what is old.
+    pub async fn takes_writes(&self, patience: Duration) -> Result<bool> {
+        let answer = timeout(patience, self.connection.client.query_one(&self.statements.read_only, &[])).await;
+        let row = answer.map_err(|_| silent(patience))??;
+        Ok(row.try_get::<_, &str>(0)? == "off")
+    }
+}
+
+/// What to say of a server that gives no answer.
+pub fn silent(patience: Duration) -> StoreError {
+    StoreError::Unavailable(format!("PostgreSQL did not answer within {patience:?}"))
+}

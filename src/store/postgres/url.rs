@@ -1,0 +1,132 @@
+//! The address of a PostgreSQL database, which may hold a password.
+
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
+
+use crate::domain::{Invalid, Secret};
+
+/// For one address to take a connection. A URL's own `connect_timeout` stands over it.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// A connection on which nothing comes is asked after this long, and again after each second.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// For the network to confirm what was sent: beyond it the other side has vanished.
+const UNCONFIRMED: Duration = Duration::from_secs(5);
+
+/// `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE`, checked and with our deadlines; shown without its password.
+#[derive(Clone)]
+pub struct DatabaseUrl {
+    config: Config,
+    written: Secret,
+}
+
+impl DatabaseUrl {
+    /// Its errors name no part of `text`, since any of them may be the password or a piece of it.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let malformed = || {
+            Invalid("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)".into())
+        };
+        if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
+            return Err(malformed());
+        }
+        let query = text.split_once('?').map_or("", |(_, query)| query);
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if name == "sslmode" && !["disable", "allow", "prefer"].contains(&&*value) {
+                return Err(Invalid(
+                    "asks for TLS by its sslmode, which connections to the database can't do yet".into(),
+                ));
+            }
+        }
+        let mut config: Config = text.parse().map_err(|_| malformed())?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(malformed());
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("petstore");
+        }
+        // A server that takes no writes is passed over, be it the only one: a standby's answers may be old.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        config.keepalives_idle(KEEPALIVE).keepalives_interval(Duration::from_secs(1)).keepalives_retries(3);
+        config.tcp_user_timeout(UNCONFIRMED);
+        Ok(Self { config, written: Secret::new(text) })
+    }
+
+    pub(super) const fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+impl PartialEq for DatabaseUrl {
+    fn eq(&self, other: &Self) -> bool {
+        self.written == other.written
+    }
+}
+
+/// Put together from its parts, so that nothing shows by being in an unexpected place.
+impl std::fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("postgres://")?;
+        if let Some(user) = self.config.get_user() {
+            let password = if self.config.get_password().is_some() { ":[hidden]" } else { "" };
+            write!(f, "{user}{password}@")?;
+        }
+        for (position, host) in self.config.get_hosts().iter().enumerate() {
+            let comma = if position > 0 { "," } else { "" };
+            let ports = self.config.get_ports();
+            let port = ports.get(position).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(name) => write!(f, "{comma}{name}:{port}")?,
+                Host::Unix(folder) => write!(f, "{comma}{}:{port}", folder.display())?,
+            }
+        }
+        match self.config.get_dbname() {
+            Some(name) => write!(f, "/{name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_hosts_are_taken_and_the_password_is_never_shown() {
+        let url =
+            DatabaseUrl::parse("postgres://ada:s%40cret@db1:5433,db2:5434/shop?application_name=s%40cret").unwrap();
+        assert_eq!(url.to_string(), "postgres://ada:[hidden]@db1:5433,db2:5434/shop");
+        assert_eq!(format!("{url:?}"), url.to_string());
+        assert_eq!(DatabaseUrl::parse("postgresql://db/shop").unwrap().to_string(), "postgres://db:5432/shop");
+    }
+
+    #[test]
+    fn what_is_refused_is_not_repeated() {
+        for refused in [
+            "",
+            "s3cret",
+            "mysql://ada:s3cret@db/shop",
+            "host=db password=s3cret",
+            "postgres://",
+            "postgres://ada:s3cret@db:port/shop",
+            "postgres://ada:s3cret@db/shop?colour=s3cret",
+            "postgres://ada:s3cret@db/shop?sslmode=require",
+            "postgres://ada:s3cret@db/shop?sslmode=verify-full",
+        ] {
+            let why = DatabaseUrl::parse(refused).expect_err(refused).to_string();
+            assert!(!why.contains("s3cret"), "{why}");
+            assert_eq!(why.contains("TLS"), refused.contains("sslmode"), "{refused}: {why}");
+        }
+    }
+}
