@@ -47,8 +47,8 @@ class Cluster:
         """The server that leads and answers for it; nothing where there is none."""
         return next((member for member in self.members if member.answers("/primary")), None)
 
-    def sync_standby(self):
-        return next((member for member in self.members if member.answers("/synchronous")), None)
+    def sync_standbys(self):
+        return [member for member in self.members if member.answers("/synchronous")]
 
     def standbys(self):
         leader = self.leader()
@@ -71,8 +71,7 @@ class Cluster:
         found += [f"{member.name} is {member.condition()}" for member in self.members if member.condition() != "running"]
         view = self.view()
         roles = sorted(each["role"] for each in view.values() if each["state"] in ("running", "streaming"))
-        wanted = ["leader", "replica", "sync_standby"] if self.synchronous() else ["leader", "replica", "replica"]
-        if roles != wanted:
+        if roles != ["leader", *[self._standbys_role(self.synchronous())] * 2]:
             found.append(f"Patroni's roles are {', '.join(roles) or 'unknown'}")
         up = self.haproxy.up()
         found += [
@@ -89,6 +88,10 @@ class Cluster:
             return any(json.loads(body).get("synchronous_mode") for status, body in answers if status == 200)
         except OSError:
             return True
+
+    @staticmethod
+    def _standbys_role(synchronous):
+        return "sync_standby" if synchronous else "replica"
 
     def has_petstore(self):
         return self.state.key_file.exists()
@@ -111,7 +114,7 @@ class Cluster:
         for member in others:
             member.start()
         database.make(self.state, first.port)
-        wait_until("a synchronous standby", self.sync_standby, 60)
+        wait_until("two synchronous standbys", lambda: len(self.sync_standbys()) == 2, 60)
         say("HAProxy")
         self.haproxy.start()
         self.haproxy.wait()
@@ -150,10 +153,9 @@ class Cluster:
         """Synchronous replication for the whole cluster, or none: what the faults' negative controls need."""
         leader = wait_until("a leader", self.leader, 30)
         leader.configure({"synchronous_mode": on})
-        wanted = "sync_standby" if on else "replica"
         wait_until(
             f"synchronous mode {'on' if on else 'off'}",
-            lambda: [each["role"] for each in self.view().values() if each["role"] != "leader"].count(wanted) >= 2 - on,
+            lambda: [each["role"] for each in self.view().values()].count(self._standbys_role(on)) == 2,
             30,
         )
 

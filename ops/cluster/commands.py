@@ -13,7 +13,7 @@ from .state import State
 
 DESCRIPTION = """\
 A real petstore cluster on this machine, on loopback and in a folder of its own: etcd, three PostgreSQL 15 servers
-under Patroni with a synchronous standby, HAProxy, three petstore processes. docs/scale-out.md explains it."""
+under Patroni with synchronous standbys, HAProxy, three petstore processes. docs/scale-out.md explains it."""
 
 
 def main():
@@ -164,17 +164,17 @@ def write(state):
 
 
 def stop_standby(options):
-    """Stop the synchronous standby, in order; Patroni makes the other one synchronous."""
+    """Stop a synchronous standby, in order; Patroni then asks only the other one for its confirmation."""
     cluster = Cluster.open(options.dir)
-    standby = wait_until("a synchronous standby", cluster.sync_standby, 5)
+    standbys = wait_until("a synchronous standby", cluster.sync_standbys, 5)
     begin = time.monotonic()
-    standby.stop()
-    say(f"{standby.name}, the synchronous standby, is stopped")
-    if not any(member.condition() == "running" for member in cluster.standbys() if member.name != standby.name):
+    standbys[0].stop()
+    say(f"{standbys[0].name}, a synchronous standby, is stopped")
+    if not any(member.condition() == "running" for member in cluster.standbys()):
         print("no standby is left: writes wait, since the replication is strictly synchronous")
         return
-    other = wait_until("another synchronous standby", cluster.sync_standby, 30)
-    print(f"{other.name} is the synchronous standby; the change took {time.monotonic() - begin:.1f} s")
+    left = wait_until("the other synchronous standby", cluster.sync_standbys, 30)
+    print(f"{left[0].name} is the synchronous standby; the change took {time.monotonic() - begin:.1f} s")
 
 
 def heal(options):

@@ -20,12 +20,12 @@ defaults
     option redispatch 1
     default-server inter 500ms fastinter 250ms downinter 250ms fall 2 rise 1 on-marked-down shutdown-sessions
 
-# Connections of databases may be idle for long.
+# Connections of databases may be idle for long. Patroni answers OPTIONS with the same status as GET, and no body.
 listen primary
     bind 127.0.0.1:{ports[primary]}
     timeout client 1h
     timeout server 1h
-    option httpchk GET /primary
+    option httpchk OPTIONS /primary
 {primary}
 
 listen standbys
@@ -33,7 +33,7 @@ listen standbys
     timeout client 1h
     timeout server 1h
     balance leastconn
-    option httpchk GET /replica
+    option httpchk OPTIONS /replica
 {primary}
 
 # A request is tried on another process only while it has not been sent to the first: writes are never sent twice.

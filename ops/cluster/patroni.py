@@ -18,7 +18,8 @@ CLUSTER_SETTINGS = {
     "primary_start_timeout": 0,
     "synchronous_mode": True,
     "synchronous_mode_strict": True,
-    "synchronous_node_count": 1,
+    # With one, the other standby may be ahead of the one that is promoted, must then be rewound, and writes wait for it.
+    "synchronous_node_count": 2,
     "postgresql": {
         "use_pg_rewind": True,
         "remove_data_directory_on_rewind_failure": True,
