@@ -68,7 +68,8 @@ class Cluster:
         found = []
         if not self.etcd.healthy():
             found.append("etcd does not answer")
-        found += [f"{member.name} is {member.condition()}" for member in self.members if member.condition() != "running"]
+        conditions = {member.name: member.condition() for member in self.members}
+        found += [f"{name} is {condition}" for name, condition in conditions.items() if condition != "running"]
         view = self.view()
         roles = sorted(each["role"] for each in view.values() if each["state"] in ("running", "streaming"))
         if roles != ["leader", *[self._standbys_role(self.synchronous())] * 2]:
@@ -146,7 +147,8 @@ class Cluster:
         deadline = time.monotonic() + seconds
         while ailments := self.ailments():
             if time.monotonic() > deadline:
-                raise Failed(f"not healthy after {seconds} s: {'; '.join(ailments)} (logs: {self.state.folder / 'log'})")
+                logs = self.state.folder / "log"
+                raise Failed(f"not healthy after {seconds} s: {'; '.join(ailments)} (logs: {logs})")
             time.sleep(0.2)
 
     def set_synchronous(self, on):

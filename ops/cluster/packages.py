@@ -46,7 +46,10 @@ def programs():
 
 
 def install(packages):
-    """Debian's packages start and enable their services, and PostgreSQL's makes a server: here none of that is wanted."""
+    """Debian's packages start and enable their services, and PostgreSQL's makes a server: none of that is wanted here.
+
+    Afterwards the machine has the programs and is otherwise as before.
+    """
     print(f"installing {' '.join(packages)}", file=sys.stderr)
     with contextlib.ExitStack() as undo:
         undo.enter_context(replaced(POLICY, "#!/bin/sh\nexit 101\n", 0o755))

@@ -1,4 +1,4 @@
-"""A PostgreSQL server and the Patroni that runs it: one machine of the cluster, where it were on machines of its own."""
+"""A PostgreSQL server and the Patroni that runs it: what is a machine of its own in production."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ CLUSTER_SETTINGS = {
     "primary_start_timeout": 0,
     "synchronous_mode": True,
     "synchronous_mode_strict": True,
-    # With one, the other standby may be ahead of the one that is promoted, must then be rewound, and writes wait for it.
+    # With one, the other standby may be ahead of the one that is promoted, and writes wait while it is rewound.
     "synchronous_node_count": 2,
     "postgresql": {
         "use_pg_rewind": True,

@@ -43,7 +43,8 @@ class Process:
         self._file = folder / "run" / f"{name}.pid"
 
     def start(self, command, user, environment=None):
-        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(self.log.parent)} | (environment or {})
+        home = str(self.log.parent)
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home} | (environment or {})
         with self.log.open("a") as log:
             started = subprocess.Popen(
                 [str(part) for part in command],

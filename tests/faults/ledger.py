@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Differences(NamedTuple):
-    """Names by what is wrong with them; `settled` is how many of unknown outcome are there, which is right either way."""
+    """Names by what is wrong with them; `settled` is how many of unknown outcome are there, right either way."""
 
     lost: list
     doubled: list

@@ -2,6 +2,7 @@
 
 import asyncio
 import bisect
+import contextlib
 import json
 import threading
 import time
@@ -78,6 +79,8 @@ class Load:
 
     CLIENTS = 32
     PAUSE = 0.02
+    # After what was not acknowledged: sooner than Retry-After says, so that the return of writes is not missed.
+    RETRY = 0.1
     INVALID_EVERY = 50
 
     def __init__(self, state, ledger):
@@ -112,13 +115,12 @@ class Load:
             sent += 1
             # Some are refused on purpose, so that there is something that must not be there.
             valid = message or sent % self.INVALID_EVERY != 0
-            try:
-                if await write(connection, self._key, self.ledger, message, valid):
-                    self._acknowledged_at.append(time.monotonic())
-            except OSError:
-                # Nobody listens, or the connection broke: as a client would, not at once again.
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(self.PAUSE)
+            acknowledged = False
+            with contextlib.suppress(OSError):
+                acknowledged = await write(connection, self._key, self.ledger, message, valid)
+            if acknowledged:
+                self._acknowledged_at.append(time.monotonic())
+            await asyncio.sleep(self.PAUSE if acknowledged else self.RETRY)
         connection.close()
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -32,6 +33,7 @@ class Trial(contextlib.ExitStack):
         super().__init__()
         self.seed, self._options = options.seed, options
         self._begin, self._cluster = time.monotonic(), None
+        self.failed = False
 
     def random(self, number):
         """The same choices for the same seed and row, whichever other rows run."""
@@ -58,8 +60,12 @@ class Trial(contextlib.ExitStack):
     def _leave(self):
         if self._options.keep:
             self.say(f"the cluster is still up: scripts/cluster status --dir {self._cluster.state.folder}")
-        else:
-            self._cluster.stop()
+            return
+        if self.failed:
+            kept = self._options.dir / f"promises-{self.seed}-logs"
+            shutil.copytree(self._cluster.state.folder / "log", kept, dirs_exist_ok=True)
+            self.say(f"the logs are kept in {kept}")
+        self._cluster.stop()
 
     def say(self, text):
         print(f"{time.monotonic() - self._begin:7.1f} s  {text}", file=sys.stderr, flush=True)
