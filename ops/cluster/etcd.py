@@ -20,8 +20,8 @@ class Etcd:
                 f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
                 f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
                 f"--initial-cluster=etcd={peer}", "--log-level=warn", "--logger=zap",
-                # Patroni writes a few keys every second: without this their history grows for ever.
-                "--auto-compaction-mode=revision", "--auto-compaction-retention=1000",
+                # See Member: which of its protocols Patroni speaks matters.
+                "--enable-v2=true",
             ],
             self._state.user,
         )

@@ -64,8 +64,9 @@ class Member:
                 "connect_address": f"127.0.0.1:{self.api_port}",
                 "authentication": {"username": "patroni", "password": passwords["patroni"]},
             },
-            # The door of etcd 3; Patroni's plain `etcd` is that of etcd 2.
-            "etcd3": {"hosts": [etcd]},
+            # By etcd's second protocol: with `etcd3`, a leader of Patroni 3.0.2 that has hung and wakes overwrites its
+            # successor's lease unseen, and what was acknowledged meanwhile is rewound. 3.0.3 has that mended.
+            "etcd": {"hosts": [etcd]},
             "bootstrap": {
                 "dcs": CLUSTER_SETTINGS,
                 "initdb": ["data-checksums", {"encoding": "UTF8"}, {"locale": "C.UTF-8"}],

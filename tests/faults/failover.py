@@ -1,10 +1,11 @@
 """Promise 4: the primary is killed under load, and nothing that was acknowledged is gone."""
 
+import contextlib
 import statistics
 import time
 
 from cluster.commands import FAULTS, break_member
-from cluster.processes import wait_until
+from cluster.processes import Failed, wait_until
 
 from .ledger import Ledger
 from .load import Load, rows
@@ -23,7 +24,7 @@ def run(trial):
     ledger, failures = Ledger(f"row4-{trial.seed}"), []
     processes = [each.process.pid for each in cluster.petstores]
     to_promotion, to_write = {way: [] for way in WAYS}, []
-    with Load(cluster.state, ledger) as load:
+    with Load(cluster.state, ledger) as load, noted(failures):
         for number in range(1, rounds + 1):
             way = WAYS[number % len(WAYS)]
             promotion, back = fail_over(cluster, load, random, way)
@@ -38,8 +39,12 @@ def run(trial):
         failures.append("a petstore process ended or was started again")
     if late := [f"{back:.1f} s" for back in to_write if back > WITHIN]:
         failures.append(f"writes came back later than {WITHIN} s after the promotion: {', '.join(late)}")
+    # Also where a round failed: what was lost until then is the more important news.
     differences = ledger.compare(rows(cluster, ledger.prefix))
     failures += differences.failures()
+    if failures:
+        trial.say("no control after a failure")
+        return Result(f"{len(to_write)} failovers, {len(differences.lost)} lost", failures)
     control = lost_without_synchronous_standby(trial, cluster)
     if not control:
         failures.append("the control lost nothing either: the test can't see a loss")
@@ -52,6 +57,15 @@ def run(trial):
         f"promotion after (median): {ways}; without synchronous replication {control} were lost",
         failures,
     )
+
+
+@contextlib.contextmanager
+def noted(failures):
+    """Goes on after what did not come to its end, and remembers it."""
+    try:
+        yield
+    except Failed as error:
+        failures.append(str(error))
 
 
 def fail_over(cluster, load, random, way):

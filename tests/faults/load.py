@@ -10,6 +10,7 @@ from array import array
 from typing import NamedTuple
 
 from cluster.database import sql
+from cluster.processes import wait_until
 
 TIMEOUT = 15
 
@@ -126,7 +127,7 @@ class Load:
 
 def rows(cluster, prefix):
     """The names and ids that the primary has of a ledger's writes."""
-    leader = cluster.leader()
+    leader = wait_until("a primary", cluster.leader, 60)
     text = f"""
         SELECT name, id::text FROM pets WHERE name LIKE '{prefix}-%'
         UNION ALL
