@@ -1,0 +1,100 @@
+"""HAProxy: the one address of each kind of thing that there are three of."""
+
+import csv
+import io
+import socket
+
+from .processes import Process, wait_until
+from .state import MEMBERS, PETSTORES
+
+CONFIG = """\
+global
+    stats socket ipv4@127.0.0.1:{ports[haproxy_stats]} level user
+
+defaults
+    timeout connect 2s
+    timeout client 1m
+    timeout server 1m
+    timeout check 1s
+    retries 3
+    option redispatch 1
+    default-server inter 500ms fastinter 250ms downinter 250ms fall 2 rise 1 on-marked-down shutdown-sessions
+
+# Connections of databases may be idle for long. Patroni answers OPTIONS with the same status as GET, and no body.
+listen primary
+    bind 127.0.0.1:{ports[primary]}
+    timeout client 1h
+    timeout server 1h
+    option httpchk OPTIONS /primary
+{primary}
+
+listen standbys
+    bind 127.0.0.1:{ports[standbys]}
+    timeout client 1h
+    timeout server 1h
+    balance leastconn
+    option httpchk OPTIONS /replica
+{primary}
+
+# A request is tried on another process only while it has not been sent to the first: writes are never sent twice.
+listen store
+    bind 127.0.0.1:{ports[store]}
+    mode http
+    balance leastconn
+    option httpchk GET /readyz
+    default-server fall 1
+{store}
+
+listen messages
+    bind 127.0.0.1:{ports[messages]}
+    mode http
+    balance leastconn
+    option httpchk GET /readyz
+    default-server fall 1
+{messages}
+"""
+
+
+class Haproxy:
+    def __init__(self, state):
+        self._state = state
+        self.process = Process(state.folder, "haproxy")
+
+    def start(self):
+        ports = self._state.ports
+
+        def petstores(door):
+            return servers((name, ports[f"{name}_{door}"], ports[f"{name}_{door}"]) for name in PETSTORES)
+
+        text = CONFIG.format(
+            ports=ports,
+            primary=servers((name, ports[name], ports[f"{name}_api"]) for name in MEMBERS),
+            store=petstores("store"),
+            messages=petstores("messages"),
+        )
+        file = self._state.config("haproxy.cfg", text)
+        self.process.start([self._state.programs.haproxy, "-db", "-f", file], self._state.user)
+
+    def wait(self):
+        wait_until("HAProxy", self.up, 10)
+
+    def up(self):
+        """What HAProxy finds up: listener -> its servers."""
+        found = {}
+        try:
+            with socket.create_connection(("127.0.0.1", self._state.ports["haproxy_stats"]), timeout=2) as stats:
+                stats.sendall(b"show stat\n")
+                with stats.makefile() as lines:
+                    rows = list(csv.DictReader(io.StringIO(lines.read().removeprefix("# "))))
+        except OSError:
+            return found
+        for row in rows:
+            if row["svname"] not in ("FRONTEND", "BACKEND"):
+                found.setdefault(row["pxname"], [])
+                if row["status"].startswith("UP"):
+                    found[row["pxname"]].append(row["svname"])
+        return found
+
+
+def servers(triples):
+    return "\n".join(f"    server {name} 127.0.0.1:{port} check port {check}" for name, port, check in triples)

@@ -1,0 +1,92 @@
+"""The petstore processes, and the account and key to call them with."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from . import http
+from .processes import Failed, Process
+from .state import DOORS, MEMBERS
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def build():
+    """Builds a release and returns the path cargo put it at, wherever its target folder is."""
+    if not shutil.which("cargo"):
+        raise Failed("cargo is missing: install Rust, or name a built program with --petstore")
+    command = ["cargo", "build", "--release", "--locked", "--bin", "petstore"]
+    command.append("--message-format=json-render-diagnostics")
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise Failed("petstore does not build")
+    made = (json.loads(line) for line in done.stdout.splitlines())
+    return Path(next(m["executable"] for m in made if m.get("executable") and m["target"]["name"] == "petstore"))
+
+
+def install(state, program):
+    """A copy that stays the same while the cluster is up, and that its user can run."""
+    copy = state.folder / "petstore"
+    shutil.copy2(program, copy)
+    copy.chmod(0o755)
+
+
+def database_url(state):
+    """All servers, of which the driver takes the one that writes; or HAProxy's port, which leads to it."""
+    ports = state.ports
+    chosen = [ports["primary"]] if state.through_haproxy else [ports[member] for member in MEMBERS]
+    hosts = ",".join(f"127.0.0.1:{port}" for port in chosen)
+    return f"postgres://petstore:{state.passwords['petstore']}@{hosts}/petstore?target_session_attrs=read-write"
+
+
+def make_key(state):
+    """An account and its key, made with the command line, whose first use also makes the tables."""
+    environment = {"PETSTORE_DATABASE_URL": database_url(state), "PATH": os.environ["PATH"]}
+
+    def run(*arguments):
+        command = [state.folder / "petstore", *arguments]
+        done = subprocess.run(
+            command, env=environment, cwd=state.folder, text=True, capture_output=True, timeout=60, **state.user.popen()
+        )
+        if done.returncode:
+            raise Failed(f"petstore {' '.join(arguments[:2])} failed:\n{done.stderr}")
+        return done.stdout.strip()
+
+    run("account", "create", "cluster@localhost")
+    key = run("key", "create", "--account", "cluster@localhost", "--name", "cluster")
+    with os.fdopen(os.open(state.key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(key + "\n")
+
+
+class Petstore:
+    """One process of the service."""
+
+    def __init__(self, state, name):
+        self._state, self.name = state, name
+        self.ports = {door: state.ports[f"{name}_{door}"] for door in DOORS}
+        self.process = Process(state.folder, name)
+
+    def start(self):
+        ports, public = self.ports, self._state.ports
+        self.process.start(
+            [
+                self._state.folder / "petstore", "serve",
+                f"--listen=127.0.0.1:{ports['store']}",
+                f"--messages-listen=127.0.0.1:{ports['messages']}",
+                f"--ops-listen=127.0.0.1:{ports['ops']}",
+                # The addresses that answers name are those of HAProxy, which lead to all processes.
+                f"--base-url=http://127.0.0.1:{public['store']}/v1",
+                f"--messages-base-url=http://127.0.0.1:{public['messages']}/v1",
+            ],
+            self._state.user,
+            # In the environment, where unlike in its arguments other users can't read the password.
+            {"PETSTORE_DATABASE_URL": database_url(self._state)},
+        )
+
+    def ready(self):
+        try:
+            return http.request(self.ports["ops"], "/readyz")[0] == 200
+        except OSError:
+            return False

@@ -1,0 +1,110 @@
+"""Promise 4: the primary is killed under load, and nothing that was acknowledged is gone."""
+
+import contextlib
+import statistics
+import time
+
+from cluster.commands import FAULTS, break_member
+from cluster.processes import Failed, wait_until
+
+from .ledger import Ledger
+from .load import Load, rows
+from .trial import Result
+
+NUMBER = 4
+PROMISE = "a PostgreSQL failover loses nothing"
+FIGURE = "50 failovers, 0 lost, writes back within 10 s of the promotion, no restart"
+ROUNDS = 50
+WITHIN = 10
+WAYS = tuple(FAULTS)
+
+
+def run(trial):
+    cluster, random, rounds = trial.cluster(), trial.random(NUMBER), trial.rounds(ROUNDS)
+    ledger, failures = Ledger(f"row4-{trial.seed}"), []
+    processes = [each.process.pid for each in cluster.petstores]
+    to_promotion, to_write = {way: [] for way in WAYS}, []
+    with Load(cluster.state, ledger) as load, noted(failures):
+        for number in range(1, rounds + 1):
+            way = WAYS[number % len(WAYS)]
+            promotion, back = fail_over(cluster, load, random, way)
+            to_promotion[way].append(promotion)
+            to_write.append(back)
+            trial.say(
+                f"fail-over {number} of {rounds}, {way}: promotion after {promotion:.1f} s, writes {back:.1f} s later; "
+                f"{len(ledger.acknowledged)} acknowledged, {len(ledger.unknown)} unknown, {len(ledger.refused)} refused"
+            )
+            cluster.heal()
+    if processes != [each.process.pid for each in cluster.petstores]:
+        failures.append("a petstore process ended or was started again")
+    if late := [f"{back:.1f} s" for back in to_write if back > WITHIN]:
+        failures.append(f"writes came back later than {WITHIN} s after the promotion: {', '.join(late)}")
+    # Also where a round failed: what was lost until then is the more important news.
+    differences = ledger.compare(rows(cluster, ledger.prefix))
+    failures += differences.failures()
+    if failures:
+        trial.say("no control after a failure")
+        return Result(f"{len(to_write)} failovers, {len(differences.lost)} lost", failures)
+    control = lost_without_synchronous_standby(trial, cluster)
+    if not control:
+        failures.append("the control lost nothing either: the test can't see a loss")
+    ways = ", ".join(f"{way} {statistics.median(times):.1f} s" for way, times in to_promotion.items() if times)
+    return Result(
+        f"{rounds} failovers, {len(ledger.acknowledged)} acknowledged, {len(differences.lost)} lost, "
+        f"{len(differences.doubled)} doubled, {len(ledger.unknown)} unknown ({differences.settled} of them there), "
+        f"{len(ledger.refused)} refused ({len(differences.present_though_refused)} of them there); "
+        f"writes back {statistics.median(to_write):.1f} s (median), {max(to_write):.1f} s (most) after the promotion; "
+        f"promotion after (median): {ways}; without synchronous replication {control} were lost",
+        failures,
+    )
+
+
+@contextlib.contextmanager
+def noted(failures):
+    """Goes on after what did not come to its end, and remembers it."""
+    try:
+        yield
+    except Failed as error:
+        failures.append(str(error))
+
+
+def fail_over(cluster, load, random, way):
+    """Breaks the primary at a random moment; how long until a promotion, and from that until a write."""
+    begin = time.monotonic()
+    wait_until("writes before the fault", lambda: load.first_after(begin), 30)
+    time.sleep(random.uniform(0.5, 2))
+    primary = wait_until("a primary", cluster.leader, 10)
+    break_member(primary, way)
+    fault = time.monotonic()
+    _, promotion = cluster.wait_for_promotion(primary)
+    wait_until("a write after the promotion", lambda: load.first_after(promotion), 120, every=0.05)
+    # Some more writes, while the old primary is still away.
+    time.sleep(random.uniform(0.2, 1))
+    return promotion - fault, load.first_after(promotion) - promotion
+
+
+def lost_without_synchronous_standby(trial, cluster):
+    """The control: asynchronous replication, standbys that hang, the primary's end. How many writes were lost."""
+    trial.say("control: the same without synchronous replication")
+    cluster.set_synchronous(False)
+    primary = wait_until("a primary", cluster.leader, 10)
+    # Else Patroni would promote nobody who is that far behind.
+    primary.configure({"maximum_lag_on_failover": 2**40})
+    standbys, ledger = cluster.standbys(), Ledger(f"control4-{trial.seed}")
+    with Load(cluster.state, ledger) as load:
+        for standby in standbys:
+            standby.pause()
+        begin = time.monotonic()
+        wait_until("writes with standbys that hang", lambda: load.first_after(begin), 30)
+        time.sleep(2)
+        primary.kill()
+        # What lies in their sockets must not reach them: they fall, too, and come back.
+        for standby in standbys:
+            standby.kill()
+            standby.start()
+        cluster.wait_for_promotion(primary)
+    cluster.heal()
+    lost = ledger.compare(rows(cluster, ledger.prefix)).lost
+    cluster.leader().configure({"maximum_lag_on_failover": 1_048_576})
+    cluster.set_synchronous(True)
+    return len(lost)

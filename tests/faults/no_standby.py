@@ -1,0 +1,97 @@
+"""Promise 5: while no standby can confirm, no write is called done, whatever happens to the wait."""
+
+import asyncio
+import contextlib
+
+from cluster.database import sql
+from cluster.http import request
+from cluster.processes import wait_until
+
+from .ledger import Ledger
+from .load import Connection, rows, write
+from .trial import Result
+
+NUMBER = 5
+PROMISE = "no false success without a standby"
+FIGURE = "100 each, 0 false 201"
+ROUNDS = 100
+AT_ONCE = 10
+CANCEL = """
+    SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore' AND wait_event = 'SyncRep'"""
+
+
+def run(trial):
+    cluster, wanted = trial.cluster(), trial.rounds(ROUNDS)
+    ledger, failures = Ledger(f"row5-{trial.seed}"), []
+
+    stopped, false_when_stopped = 0, 0
+    while stopped < wanted:
+        written, false, _ = without_standbys(cluster, ledger, AT_ONCE)
+        stopped, false_when_stopped = stopped + written, false_when_stopped + false
+        trial.say(f"standbys stopped: {stopped} of {wanted} writes, {false_when_stopped} false 201")
+
+    cancelled, writes, false_when_cancelled = 0, 0, 0
+    while cancelled < wanted:
+        written, false, cancels = without_standbys(cluster, ledger, 1, cancel=True)
+        if not cancels:
+            failures.append("no commit was seen waiting for its standby")
+            break
+        writes, false_when_cancelled, cancelled = writes + written, false_when_cancelled + false, cancelled + cancels
+        trial.say(f"commits cancelled: {cancelled} of {wanted}, {writes} writes, {false_when_cancelled} false 201")
+
+    if false_when_stopped or false_when_cancelled:
+        failures.append(f"{false_when_stopped} false 201 with standbys stopped, {false_when_cancelled} with cancels")
+    differences = ledger.compare(rows(cluster, ledger.prefix))
+    failures += differences.failures()
+
+    trial.say("control: the same without synchronous replication")
+    cluster.set_synchronous(False)
+    _, control, _ = without_standbys(cluster, Ledger(f"control5-{trial.seed}"), AT_ONCE)
+    cluster.set_synchronous(True)
+    if not control:
+        failures.append("the control acknowledged nothing either: the test can't see a false 201")
+    return Result(
+        f"{stopped} writes with stopped standbys, {false_when_stopped} false 201; {cancelled} commits cancelled, "
+        f"{writes} writes, {false_when_cancelled} false 201; {differences.settled} of {len(ledger.unknown)} unknown "
+        f"are there; without synchronous replication {control} were acknowledged",
+        failures,
+    )
+
+
+def without_standbys(cluster, ledger, at_once, cancel=False):
+    """Writes to every process while all standbys hang: how many, how many of them acknowledged, how many cancelled."""
+    wait_until("a write before", lambda: probe(cluster), 60)
+    leader, standbys = cluster.leader(), cluster.standbys()
+    with contextlib.ExitStack() as undo:
+        for standby in standbys:
+            undo.callback(standby.resume)
+            standby.pause()
+        return asyncio.run(write_and_cancel(cluster, leader, ledger, at_once, cancel))
+
+
+async def write_and_cancel(cluster, leader, ledger, at_once, cancel):
+    key = cluster.state.key_file.read_text().strip()
+
+    async def one(process):
+        connection = Connection(process.ports["store"])
+        with contextlib.suppress(OSError):
+            return await write(connection, key, ledger)
+        return False
+
+    tasks = [asyncio.create_task(one(process)) for process in cluster.petstores for _ in range(at_once)]
+    cancels = 0
+    while not all(task.done() for task in tasks):
+        if cancel:
+            cancels += len(await asyncio.to_thread(sql, cluster.state, leader.port, CANCEL))
+        await asyncio.sleep(0.02)
+    return len(tasks), sum(task.result() for task in tasks), cancels
+
+
+def probe(cluster):
+    """Whether every process can write again."""
+    key = cluster.state.key_file.read_text().strip()
+    body = {"name": "probe", "categoryId": 1}
+    return all(
+        request(process.ports["store"], "/v1/pets", method="POST", body=body, key=key, timeout=5)[0] == 201
+        for process in cluster.petstores
+    )

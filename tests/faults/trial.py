@@ -1,0 +1,71 @@
+"""What a row is given to run with, and what it hands back."""
+
+import contextlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster import petstore
+from cluster.cluster import Cluster
+from cluster.packages import programs
+from cluster.processes import User
+from cluster.state import State
+
+class Result(NamedTuple):
+    """What came out: the figures in words, and all that went against the promise."""
+
+    measured: str
+    failures: list
+
+    @property
+    def kept(self):
+        return not self.failures
+
+
+class Trial(contextlib.ExitStack):
+    """One run of the rows: the seed that decides what happens when, and the cluster it happens to."""
+
+    def __init__(self, options):
+        super().__init__()
+        self.seed, self._options = options.seed, options
+        self._begin, self._cluster = time.monotonic(), None
+        self.failed = False
+
+    def random(self, number):
+        """The same choices for the same seed and row, whichever other rows run."""
+        return random.Random(f"{self.seed}-{number}")
+
+    def rounds(self, full):
+        """How many to run: what the command line says, or else what makes the full figure."""
+        return self._options.rounds or full
+
+    def cluster(self):
+        """A cluster that the rows share, up from when it is first needed."""
+        if not self._cluster:
+            found, program = programs(), self._options.petstore or petstore.build()
+            self._options.dir.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="promises-", dir=self._options.dir))
+            # Removed and made anew, with the owner and the mode that a cluster's folder has.
+            folder.rmdir()
+            state = State.make(folder, User.current_or_postgres(), found, self._options.through_haproxy)
+            self._cluster = Cluster(state)
+            self.callback(self._leave)
+            self._cluster.start(program)
+        return self._cluster
+
+    def _leave(self):
+        if self._options.keep:
+            self.say(f"the cluster is still up: scripts/cluster status --dir {self._cluster.state.folder}")
+            return
+        if self.failed:
+            kept = self._options.dir / f"promises-{self.seed}-logs"
+            shutil.copytree(self._cluster.state.folder / "log", kept, dirs_exist_ok=True)
+            self.say(f"the logs are kept in {kept}")
+        self._cluster.stop()
+
+    def say(self, text):
+        print(f"{time.monotonic() - self._begin:7.1f} s  {text}", file=sys.stderr, flush=True)
