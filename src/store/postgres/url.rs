@@ -146,7 +146,7 @@ mod tests {
             hosts("postgres://ada:s%40cret@db1:5433,db2:5434/shop"),
             [("db1".to_owned(), vec![5433], 1), ("db2".to_owned(), vec![5434], 1)]
         );
-        assert_eq!(hosts("postgres://db"), [("db".to_owned(), vec![], 1)]);
+        assert_eq!(hosts("postgres://db"), [("db".to_owned(), vec![5432], 1)]);
         assert_eq!(hosts("postgres:///shop?host=db1,db2").len(), 1);
     }
 
