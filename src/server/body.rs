@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
 
+use super::deadlines::Deadlines;
 use crate::http::limits::Late;
 
 /// A body that may take so long to arrive. A timer is made only where there is something to wait for.
@@ -16,11 +18,13 @@ pub struct TimedBody {
     body: Incoming,
     time: Duration,
     timer: Option<Pin<Box<Sleep>>>,
+    deadlines: Arc<Deadlines>,
 }
 
 impl TimedBody {
-    pub fn new(body: Incoming, time: Duration) -> Self {
-        Self { body, time, timer: None }
+    pub fn new(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Self {
+        deadlines.body_began();
+        Self { body, time, timer: None, deadlines: Arc::clone(deadlines) }
     }
 }
 
@@ -30,6 +34,9 @@ impl Body for TimedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            if frame.is_none() {
+                self.deadlines.body_ended();
+            }
             return Poll::Ready(frame.map(|frame| Ok(frame?)));
         }
         let time = self.time;

@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
+use http::HeaderValue;
+use http::header::CONNECTION;
 use hyper::body::{Body as _, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
@@ -55,8 +57,11 @@ impl Connection {
             // In a box, since hyper hands a connection back only where this future can be moved.
             Box::pin(async move {
                 let time = answering.request_began();
-                let response = edge.answer(request.map(|body| in_time(body, time))).await;
-                answering.answered();
+                let mut response = edge.answer(request.map(|body| in_time(body, time, answering))).await;
+                if !answering.answered() {
+                    // hyper would close without a word unless the rest happens to be there already.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 Ok::<_, Infallible>(response)
             })
         });
@@ -99,8 +104,8 @@ impl Connection {
     }
 }
 
-fn in_time(body: Incoming, time: Duration) -> Body {
-    if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time)) }
+fn in_time(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Body {
+    if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time, deadlines)) }
 }
 
 /// Says that nothing follows, and reads on until the client has heard it.

@@ -3,7 +3,7 @@
 //! hyper's own header timeout makes and drops a timer for every request. Here the request path only notes the time,
 //! and the connection's one timer looks at it when it fires: at most every few seconds.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -34,11 +34,18 @@ pub struct Deadlines {
     phase: AtomicU8,
     /// When the phase began, in nanoseconds of the coarse clock.
     since: AtomicU64,
+    /// Whether the request has a body that was not read to its end.
+    unread: AtomicBool,
 }
 
 impl Deadlines {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, phase: AtomicU8::new(Phase::Idle as u8), since: AtomicU64::new(coarse_now()) }
+        Self {
+            limits,
+            phase: AtomicU8::new(Phase::Idle as u8),
+            since: AtomicU64::new(coarse_now()),
+            unread: AtomicBool::new(false),
+        }
     }
 
     /// Bytes came in.
@@ -55,8 +62,18 @@ impl Deadlines {
         self.limits.request.saturating_sub(taken)
     }
 
-    pub fn answered(&self) {
+    pub fn body_began(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
+    pub fn body_ended(&self) {
+        self.unread.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns whether the connection can take another request: not where a body was left unread.
+    pub fn answered(&self) -> bool {
         self.phase.store(Phase::Answering as u8, Ordering::Relaxed);
+        !self.unread.load(Ordering::Relaxed)
     }
 
     /// The socket takes no more for now.

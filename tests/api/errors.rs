@@ -55,6 +55,7 @@ async fn each_error_is_code_message_and_status() {
     expect![[r#"
         415 Unsupported Media Type
         content-type: application/json
+        connection: close
 
         {"code":"unsupported_media_type","message":"`Content-Type` must be `application/json`, in UTF-8.","status":415}
     "#]]

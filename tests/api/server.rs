@@ -254,7 +254,7 @@ async fn a_client_that_is_still_sending_can_read_why_it_was_refused() {
         stream.write_all(head.as_bytes()).await.unwrap();
         soon(stream.write_all(&body)).await.expect("the service takes what is sent");
         let answer = soon(read_answer(&mut stream)).await;
-        assert_eq!(answer.status(), status);
+        assert_eq!((answer.status(), answer.header("connection")), (status, Some("close")));
         answer.code();
         assert_eq!(soon(read_to_end(&mut stream)).await, "", "{status}: nothing follows");
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
@@ -14,7 +15,7 @@ use super::url::DatabaseUrl;
 use super::{accounts, keys, messages, pets};
 use crate::store::{Result, StoreError};
 
-/// For a connection to be made and ready, whichever of the hosts it is to.
+/// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
 const OPEN: Duration = Duration::from_secs(3);
 
 /// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
@@ -35,10 +36,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the first of the hosts that takes writes. `keys_changed` is told when the server says that a key was.
+    /// Connects to the first of the hosts that answers and takes writes: all are asked at once, so that one which hangs
+    /// holds nobody up. `keys_changed` is told when the server says that a key was.
     pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Self, JoinHandle<()>)> {
-        let connected = timeout(OPEN, url.config().connect(NoTls)).await;
-        let (client, connection) = connected.map_err(|_| silent(OPEN))??;
+        let asked = url.hosts().iter().map(|host| Box::pin(host.connect(NoTls)));
+        let connected = timeout(OPEN, select_ok(asked)).await;
+        let ((client, connection), _others) = connected.map_err(|_| silent(OPEN))??;
         let warnings = Arc::new(AtomicU64::new(0));
         let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), keys_changed));
         let discarded = AtomicBool::new(false);

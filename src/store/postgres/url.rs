@@ -20,6 +20,8 @@ const UNCONFIRMED: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct DatabaseUrl {
     config: Config,
+    /// The same, host by host.
+    hosts: Vec<Config>,
     written: Secret,
 }
 
@@ -40,26 +42,45 @@ impl DatabaseUrl {
                 ));
             }
         }
-        let mut config: Config = text.parse().map_err(|_| malformed())?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(malformed());
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("petstore");
-        }
-        // A server that takes no writes is passed over, be it the only one: a standby's answers may be old.
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        config.keepalives_idle(KEEPALIVE).keepalives_interval(Duration::from_secs(1)).keepalives_retries(3);
-        config.tcp_user_timeout(UNCONFIRMED);
-        Ok(Self { config, written: Secret::new(text) })
+        let config = configure(text).ok_or_else(malformed)?;
+        let hosts = one_by_one(text).iter().map(|text| configure(text)).collect::<Option<_>>().ok_or_else(malformed)?;
+        Ok(Self { config, hosts, written: Secret::new(text) })
     }
 
-    pub(super) const fn config(&self) -> &Config {
-        &self.config
+    /// How to connect to each of the hosts.
+    pub(super) fn hosts(&self) -> &[Config] {
+        &self.hosts
     }
+}
+
+/// Reads a URL, and adds our deadlines.
+fn configure(text: &str) -> Option<Config> {
+    let mut config: Config = text.parse().ok()?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return None;
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("petstore");
+    }
+    // A server that takes no writes is passed over, be it the only one: a standby's answers may be old.
+    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    config.keepalives_idle(KEEPALIVE).keepalives_interval(Duration::from_secs(1)).keepalives_retries(3);
+    config.tcp_user_timeout(UNCONFIRMED);
+    Some(config)
+}
+
+/// The URL once for each host of its list. One with `hostaddr` in its query stays whole: there, hosts only give names.
+fn one_by_one(text: &str) -> Vec<String> {
+    let start = text.find("://").map_or(0, |scheme| scheme + 3);
+    let end = text[start..].find(['/', '?']).map_or(text.len(), |length| start + length);
+    let start = text[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    if text[end..].contains("hostaddr=") || text[end..].contains("host=") {
+        return vec![text.to_owned()];
+    }
+    text[start..end].split(',').map(|host| format!("{}{host}{}", &text[..start], &text[end..])).collect()
 }
 
 impl PartialEq for DatabaseUrl {
@@ -109,6 +130,24 @@ mod tests {
         assert_eq!(url.to_string(), "postgres://ada:[hidden]@db1:5433,db2:5434/shop");
         assert_eq!(format!("{url:?}"), url.to_string());
         assert_eq!(DatabaseUrl::parse("postgresql://db/shop").unwrap().to_string(), "postgres://db:5432/shop");
+    }
+
+    #[test]
+    fn each_host_can_be_asked_alone() {
+        let hosts = |text| {
+            let url = DatabaseUrl::parse(text).unwrap();
+            let name = |config: &Config| match &config.get_hosts()[0] {
+                Host::Tcp(name) => (name.clone(), config.get_ports().to_vec(), config.get_hosts().len()),
+                Host::Unix(folder) => panic!("{}", folder.display()),
+            };
+            url.hosts().iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            hosts("postgres://ada:s%40cret@db1:5433,db2:5434/shop"),
+            [("db1".to_owned(), vec![5433], 1), ("db2".to_owned(), vec![5434], 1)]
+        );
+        assert_eq!(hosts("postgres://db"), [("db".to_owned(), vec![5432], 1)]);
+        assert_eq!(hosts("postgres:///shop?host=db1,db2").len(), 1);
     }
 
     #[test]
