@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
+from cluster.processes import Failed as Failed  # Why there is no figure; what is used from there says so too.
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOOLS = ROOT / "target" / "tools"
 # With a core each, neither side takes time from the other, and all of a server's threads share one.
 SERVER_CORE, LOAD_CORE = 0, 1
-
-
-class Failed(Exception):
-    """Why there is no figure."""
 
 
 def name_of(id, padding=""):

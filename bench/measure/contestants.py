@@ -53,7 +53,7 @@ def feed(command, chunks, environment, folder):
 
 
 class Petstore:
-    name = "petstore"
+    name, pinned = "petstore", True
 
     def __init__(self, binary):
         self.binary = binary
@@ -63,20 +63,24 @@ class Petstore:
         folder.mkdir()
         self.run(folder, "account", "create", "bench@localhost")
         key = self.run(folder, "key", "create", "--account", "bench@localhost", "--name", "bench")
-        feed([self.binary, "pets", "import", "-", "--data-dir", folder], animals(count, padding), {}, folder)
+        feed([self.binary, "pets", "import", "-", *self.store(folder)], animals(count, padding), {}, folder)
         return key
 
+    def store(self, folder):
+        """What tells the program which store to use."""
+        return ["--data-dir", folder]
+
     def run(self, folder, *arguments):
-        command = [self.binary, *arguments, "--data-dir", folder]
+        command = [self.binary, *arguments, *self.store(folder)]
         done = subprocess.run(command, env=ENVIRONMENT, cwd=folder, text=True, capture_output=True)
         if done.returncode != 0:
             raise Failed(f"petstore {arguments[0]} {arguments[1]} failed:\n{done.stderr}")
         return done.stdout.strip()
 
     def serve(self, folder, key):
-        command = [self.binary, "serve", "--data-dir", folder]
+        command = [self.binary, "serve", *self.store(folder)]
         command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
-        return running(self.name, command, {}, folder / "serve.log", petstore_doors, key)
+        return running(self.name, command, {}, folder / "serve.log", petstore_doors, key, self.pinned)
 
 
 class Rival:

@@ -11,22 +11,32 @@ RATIO_GOALS = (
     ("message", "message, durable, 64 clients", 1.9),
 )
 
+# petstore's answers per second against pgbench's transactions.
+POSTGRES_GOALS = (
+    ("list20", "list 20 by status", 0.8),
+    ("get", "get", 0.8),
+    ("create", "create, durable, 64 clients", 3),
+)
+
 
 class Goal(NamedTuple):
     what: str
     measured: float | None
-    most: float
+    limit: float
     unit: str
+    least: bool = False  # whether the limit is the least that is asked for, and not the most
 
     @property
     def met(self):
-        return None if self.measured is None else self.measured <= self.most
+        if self.measured is None:
+            return None
+        return self.measured >= self.limit if self.least else self.measured <= self.limit
 
     def row(self):
         digits = 2 if self.unit == "×" else 0 if self.measured and self.measured >= 100 else 1
         shown = "not measured" if self.measured is None else f"{self.measured:.{digits}f}{self.unit}"
         said = {None: "", True: "met", False: "**not met**"}[self.met]
-        return [self.what, f"≤ {self.most:g}{self.unit}", shown, said]
+        return [self.what, f"{'≥' if self.least else '≤'} {self.limit:g}{self.unit}", shown, said]
 
 
 def goals(found):
@@ -45,6 +55,9 @@ def goals(found):
         Goal(mix, reads_in_mix(operations), 2.2, "×"),
         Goal("idle memory", own(processes, "idle_mb"), 40, " MB"),
         Goal("start to ready", own(processes, "start_ms"), 150, " ms"),
+        *(Goal(f"on PostgreSQL, {what}: answers per second against pgbench", against_pgbench(found, name), least, "×",
+               least=True)
+          for name, what, least in POSTGRES_GOALS),
     ]
 
 
@@ -89,6 +102,14 @@ def grown(growth, name):
         return None
     small, great = (median(figure["cpu_us"] for figure in sizes[size]["petstore"]) for size in ("1000", "10000000"))
     return great / small
+
+
+def against_pgbench(found, name):
+    figures = found.get("postgres", {}).get("operations", {}).get(name)
+    if not figures:
+        return None
+    ours, theirs = (median(figure["rate"] for figure in figures[who]) for who in ("petstore", "pgbench"))
+    return ours / theirs
 
 
 def own(processes, name):

@@ -22,13 +22,18 @@ TRICKLE_PER_SECOND = 20
 OPEN_LOOP_MOST = 20_000
 
 
-def measure(server, operation, animals, seconds, padding="", open_loop=True):
-    """The figures of one operation on one server, per request, once every kind of its answers was checked."""
+def measure(server, operation, animals, seconds, padding="", open_loop=True, meters=None):
+    """The figures of one operation on one server, per request, once every kind of its answers was checked.
+
+    `meters` are others whose CPU time is looked at: their figure's name, and what tells their seconds so far.
+    """
+    meters = {"cpu_us": lambda: cpu_seconds(server), **(meters or {})}
     checked = closed_loop(server, operation, animals, WARM_UP_SECONDS, padding, "check")
     with trickle(server) if operation.trickle else contextlib.nullcontext():
-        cpu, clock = cpu_seconds(server), time.monotonic()
+        before, clock = [read() for read in meters.values()], time.monotonic()
         result = closed_loop(server, operation, animals, seconds, padding)
-        cpu, clock = cpu_seconds(server) - cpu, time.monotonic() - clock
+        clock = time.monotonic() - clock
+        spent = {name: read() - start for (name, read), start in zip(meters.items(), before)}
     requests = result["requests"]
     size, checked_size = result["bytes"] / requests, checked["bytes"] / checked["requests"]
     # The warm-up looked into every answer; the measured ones must at least be as long as those were. A mix is one
@@ -36,8 +41,9 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True):
     if abs(size / checked_size - 1) > (0.25 if operation.parts else 0.05):
         raise Failed(f"{operation.name}: answers of {size:.0f} bytes, but of {checked_size:.0f} when checked")
     figure = {
-        "cpu_us": round(cpu / requests * 1e6, 2),
-        "busy": round(cpu / clock, 3),
+        **{name: round(seconds / requests * 1e6, 2) for name, seconds in spent.items()},
+        "busy": round(spent["cpu_us"] / clock, 3),
+        "answers": checked["requests"] + requests,
         "rate": round(requests / clock, 1),
         "p50_us": result["p50_us"],
         "p99_us": result["p99_us"],
@@ -51,7 +57,8 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True):
 
 def closed_loop(server, operation, animals, seconds, padding, *check):
     """wrk: each connection sends its next request when it has the answer to the last."""
-    command = ["taskset", "-c", str(LOAD_CORE), "wrk", "-t1", f"-c{operation.clients}", f"-d{seconds}s"]
+    command = ["taskset", "-c", str(LOAD_CORE), "wrk", "-t1"] if server.pinned else ["wrk", "-t2"]
+    command += [f"-c{operation.clients}", f"-d{seconds}s"]
     # Beyond wrk's 2 seconds a slow server's answers would count as broken connections.
     command += ["--timeout", "30s", "-s", ROOT / "bench/load.lua", f"http://{server.doors[operation.door]}", "--"]
     command += [operation.load, server.key, str(animals), padding, *check]

@@ -13,14 +13,14 @@ from .contestants import RIVALS
 from .load import OHA
 
 
-def described(folder):
+def described(folder, pinned=True):
     """The machine, and the disk under `folder`, in words."""
     info = Path("/proc/cpuinfo").read_text()
     model = re.search(r"model name\s*: (.*)", info)
     memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
     return {
         "processor": model[1] if model else platform.machine(),
-        "cores": f"{os.cpu_count()}, of which {SERVER_CORE} serves and {LOAD_CORE} loads",
+        "cores": f"{os.cpu_count()}, {f'of which {SERVER_CORE} serves and {LOAD_CORE} loads' if pinned else 'shared'}",
         "memory": f"{int(memory[1]) * 1024 / 1e9:.0f} GB",
         "disk": disk(folder),
         "kernel": f"{platform.system()} {platform.release()}",
@@ -39,12 +39,11 @@ def disk(folder):
 
 def versions(petstore, servers):
     found = {
-        "petstore": said(petstore, "--version").removeprefix("petstore ") + commit(),
-        "rustc": said("rustc", "--version").removeprefix("rustc "),
+        **program_versions(petstore),
         "hyper (yardstick)": locked(ROOT / "bench/Cargo.lock", "hyper"),
         "hyper (petstore)": locked(ROOT / "Cargo.lock", "hyper"),
         "rusqlite": locked(ROOT / "Cargo.lock", "rusqlite"),
-        "wrk": (re.search(r"wrk (\S+)", said("wrk", "-v")) or ["", "unknown"])[1],
+        "wrk": wrk_version(),
         "oha": said(OHA, "--version").removeprefix("oha "),
     }
     if "fastify" in servers:
@@ -59,6 +58,26 @@ def versions(petstore, servers):
             pin = re.search(rf"^{name}(?:\[.*\])?==(\S+)", pins, re.MULTILINE | re.IGNORECASE)
             found[name] = pin[1] if pin else "unknown"
     return found
+
+
+def postgres_versions(petstore, server):
+    return {
+        **program_versions(petstore),
+        "tokio-postgres": locked(ROOT / "Cargo.lock", "tokio-postgres"),
+        "PostgreSQL and pgbench": server,
+        "wrk": wrk_version(),
+    }
+
+
+def program_versions(petstore):
+    return {
+        "petstore": said(petstore, "--version").removeprefix("petstore ") + commit(),
+        "rustc": said("rustc", "--version").removeprefix("rustc "),
+    }
+
+
+def wrk_version():
+    return (re.search(r"wrk (\S+)", said("wrk", "-v")) or ["", "unknown"])[1]
 
 
 def commit():

@@ -4,7 +4,7 @@ import string
 from statistics import median
 
 from . import ROOT, plots
-from .goals import goals, ratio, read_in_mix, reads_in_mix
+from .goals import against_pgbench, goals, ratio, read_in_mix, reads_in_mix
 from .load import OPEN_LOOP_MOST
 from .operations import BY_NAME
 
@@ -25,7 +25,7 @@ def write(found, folder):
     for name, svg in plots.pictures(found).items():
         (drawn / f"{name}.svg").write_text(svg)
     values = {"goals": goals_table(found), "open_loop_most": f"{OPEN_LOOP_MOST:,}"}
-    for name in ("comparison", "growth"):
+    for name in ("comparison", "growth", "postgres"):
         values[name] = section(name, found[name]) if name in found else "Not measured yet."
     text = string.Template(TEMPLATE.read_text()).substitute(values)
     (folder / "performance.md").write_text(text)
@@ -48,7 +48,7 @@ def machine(part):
 
 
 def tables(name, part):
-    return list(comparison_tables(part) if name == "comparison" else growth_tables(part))
+    return list({"comparison": comparison_tables, "growth": growth_tables, "postgres": postgres_tables}[name](part))
 
 
 def comparison_tables(part):
@@ -143,8 +143,53 @@ def growth_tables(part):
     ]
 
 
+def postgres_tables(part):
+    operations = {name: (figures["petstore"], figures["pgbench"]) for name, figures in part["operations"].items()}
+    yield "PostgreSQL's settings, as it says itself", [["setting", "value"], *map(list, part["settings"].items())]
+    yield "Answers of petstore, and transactions of pgbench, per second", [
+        ["", "petstore", "pgbench", "median against median", "round by round", "by CPU alone"],
+        *([BY_NAME[name].what, spread(ours, "rate", 0), spread(theirs, "rate", 0),
+           f"{against_pgbench({'postgres': part}, name):.2f}×", paired(ours, theirs),
+           f"{median(map(cpu_of_all, theirs)) / median(map(cpu_of_all, ours)):.2f}"]
+          for name, (ours, theirs) in operations.items()),
+    ]
+    yield "CPU, user and system, in µs per answer or transaction", [
+        ["", "petstore", "PostgreSQL under petstore", "wrk", "PostgreSQL under pgbench", "pgbench"],
+        *([BY_NAME[name].what, *(spread(ours, field, 1) for field in ("cpu_us", "database_us", "load_us")),
+           *(spread(theirs, field, 1) for field in ("database_us", "load_us"))]
+          for name, (ours, theirs) in operations.items()),
+    ]
+    yield "Requests per second that one core carries, by these figures", [
+        ["", "of petstore's", "of PostgreSQL's", "of PostgreSQL's, as pgbench asks"],
+        *([BY_NAME[name].what, *(f"{1e6 / middle(figures, field):,.0f}" for figures, field in (
+            (ours, "cpu_us"), (ours, "database_us"), (theirs, "database_us")))]
+          for name, (ours, theirs) in operations.items()),
+    ]
+    yield "Latency in µs with 64 clients, and how much of the machine all three sides used", [
+        ["", "petstore, p50", "petstore, p99", "pgbench, mean", "used with petstore", "used with pgbench"],
+        *([BY_NAME[name].what, spread(ours, "p50_us", 0), spread(ours, "p99_us", 0), spread(theirs, "mean_us", 0),
+           used(ours, part), used(theirs, part)]
+          for name, (ours, theirs) in operations.items()),
+    ]
+
+
+def paired(ours, theirs):
+    ratios = [our["rate"] / their["rate"] for our, their in zip(ours, theirs)]
+    return f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def used(figures, part):
+    seconds = median(cpu_of_all(figure) * figure["rate"] for figure in figures) / 1e6
+    return f"{seconds / part['cores']:.0%}"
+
+
+def cpu_of_all(figure):
+    """The CPU time of one answer or transaction in µs: of petstore where it takes part, PostgreSQL and the load."""
+    return figure.get("cpu_us", 0) + figure["database_us"] + figure["load_us"]
+
+
 def goals_table(found):
-    return table([["goal", "at most", "measured", ""], *(goal.row() for goal in goals(found))])
+    return table([["goal", "limit", "measured", ""], *(goal.row() for goal in goals(found))])
 
 
 def middle(figures, field):

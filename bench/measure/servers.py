@@ -13,8 +13,8 @@ from typing import NamedTuple
 from . import SERVER_CORE, Failed
 from .operations import BY_NAME, request
 
-# The caller's settings for petstore, its log level for one, are not what is measured.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+# The caller's settings, a log level or the address of a database, are not what is measured.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PETSTORE_", "PG"))}
 # What differs from answer to answer, or is the HTTP library's own.
 PER_ANSWER = ("date", "content-length", "connection", "x-request-id")
 
@@ -25,6 +25,7 @@ class Server(NamedTuple):
     doors: dict  # door -> host:port
     key: str
     start_ms: float  # from exec to the first right answer
+    pinned: bool  # whether it has one core and the load another; else both have all
 
 
 class Answer(NamedTuple):
@@ -46,12 +47,13 @@ def ask(address, key, request):
 
 
 @contextlib.contextmanager
-def running(name, command, environment, log, doors_in, key):
-    """A server on its core, from its first right answer on; `doors_in` finds its addresses in what it printed."""
+def running(name, command, environment, log, doors_in, key, pinned=True):
+    """A server from its first right answer on, on its core where it is `pinned`; `doors_in` finds its addresses in
+    what it printed."""
     with log.open("w") as out:
         begin = time.monotonic()
         process = subprocess.Popen(
-            ["taskset", "-c", str(SERVER_CORE), *command],
+            [*(["taskset", "-c", str(SERVER_CORE)] if pinned else []), *command],
             stdout=out, stderr=out, cwd=log.parent, env={**ENVIRONMENT, **environment},
             start_new_session=True,  # Ctrl-C reaches only this program, which stops the servers in order.
         )
@@ -60,7 +62,7 @@ def running(name, command, environment, log, doors_in, key):
             if process.poll() is not None or time.monotonic() > begin + 60:
                 raise Failed(f"{name} did not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.001)
-        yield Server(name, process, doors, key, (time.monotonic() - begin) * 1e3)
+        yield Server(name, process, doors, key, (time.monotonic() - begin) * 1e3, pinned)
         if process.poll() is not None:
             raise Failed(f"{name} ended by itself:\n{log.read_text()[-2000:]}")
     finally:

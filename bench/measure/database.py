@@ -1,0 +1,130 @@
+"""A throwaway PostgreSQL server, set up as a user would, and what it spends in CPU time."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster import packages
+from cluster.processes import User, becomes, free_ports, stat, tree
+
+from . import Failed
+from .servers import ENVIRONMENT
+
+# Beyond these, what the version has as its defaults; the document shows what the server says of them and of SHOWN.
+SETTINGS = {
+    "shared_buffers": "256MB",
+    "max_connections": "200",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "wal_compression": "off",
+}
+SHOWN = (*SETTINGS, "wal_sync_method", "data_checksums", "autovacuum", "checkpoint_timeout", "max_wal_size")
+
+
+class Database(NamedTuple):
+    programs: Path  # the folder of PostgreSQL's programs
+    process: subprocess.Popen
+    port: int
+
+    def url(self, database="petstore"):
+        return f"postgres://petstore@127.0.0.1:{self.port}/{database}"
+
+    def sql(self, text, variables=None, database="petstore"):
+        """What the statements return: rows of strings. `:name` stands for a variable."""
+        command = [self.programs / "psql", "-XqAt", "-F\t", "-v", "ON_ERROR_STOP=1", "-d", self.url(database)]
+        command += [f"--set={name}={value}" for name, value in (variables or {}).items()]
+        # On its standard input each statement is a transaction of its own, as VACUUM wants it.
+        done = subprocess.run(command, input=text, text=True, capture_output=True, env=ENVIRONMENT, timeout=120)
+        if done.returncode != 0:
+            raise Failed(f"psql: {done.stderr.strip()}")
+        return [line.split("\t") for line in done.stdout.splitlines()]
+
+    def count(self, table):
+        return int(self.sql(f"SELECT count(*) FROM {table}")[0][0])
+
+    def settings(self):
+        return {name: self.sql(f"SHOW {name}")[0][0] for name in SHOWN}
+
+    def version(self):
+        return self.sql("SHOW server_version")[0][0].split()[0]
+
+    def processes(self):
+        return set(tree([self.process.pid]))
+
+    def cpu_seconds(self):
+        """User and system time of all the server's processes, from its start.
+
+        That of a process which has ended is in its parent's figures from when the parent has taken note. Where one
+        ends while this looks, its time would be missing or there twice, so this looks again.
+        """
+        for _ in range(100):
+            processes = self.processes()
+            fields = [stat(pid) for pid in processes]
+            if None not in fields and self.processes() == processes:
+                return sum(int(ticks) for each in fields for ticks in each[11:15]) / os.sysconf("SC_CLK_TCK")
+        raise Failed("PostgreSQL's processes come and go too fast to be counted")
+
+
+@contextlib.contextmanager
+def running(folder):
+    """A new server with an empty database `petstore`, which trusts whoever connects from this machine."""
+    programs, user, data = installed(), User.current_or_postgres(), folder / "postgresql"
+    # PostgreSQL refuses to run as root, and must reach its data as the user that it runs as instead.
+    folder.chmod(0o711)
+    data.mkdir()
+    os.chown(data, user.uid, user.gid)
+    command = [programs / "initdb", "-D", data, "-U", "petstore", "-A", "trust", "-E", "UTF8", "--locale=C"]
+    done = subprocess.run(command, text=True, capture_output=True, env=ENVIRONMENT, cwd="/", **user.popen())
+    if done.returncode != 0:
+        raise Failed(f"initdb, as {user.name}, failed (--dir takes a folder that it reaches):\n{done.stderr}")
+    port, log = free_ports(1)[0], folder / "postgresql.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [programs / "postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1",
+             "-c", "unix_socket_directories=", *(f"--{name}={value}" for name, value in SETTINGS.items())],
+            stdout=out, stderr=out, env=ENVIRONMENT, cwd="/",
+            start_new_session=True,  # As the other servers: Ctrl-C reaches only this program.
+            **user.popen(),
+        )
+    database = Database(programs, process, port)
+    try:
+        if not becomes(lambda: process.poll() is not None or made(database), 60) or process.poll() is not None:
+            raise Failed(f"PostgreSQL does not answer:\n{log.read_text()[-2000:]}")
+        yield database
+        if process.poll() is not None:
+            raise Failed(f"PostgreSQL ended by itself:\n{log.read_text()[-2000:]}")
+    finally:
+        # First in order, then at once.
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+            process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=20)
+                break
+
+
+def made(database):
+    """Whether the server answers by now; then it has our database."""
+    try:
+        database.sql("CREATE DATABASE petstore", database="postgres")
+    except Failed:
+        return False
+    return True
+
+
+def installed():
+    """The programs' folder, of the newest version there is; Debian's package is installed where there is none."""
+    if not found():
+        if os.getuid() != 0 or not shutil.which("apt-get"):
+            raise Failed("not installed: PostgreSQL's server (Debian's package postgresql)")
+        packages.install(["postgresql"])
+    return found()[-1]
+
+
+def found():
+    folders = [file.parent for file in Path("/usr/lib/postgresql").glob("*/bin/pgbench")]
+    return sorted(folders, key=lambda folder: float(folder.parent.name))

@@ -1,0 +1,96 @@
+"""pgbench, PostgreSQL's own load: each of 64 connections sends one statement and waits for its answer."""
+
+import os
+import re
+import subprocess
+from typing import NamedTuple
+
+from cluster.processes import becomes
+
+from . import ROOT, Failed
+from .servers import ENVIRONMENT
+
+CLIENTS, THREADS = 64, 2
+# What petstore sets on its own connections, so that both get the same plans, made once.
+OPTIONS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
+
+
+class Script(NamedTuple):
+    """A transaction of pgbench's, and the values of its variables."""
+
+    text: str
+    variables: dict
+    random: str = ""  # what draws a variable anew for each transaction
+    table: str = ""  # which grows by a row with each transaction
+
+
+def scripts(animals, account):
+    """Operation -> what the database does for one such request, with the values that petstore gives for it."""
+    return {
+        # One more than the page has: whether it is there tells petstore if another page follows.
+        "list20": Script(sent("LIST_BY_STATUS", "status", "after", "limit"),
+                         {"status": 0, "after": -(2**63), "limit": 21}),
+        "get": Script(sent("FIND", "id"), {}, f"\\set id random(1, {animals})\n"),
+        "message": Script(
+            "INSERT INTO messages (id, account_id, message, created_at) VALUES (:id, :account, :message, :now)",
+            {"id": "0198c0de-0000-7000-8000-000000000000", "account": account, "message": "Hello, number 12345678",
+             "now": 1_800_000_000_000},
+            table="messages",
+        ),
+        "create": Script(
+            "INSERT INTO pets (name, category_id, status) VALUES (:name, :category, :status) RETURNING id",
+            {"name": "pet-12345678", "category": 7, "status": 0},
+            table="pets",
+        ),
+    }
+
+
+def sent(name, *variables):
+    """A statement as petstore sends it, read in its source, with variables for its parameters."""
+    source = ROOT / "src/store/postgres/pets.rs"
+    found = re.search(rf'pub const {name}: &str =\s*"([^"]*)";', source.read_text())
+    if not found:
+        raise Failed(f"{source} has no statement {name}")
+    return re.sub(r"\$(\d)", lambda number: f":{variables[int(number[1]) - 1]}", found[1])
+
+
+def measure(database, script, seconds, file):
+    """The figures per transaction. Making and closing connections is measured before, and taken off."""
+    file.write_text(f"{script.random}{script.text};\n")
+    rows = database.count(script.table) if script.table else 0
+    idle, spent = len(database.processes()), []
+    for length in (["-t", "1"], ["-T", str(seconds)]):
+        before = database.cpu_seconds(), children_seconds()
+        result = run(database, script, file, length)
+        # A connection's process ends a little after its client.
+        becomes(lambda: len(database.processes()) <= idle, 2, every=0.01)
+        after = database.cpu_seconds(), children_seconds()
+        spent.append([end - begin for begin, end in zip(before, after)])
+    added = database.count(script.table) - rows if script.table else 0
+    if script.table and added != CLIENTS + result["transactions"]:
+        raise Failed(f"pgbench: {added} rows of {CLIENTS + result['transactions']} transactions")
+    server, load = ((whole - start) / (result["transactions"] - CLIENTS) * 1e6 for start, whole in zip(*spent))
+    return {
+        "rate": round(result["rate"], 1),
+        "database_us": round(server, 2),
+        "load_us": round(load, 2),
+        "mean_us": round(CLIENTS / result["rate"] * 1e6),
+    }
+
+
+def run(database, script, file, length):
+    command = [database.programs / "pgbench", "-n", "-M", "prepared", "-c", str(CLIENTS), "-j", str(THREADS)]
+    command += [*length, "-f", file, *(f"-D{name}={value}" for name, value in script.variables.items()), database.url()]
+    done = subprocess.run(command, text=True, capture_output=True, env={**ENVIRONMENT, "PGOPTIONS": OPTIONS})
+    transactions = re.search(r"^number of transactions actually processed: (\d+)", done.stdout, re.MULTILINE)
+    rate = re.search(r"^tps = ([\d.]+) \(without initial connection time\)", done.stdout, re.MULTILINE)
+    failed = re.search(r"^number of failed transactions: ([1-9]\d*)", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or failed or not transactions or not rate:
+        raise Failed(f"pgbench failed:\n{done.stdout}{done.stderr}")
+    return {"transactions": int(transactions[1]), "rate": float(rate[1])}
+
+
+def children_seconds():
+    """User and system time of the programs that this one has started and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
