@@ -35,3 +35,16 @@ pub fn find(conn: &Connection, email: &Email) -> Result<Option<Account>> {
     })
     .transpose()
 }
+
+/// An account by its address, and its password's digest; nothing where the account has none.
+pub fn find_password(conn: &Connection, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
+    Ok(conn
+        .prepare_cached("SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL")?
+        .query_row([email.folded()], |row| Ok((AccountId(row.get(0)?), PasswordDigest(row.get(1)?))))
+        .optional()?)
+}
+
+pub fn exist(conn: &Connection) -> Result<bool> {
+    let exist = "SELECT EXISTS (SELECT 1 FROM accounts WHERE deleted_at IS NULL)";
+    Ok(conn.prepare_cached(exist)?.query_row([], |row| row.get(0))?)
+}
