@@ -61,6 +61,9 @@ pub struct Service {
     /// An origin whose pages may call the API in a browser; may be given several times
     #[arg(long, value_name = "ORIGIN", env = "PETSTORE_CORS_ORIGIN", value_delimiter = ',', value_parser = origin)]
     pub cors_origin: Vec<String>,
+    /// Whether people may make accounts for themselves, in the console
+    #[arg(long, value_name = "WHETHER", env = "PETSTORE_REGISTRATION", default_value = "open")]
+    pub registration: Registration,
     /// How many connections may be open at once [default: as many as the file descriptors allow]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
@@ -74,6 +77,12 @@ pub enum Door {
     Store,
     Messages,
     Ops,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Registration {
+    Open,
+    Closed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

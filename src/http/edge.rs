@@ -1,8 +1,8 @@
 //! The way in and out of every request: its id, the last resort against a panic, and the log.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use axum::Router;
@@ -16,6 +16,7 @@ use tower::Service;
 
 use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause};
+use super::requests::Requests;
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -26,11 +27,12 @@ pub struct Edge {
     /// The same routes for requests from pages of other origins, where any are let in.
     for_origins: Option<Router>,
     deprecated: Option<Deprecation>,
+    requests: Arc<Requests>,
 }
 
 impl Edge {
     pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
-        Self { routes, for_origins, deprecated: None }
+        Self { routes, for_origins, deprecated: None, requests: Arc::default() }
     }
 
     /// The same with one operation's deprecation announced.
@@ -38,9 +40,15 @@ impl Edge {
         Self { deprecated: Some(deprecation), ..self }
     }
 
+    /// The same with the API's requests counted in `requests`.
+    pub fn counting(self, requests: Arc<Requests>) -> Self {
+        Self { requests, ..self }
+    }
+
     /// Answers a request: always, and with its id.
     pub async fn answer(&self, request: Request<Body>) -> Response {
         let id = request_id(request.headers());
+        self.requests.count(request.uri().path());
         let logged = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));

@@ -1,5 +1,6 @@
 //! How much, and for how long: the limits of a request and of its connection.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -23,3 +24,7 @@ pub const ANSWER: Duration = Duration::from_secs(30);
 /// Until when a request's body must have arrived; set by the server on requests that have one.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(pub Instant);
+
+/// The address of the network that a request came from; set by the server on requests that have a body.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);

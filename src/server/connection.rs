@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,14 +34,21 @@ const HEAD_BYTES: usize = 32 * 1024;
 
 pub struct Connection {
     stream: TcpStream,
+    peer: SocketAddr,
     edge: Edge,
     limits: Limits,
     stopped: watch::Receiver<bool>,
 }
 
 impl Connection {
-    pub fn new(stream: TcpStream, edge: Edge, limits: Limits, stopped: watch::Receiver<bool>) -> Self {
-        Self { stream, edge, limits, stopped }
+    pub fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        edge: Edge,
+        limits: Limits,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        Self { stream, peer, edge, limits, stopped }
     }
 
     pub async fn run(mut self) {
@@ -50,7 +58,11 @@ impl Connection {
         }
         let deadlines = Arc::new(Deadlines::new(self.limits));
         let socket = Socket { io: TokioIo::new(self.stream), deadlines: Arc::clone(&deadlines) };
-        let service = Answerer { edge: Arc::new(self.edge), deadlines: Arc::clone(&deadlines) };
+        let service = Answerer {
+            edge: Arc::new(self.edge),
+            peer: limits::Peer(self.peer.ip()),
+            deadlines: Arc::clone(&deadlines),
+        };
         let mut http = http1::Builder::new()
             .header_read_timeout(None)
             .max_header_size(HEAD_BYTES)
@@ -105,6 +117,7 @@ fn head_timeout(limit: Duration) -> Vec<u8> {
 /// Hands each request of a connection to its door.
 struct Answerer {
     edge: Arc<Edge>,
+    peer: limits::Peer,
     deadlines: Arc<Deadlines>,
 }
 
@@ -117,11 +130,13 @@ impl Service<http::Request<Incoming>> for Answerer {
         let deadline = self.deadlines.request_began();
         let edge = Arc::clone(&self.edge);
         let deadlines = Arc::clone(&self.deadlines);
+        let peer = self.peer;
         Box::pin(async move {
             let has_body = !request.body().is_end_stream();
             let mut request = request.map(Body::new);
             if has_body {
                 request.extensions_mut().insert(limits::Deadline(deadline));
+                request.extensions_mut().insert(peer);
             }
             let response = edge.answer(request).await;
             deadlines.answered();

@@ -36,6 +36,13 @@ impl Store {
         }
     }
 
+    /// Which database it is, and its version, for people.
+    pub fn database(&self) -> String {
+        match self {
+            Self::Sqlite(_) => format!("SQLite {}", rusqlite::version()),
+        }
+    }
+
     /// Adds an animal; durable once this returns.
     pub async fn create_pet(&self, pet: NewPet) -> Result<Pet> {
         match self {

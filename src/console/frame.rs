@@ -1,0 +1,30 @@
+//! What happens around every page of the console.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::error::PageError;
+use super::origin;
+use super::visitor::Visitor;
+use crate::http::Api;
+
+/// Finds out who looks, refuses forms of other sites, and shows what failed as a page.
+pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    if !request.method().is_safe() && !origin::is_ours(request.headers(), &api.addresses) {
+        let error = PageError::forbidden("This form was sent from another site, so nothing was done.");
+        return error.into_page(&api, &Visitor::stranger(request.uri()));
+    }
+    let visitor = match Visitor::of(&api, request.uri(), request.headers()).await {
+        Ok(visitor) => Arc::new(visitor),
+        Err(error) => return PageError::from(error).into_page(&api, &Visitor::stranger(request.uri())),
+    };
+    request.extensions_mut().insert(Arc::clone(&visitor));
+    let mut response = next.run(request).await;
+    match response.extensions_mut().remove::<PageError>() {
+        Some(error) => error.into_page(&api, &visitor),
+        None => response,
+    }
+}
