@@ -22,6 +22,7 @@ pub struct PageError {
     title: &'static str,
     message: Cow<'static, str>,
     cause: Option<Cause>,
+    retry_after: Option<Duration>,
 }
 
 #[derive(Template)]
@@ -33,7 +34,7 @@ struct ErrorPage<'a> {
 
 impl PageError {
     fn new(status: StatusCode, title: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, title, message: message.into(), cause: None }
+        Self { status, title, message: message.into(), cause: None, retry_after: None }
     }
 
     pub fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
@@ -70,9 +71,9 @@ impl PageError {
 
     pub fn too_many_attempts(wait: Duration) -> Self {
         let minutes = wait.as_secs().div_ceil(60);
-        let wait = if minutes == 1 { "a minute".to_owned() } else { format!("{minutes} minutes") };
-        let message = format!("There were too many attempts. Try again in {wait}.");
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", message)
+        let later = if minutes == 1 { "a minute".to_owned() } else { format!("{minutes} minutes") };
+        let message = format!("There were too many attempts. Try again in {later}.");
+        Self { retry_after: Some(wait), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", message) }
     }
 
     pub fn message(&self) -> &str {
@@ -83,15 +84,15 @@ impl PageError {
         let mut response =
             page(self.status, &ErrorPage { site: Site::new(api, visitor, self.title, NO_SECTION), error: &self });
         let headers = response.headers_mut();
-        match self.status {
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
+        if let Some(wait) = self.retry_after {
+            headers.insert(
+                RETRY_AFTER,
+                wait.as_millis().div_ceil(1_000).max(1).to_string().parse().expect("it is a number"),
+            );
+        }
+        if matches!(self.status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE) {
             // The rest of the request is not waited for, so nothing else can follow on this connection.
-            StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE => {
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            _ => {}
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(cause) = self.cause {
             response.extensions_mut().insert(cause);
@@ -116,7 +117,8 @@ impl From<StoreError> for PageError {
                 cause,
             ),
         };
-        Self { cause: Some(Cause(cause)), ..Self::new(status, title, message) }
+        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Duration::from_secs(1));
+        Self { cause: Some(Cause(cause)), retry_after, ..Self::new(status, title, message) }
     }
 }
 
@@ -124,7 +126,8 @@ impl From<Busy> for PageError {
     fn from(_: Busy) -> Self {
         let message = "Many people are signing in just now. Try again in a moment.";
         let cause = Cause("too many passwords are being hashed".into());
-        Self { cause: Some(cause), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
+        let retry_after = Some(Duration::from_secs(1));
+        Self { cause: Some(cause), retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
     }
 }
 

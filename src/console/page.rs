@@ -53,9 +53,9 @@ impl<'a> Site<'a> {
                 ("animals", "Animals"),
                 ("messages", "Messages"),
                 ("keys", "Keys"),
-                ("docs", "API reference"),
+                ("docs", "Docs"),
             ],
-            None => &[("docs", "API reference")],
+            None => &[("docs", "Docs")],
         }
     }
 
