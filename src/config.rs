@@ -1,5 +1,7 @@
 //! What can be configured: flags over environment over the file over defaults.
 
+mod network;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, ValueEnum};
 
 use crate::domain::{Deployment, Invalid};
+pub use network::{Network, client};
 
 /// Where the database is, and how to speak of what happens: every command takes these.
 #[derive(Args, Clone, Debug)]
@@ -64,6 +67,9 @@ pub struct Service {
     /// Whether people may make accounts for themselves, in the console
     #[arg(long, value_name = "WHETHER", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
+    /// A proxy that is believed about whom it forwards for (X-Forwarded-For): an address or a network
+    #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
+    pub trusted_proxy: Vec<Network>,
     /// How many connections may be open at once [default: as many as the file descriptors allow]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
@@ -83,6 +89,19 @@ pub enum Door {
 pub enum Registration {
     Open,
     Closed,
+}
+
+/// Who may come in, and by which way.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    pub registration: Registration,
+    pub trusted_proxies: Vec<Network>,
+}
+
+impl Admission {
+    pub fn of(service: &Service) -> Self {
+        Self { registration: service.registration, trusted_proxies: service.trusted_proxy.clone() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tracing::Level;
 
 use super::{Create, Failure, Outcome, open, print, tell};
-use crate::config::{Addresses, Common, Door, Registration, Service};
+use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
 use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
 use crate::server::{self, Access, Limits, Stop};
@@ -43,7 +43,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     let listeners = Listeners::bind(service).await?;
     let addresses = listeners.addresses(service);
-    let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), service.registration);
+    let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
     let defaults = Limits::default();
     let limits = Limits {
         drain_delay: service.drain_delay,

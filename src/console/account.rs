@@ -1,7 +1,6 @@
 //! The account of who is signed in: its password, and its end.
 
 use askama::Template;
-use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -11,11 +10,11 @@ use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
 use super::sign_in::{check_password, count_attempt};
 use super::times::day;
-use super::visitor::{SignedIn, with_token, without_token};
+use super::visitor::{Client, SignedIn, with_token, without_token};
 use crate::domain::SessionToken;
 use crate::domain::account::NewPassword;
 use crate::domain::session::NewSession;
-use crate::http::{Api, limits::Peer};
+use crate::http::Api;
 
 #[derive(Template)]
 #[template(path = "console/account.html")]
@@ -40,7 +39,7 @@ pub async fn show(State(api): State<Api>, who: SignedIn) -> Response {
 pub async fn change_password(
     State(api): State<Api>,
     who: SignedIn,
-    peer: Option<Extension<Peer>>,
+    from: Client,
     fields: Form,
 ) -> Result<Response, PageError> {
     let (mut current, mut new) = (Field::default(), Field::default());
@@ -51,7 +50,7 @@ pub async fn change_password(
             return Ok(account(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, current, new));
         }
     };
-    count_attempt(&api, peer, &who.session.email)?;
+    count_attempt(&api, from, &who.session.email)?;
     let checked = check_password(&api, &who.session.email, fields.secret("current")).await?;
     if let Some((account, checked)) = checked {
         let digest = api.console.passwords.hash(chosen).await?;
@@ -69,13 +68,8 @@ pub async fn confirm_deletion(State(api): State<Api>, who: SignedIn) -> Response
     deletion(&api, &who, StatusCode::OK, Field::default())
 }
 
-pub async fn delete(
-    State(api): State<Api>,
-    who: SignedIn,
-    peer: Option<Extension<Peer>>,
-    fields: Form,
-) -> Result<Response, PageError> {
-    count_attempt(&api, peer, &who.session.email)?;
+pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields: Form) -> Result<Response, PageError> {
+    count_attempt(&api, from, &who.session.email)?;
     if let Some((account, checked)) = check_password(&api, &who.session.email, fields.secret("password")).await?
         && api.store.delete_account(account, checked, api.clock.now()).await?
     {

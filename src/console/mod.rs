@@ -27,7 +27,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-use crate::config::Registration;
+use crate::config::{Admission, Registration};
 use crate::http::{Api, ApiError};
 use attempts::Attempts;
 use counts::Counts;
@@ -39,15 +39,19 @@ pub use visitor::Visitor;
 /// What the console's pages share beyond the API's.
 #[derive(Debug)]
 pub struct Console {
-    pub registration: Registration,
+    admission: Admission,
     passwords: Passwords,
     attempts: Attempts,
     counts: Counts,
 }
 
 impl Console {
-    pub fn new(registration: Registration) -> Self {
-        Self { registration, passwords: Passwords::new(), attempts: Attempts::new(), counts: Counts::default() }
+    pub fn new(admission: Admission) -> Self {
+        Self { admission, passwords: Passwords::new(), attempts: Attempts::new(), counts: Counts::default() }
+    }
+
+    pub fn may_sign_up(&self) -> bool {
+        self.admission.registration == Registration::Open
     }
 }
 

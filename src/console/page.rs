@@ -6,7 +6,6 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 
 use super::visitor::Visitor;
-use crate::config::Registration;
 use crate::domain::Deployment;
 use crate::http::Api;
 
@@ -39,7 +38,7 @@ impl<'a> Site<'a> {
             notice: visitor.notice,
             email: visitor.session.as_ref().map(|session| session.email.as_str()),
             deployment: api.store.deployment(),
-            may_sign_up: api.console.registration == Registration::Open,
+            may_sign_up: api.console.may_sign_up(),
             version: env!("CARGO_PKG_VERSION"),
             section,
         }

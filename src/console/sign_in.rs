@@ -1,7 +1,6 @@
 //! Signing in and out.
 
 use askama::Template;
-use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -9,11 +8,11 @@ use axum::response::{IntoResponse, Response};
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
-use super::visitor::{Visitor, with_token, without_token};
+use super::visitor::{Client, Visitor, with_token, without_token};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{AccountId, Email, Secret, SessionToken};
-use crate::http::{Api, limits::Peer};
+use crate::http::Api;
 
 #[derive(Template)]
 #[template(path = "console/sign-in.html")]
@@ -33,14 +32,14 @@ pub async fn show(State(api): State<Api>, visitor: Visitor) -> Response {
 pub async fn submit(
     State(api): State<Api>,
     visitor: Visitor,
-    peer: Option<Extension<Peer>>,
+    from: Client,
     fields: Form,
 ) -> Result<Response, PageError> {
     let mut email = fields.field("email");
     let Some(address) = email.parse("The address", |text| Email::parse(text.trim())) else {
         return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, Field::default()));
     };
-    count_attempt(&api, peer, &address)?;
+    count_attempt(&api, from, &address)?;
     let Some((account, checked)) = check_password(&api, &address, fields.secret("password")).await? else {
         return Ok(refused(&api, &visitor, email));
     };
@@ -77,8 +76,7 @@ pub async fn check_password(
 }
 
 /// Refuses who tries too often.
-pub fn count_attempt(api: &Api, peer: Option<Extension<Peer>>, email: &Email) -> Result<(), PageError> {
-    let from = peer.map(|Extension(Peer(address))| address);
+pub fn count_attempt(api: &Api, Client(from): Client, email: &Email) -> Result<(), PageError> {
     api.console.attempts.count(from, email, api.clock.now()).map_err(PageError::too_many_attempts)
 }
 

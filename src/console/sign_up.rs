@@ -1,7 +1,6 @@
 //! Making an account.
 
 use askama::Template;
-use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -10,11 +9,10 @@ use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
 use super::sign_in::count_attempt;
-use super::visitor::Visitor;
-use crate::config::Registration;
+use super::visitor::{Client, Visitor};
 use crate::domain::Email;
 use crate::domain::account::NewPassword;
-use crate::http::{Api, limits::Peer};
+use crate::http::Api;
 
 #[derive(Template)]
 #[template(path = "console/sign-up.html")]
@@ -37,7 +35,7 @@ pub async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, 
 pub async fn submit(
     State(api): State<Api>,
     visitor: Visitor,
-    peer: Option<Extension<Peer>>,
+    from: Client,
     fields: Form,
 ) -> Result<Response, PageError> {
     refuse_if_closed(&api)?;
@@ -54,19 +52,15 @@ pub async fn submit(
     let (Some(address), Some(chosen)) = (address, chosen) else {
         return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
-    count_attempt(&api, peer, &address)?;
+    count_attempt(&api, from, &address)?;
     let digest = api.console.passwords.hash(chosen).await?;
     api.store.create_account(address, Some(digest), api.clock.now()).await?;
     Ok(visitor.redirect("sign-in?notice=signed-up"))
 }
 
 fn refuse_if_closed(api: &Api) -> Result<(), PageError> {
-    match api.console.registration {
-        Registration::Open => Ok(()),
-        Registration::Closed => {
-            Err(PageError::forbidden("Nobody can sign up here. Ask who runs this service for an account."))
-        }
-    }
+    let closed = || PageError::forbidden("Nobody can sign up here. Ask who runs this service for an account.");
+    api.console.may_sign_up().then_some(()).ok_or_else(closed)
 }
 
 fn form(api: &Api, visitor: &Visitor, status: StatusCode, email: Field, password: Field) -> Response {

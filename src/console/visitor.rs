@@ -1,5 +1,6 @@
 //! Who looks at a page, and from where: the session behind the cookie.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -10,8 +11,10 @@ use axum::response::{IntoResponse, Response};
 
 use super::form::Form;
 use super::page::redirect;
+use crate::config;
 use crate::domain::{Session, SessionToken};
 use crate::http::Api;
+use crate::http::limits::Peer;
 use crate::store;
 
 /// Who looks at a page.
@@ -90,6 +93,20 @@ impl FromRequestParts<Api> for SignedIn {
             None if visitor.had_session => Err(visitor.redirect("sign-in?notice=session-ended")),
             None => Err(visitor.redirect("sign-in")),
         }
+    }
+}
+
+/// The address of the network that a form came from, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Client(pub Option<IpAddr>);
+
+impl FromRequestParts<Api> for Client {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
+        let trusted = &api.console.admission.trusted_proxies;
+        let peer: Option<&Peer> = parts.extensions.get();
+        Ok(Self(peer.map(|Peer(peer)| config::client(*peer, &parts.headers, trusted))))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::openapi::Documents;
 use super::pages::Pages;
 use super::requests::Requests;
-use crate::config::{Addresses, Registration};
+use crate::config::{Addresses, Admission};
 use crate::console::Console;
 use crate::domain::Clock;
 use crate::keyring::Keyring;
@@ -30,13 +30,13 @@ pub struct Shared {
 }
 
 impl Api {
-    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, registration: Registration) -> Self {
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         Self(Arc::new(Shared {
             keyring: Keyring::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
             pages: Pages::new(),
             requests: Arc::default(),
-            console: Console::new(registration),
+            console: Console::new(admission),
             store,
             clock,
             addresses,

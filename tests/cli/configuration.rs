@@ -16,6 +16,7 @@ fn without_anything_set_the_defaults_are_shown() {
         # staging-base-url is not set
         # cors-origin is not set
         registration = "open" # default
+        # trusted-proxy is not set
         # max-connections is not set
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
@@ -53,6 +54,7 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         # staging-base-url is not set
         cors-origin = ["https://a.example", "https://b.example"] # file
         registration = "open" # default
+        # trusted-proxy is not set
         max-connections = "9" # file
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
@@ -86,6 +88,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("staging-base-url", "https://c.example/v1"),
         ("cors-origin", "https://d.example"),
         ("registration", "closed"),
+        ("trusted-proxy", "10.0.0.0/8"),
         ("max-connections", "7"),
         ("drain-delay", "5s"),
         ("data-dir", "elsewhere"),

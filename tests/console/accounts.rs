@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use petstore::config::Registration;
+use petstore::config::{Network, Registration};
 
-use crate::person::{PASSWORD, Person, between};
+use crate::person::{PASSWORD, Person, between, with_form};
 use crate::support::{Answer, NOW, Service, Setup};
 
 #[tokio::test]
@@ -84,6 +84,24 @@ async fn who_tries_too_often_has_to_wait() {
 
     service.clock.set(NOW.plus(Duration::from_secs(120)));
     assert_eq!(attempt(&mut ada, "ada@lovelace.example", PASSWORD).await.status(), 303);
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_each_of_its_clients_counts_alone() {
+    let trusted_proxies = vec![Network::parse("127.0.0.0/8").unwrap()];
+    for (trusted_proxies, expected) in [(trusted_proxies, 422), (Vec::new(), 429)] {
+        let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
+        let somebody = Person::new(&service);
+        let mut last = 0;
+        for client in 0..31 {
+            let request =
+                somebody.request("POST", "/sign-in").header("origin", &format!("http://{}", somebody.address));
+            let request = request.header("x-forwarded-for", &format!("192.0.2.{client}"));
+            let email = format!("{client}@lovelace.example");
+            last = with_form(request, &[("email", &email), ("password", PASSWORD)]).send().await.status();
+        }
+        assert_eq!(last, expected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

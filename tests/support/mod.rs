@@ -9,7 +9,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use petstore::config::{Addresses, BaseUrl, Registration};
+use petstore::config::{Addresses, Admission, BaseUrl, Network, Registration};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Clock, Deployment, Email, KeyId, Timestamp};
 use petstore::http::{self, Api};
@@ -30,6 +30,7 @@ pub struct Setup {
     pub base_url: Option<BaseUrl>,
     pub cors_origins: Vec<String>,
     pub registration: Registration,
+    pub trusted_proxies: Vec<Network>,
     pub queue: usize,
     pub busy_timeout: Duration,
 }
@@ -42,6 +43,7 @@ impl Default for Setup {
             base_url: None,
             cors_origins: Vec::new(),
             registration: Registration::Open,
+            trusted_proxies: Vec::new(),
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
         }
@@ -89,7 +91,8 @@ impl Service {
             cors_origins: setup.cors_origins,
             store_bound: store_address,
         };
-        let api = Api::new(Arc::clone(&store), clock.clone(), addresses, setup.registration);
+        let admission = Admission { registration: setup.registration, trusted_proxies: setup.trusted_proxies };
+        let api = Api::new(Arc::clone(&store), clock.clone(), addresses, admission);
         let doors = vec![
             (store_door, http::store_door(&api), Access::Public),
             (messages_door, http::messages_door(&api), Access::Public),
