@@ -55,6 +55,13 @@ pub async fn submit(
     })
 }
 
+/// Goes on from signing up: the address is typed already.
+pub fn after_sign_up(api: &Api, mut visitor: Visitor, email: Field) -> Response {
+    visitor.notice =
+        Some("Sign in to go on. If the address was free, its account is ready; if it was taken, nothing has changed.");
+    form(api, &visitor, StatusCode::OK, email, Field::default())
+}
+
 pub async fn sign_out(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {
     if let Some(session) = &visitor.session {
         api.store.delete_session(session.hash).await?;

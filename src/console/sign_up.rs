@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
-use super::sign_in::count_attempt;
+use super::sign_in::{self, count_attempt};
 use super::visitor::{Client, Visitor};
 use crate::domain::Email;
 use crate::domain::account::NewPassword;
@@ -55,7 +55,7 @@ pub async fn submit(
     count_attempt(&api, from, &address)?;
     let digest = api.console.passwords.hash(chosen).await?;
     api.store.create_account(address, Some(digest), api.clock.now()).await?;
-    Ok(visitor.redirect("sign-in?notice=signed-up"))
+    Ok(sign_in::after_sign_up(&api, visitor, email))
 }
 
 fn refuse_if_closed(api: &Api) -> Result<(), PageError> {

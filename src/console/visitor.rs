@@ -155,9 +155,6 @@ fn notice(uri: &Uri) -> Option<&'static str> {
         "password-changed" => "Your password was changed. Every other session has ended.",
         "session-ended" => "Your session has ended. Sign in to go on.",
         "signed-out" => "You are signed out.",
-        "signed-up" => {
-            "Sign in to go on. If the address was free, its account is ready; if it was taken, nothing has changed."
-        }
         _ => return None,
     })
 }

@@ -30,13 +30,20 @@ struct Deprecations<'a> {
     base_url: &'a str,
 }
 
-/// The reference tries calls from its own origin, so a page that was opened by a name the API's address does not have
-/// is sent to where the API is: a browser that asks for `localhost` goes on at `127.0.0.1`.
+/// The reference tries calls from its own origin, and a session belongs to the host it began on. So a page that was
+/// opened by a name the API's address does not have is sent to where the API is: a browser that asks for `localhost`
+/// goes on at `127.0.0.1`.
+pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> Option<Response> {
+    let address = &addresses.base_url;
+    let port = request.get(HOST)?.to_str().ok()?.strip_prefix("localhost")?;
+    let is_ours = address.origin() == format!("http://127.0.0.1{port}");
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    is_ours.then(|| Redirect::temporary(&format!("{}{path}", address.root())).into_response())
+}
+
 pub async fn reference(State(api): State<Api>, uri: Uri, request: HeaderMap) -> Response {
-    let address = &api.addresses.base_url;
-    let by_name = request.get(HOST).and_then(|host| host.to_str().ok()?.strip_prefix("localhost"));
-    if by_name.is_some_and(|port| address.origin() == format!("http://127.0.0.1{port}")) {
-        return Redirect::temporary(&format!("{}/docs", address.root())).into_response();
+    if let Some(elsewhere) = at_own_address(&api.addresses, &uri, &request) {
+        return elsewhere;
     }
     let visitor = Visitor::or_stranger(&api, &uri, &request).await;
     page(&Reference { site: Site::new(&api, &visitor, "API reference", "docs") }, &api.addresses)

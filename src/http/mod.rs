@@ -3,7 +3,7 @@
 pub(crate) mod auth;
 mod cors;
 pub(crate) mod deprecation;
-mod docs;
+pub(crate) mod docs;
 mod edge;
 mod error;
 mod health;

@@ -25,9 +25,9 @@ async fn a_known_and_an_unknown_address_get_the_same_answer() {
     let mut answers = Vec::new();
     for email in tried {
         let answer = somebody.post("/sign-up", &[("email", email), ("password", "some other password")]).await;
-        answers.push(answer.shown());
+        answers.push(answer.shown().replace(email, "EMAIL"));
     }
-    assert!(answers[0].starts_with("303 "), "{}", answers[0]);
+    assert!(answers[0].starts_with("200 "), "{}", answers[0]);
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
     somebody.sign_in("ada@lovelace.example", PASSWORD).await;
 }

@@ -158,8 +158,8 @@ impl Browser {
 
     pub async fn sign_up_and_in(&self, email: &str, password: &str) {
         self.open("/sign-up").await;
+        self.type_into("#email", email).await;
         for _ in 0..2 {
-            self.type_into("#email", email).await;
             self.type_into("#password", password).await;
             self.follow("main button").await;
         }

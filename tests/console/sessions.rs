@@ -35,6 +35,16 @@ async fn over_tls_the_cookie_belongs_to_this_host_alone() {
 }
 
 #[tokio::test]
+async fn a_page_opened_by_another_name_goes_where_the_session_will_hold_everywhere() {
+    let service = Service::start().await;
+    let port = service.store_address.port();
+    let request = format!("GET /sign-in?x=y HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
+    let answer = crate::support::raw(service.store_address, request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 307"), "{answer}");
+    assert!(answer.contains(&format!("location: http://127.0.0.1:{port}/sign-in?x=y\r\n")), "{answer}");
+}
+
+#[tokio::test]
 async fn only_a_hash_of_the_token_is_stored() {
     let service = Service::start().await;
     let ada = Person::signed_in(&service, "ada@lovelace.example").await;
