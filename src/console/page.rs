@@ -30,7 +30,7 @@ pub struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// `section` is the path of the header's link that the page belongs to, or [`NO_SECTION`].
+    /// `section` is the path of the header's link that the page belongs to, or `NO_SECTION`.
     pub fn new(api: &Api, visitor: &'a Visitor, title: &'a str, section: &'static str) -> Self {
         Self {
             root: &visitor.root,
