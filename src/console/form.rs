@@ -15,7 +15,9 @@ use crate::http::limits;
 const SIZE: usize = 128 * 1024;
 
 /// The fields of a form, as `application/x-www-form-urlencoded` (the URL standard, section 5) has them.
-#[derive(Debug, Default)]
+///
+/// Some of them are passwords, so it has no `Debug`.
+#[derive(Default)]
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -66,7 +68,7 @@ impl<S: Sync> FromRequest<S> for Form {
 }
 
 /// A field of a form: what was typed, and what is wrong with it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Field {
     pub value: String,
     pub error: Option<String>,

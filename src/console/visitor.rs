@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::form::Form;
 use super::page::redirect;
@@ -127,7 +127,7 @@ fn with_cookie(api: &Api, value: &str, age: &str, mut response: Response) -> Res
     let mut cookie = HeaderValue::try_from(cookie).expect("a token has hexadecimal digits only");
     cookie.set_sensitive(true);
     response.headers_mut().insert(SET_COOKIE, cookie);
-    response.into_response()
+    response
 }
 
 /// The prefix `__Host-` has browsers refuse the cookie from anywhere but this host, over TLS (RFC 6265bis, 4.1.3).
