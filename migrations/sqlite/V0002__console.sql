@@ -11,6 +11,3 @@ CREATE INDEX sessions_by_account ON sessions (account_id);
 
 -- A deleted account keeps its row, since keys and messages point to it, but neither address nor password.
 ALTER TABLE accounts ADD COLUMN deleted_at INTEGER;
-
--- An account's own messages, newest first: ids begin with the time.
-CREATE INDEX messages_by_account ON messages (account_id, id);

@@ -47,7 +47,7 @@ impl Store {
     pub fn database(&self) -> String {
         match self {
             Self::Sqlite(_) => format!("SQLite {}", rusqlite::version()),
-            Self::Postgres(_) => "PostgreSQL".to_owned(),
+            Self::Postgres(db) => format!("PostgreSQL {}", db.server_version()),
         }
     }
 
@@ -107,7 +107,7 @@ impl Store {
     pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
         match self {
             Self::Sqlite(db) => db.read(sqlite::pets::count_by_status),
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::pets::count_by_status(db).await,
         }
     }
 
@@ -128,7 +128,7 @@ impl Store {
     ) -> Result<(Vec<Message>, bool)> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::messages::list_of(conn, account, before, limit)),
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::messages::list_of(db, account, before, limit).await,
         }
     }
 
@@ -158,7 +158,7 @@ impl Store {
     pub async fn has_accounts(&self) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.read(sqlite::accounts::exist),
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::accounts::exist(db).await,
         }
     }
 
@@ -166,7 +166,7 @@ impl Store {
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::accounts::find_password(conn, email)),
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::accounts::find_password(db, email).await,
         }
     }
 
@@ -182,7 +182,7 @@ impl Store {
             Self::Sqlite(db) => {
                 db.write_steps(move |conn| sqlite::sessions::change_password(conn, &session, &checked, &new)).await
             }
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::sessions::change_password(db, &session, &checked, &new).await,
         }
     }
 
@@ -193,7 +193,7 @@ impl Store {
             Self::Sqlite(db) => {
                 db.write_steps(move |conn| sqlite::sessions::delete_account(conn, account, &checked, now)).await
             }
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::sessions::delete_account(db, account, &checked, now).await,
         }
     }
 
@@ -202,7 +202,7 @@ impl Store {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::sessions::insert(conn, &session, &checked)).await,
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::sessions::insert(db, &session, &checked).await,
         }
     }
 
@@ -210,7 +210,7 @@ impl Store {
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::sessions::find(conn, hash)),
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::sessions::find(db, hash).await,
         }
     }
 
@@ -218,14 +218,14 @@ impl Store {
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::sessions::touch(conn, &hash, now)).await,
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::sessions::touch(db, &hash, now).await,
         }
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::sessions::delete(conn, &hash)).await,
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::sessions::delete(db, &hash).await,
         }
     }
 
@@ -255,7 +255,7 @@ impl Store {
         let before = before.unwrap_or(KeyId(i64::MAX));
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::keys::list_of(conn, account, before, limit)),
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::keys::list_of(db, account, before, limit).await,
         }
     }
 
@@ -263,7 +263,7 @@ impl Store {
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::keys::find_of(conn, account, id)),
-            Self::Postgres(_) => Err(not_yet()),
+            Self::Postgres(db) => postgres::keys::find_of(db, account, id).await,
         }
     }
 
@@ -349,8 +349,4 @@ impl Store {
             Self::Postgres(db) => db.close().await,
         }
     }
-}
-
-fn not_yet() -> StoreError {
-    StoreError::Failed("the console does not work on PostgreSQL yet".into())
 }

@@ -6,8 +6,11 @@ mod accounts;
 mod browser;
 mod cross_site;
 mod forms;
+mod on_postgres;
 mod pages;
 mod person;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
 mod sessions;
 mod stories;
 #[path = "../support/mod.rs"]

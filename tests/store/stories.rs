@@ -427,11 +427,8 @@ async fn a_deleted_account_has_no_address_no_sessions_and_no_keys_that_work() {
         // What was in flight meanwhile comes too late, and the address is free for somebody else.
         assert!(!store.create_session(session(ada, NOW), digest.clone()).await.unwrap());
         assert!(!store.delete_account(ada, digest, NOW).await.unwrap());
-        let name = KeyName::parse("late".into()).unwrap();
         let late = ApiKey::generate(store.deployment());
-        let (hash, hint) = (late.hash(), late.hint());
-        let late = NewKey { account: ada, name, hash, hint, created_at: NOW, expires_at: None };
-        assert!(matches!(store.create_key(late).await, Err(StoreError::Refused(_))));
+        assert!(matches!(store.create_key(new_key(&late, ada, None)).await, Err(StoreError::Refused(_))));
         assert_ne!(account_with_password(&store, "ada@example.com").await.0, ada);
         // Whoever takes the address that a deleted account is shown with stands in nobody's way.
         account_with_password(&store, "deleted-3@account.invalid").await;
@@ -478,9 +475,12 @@ async fn account(store: &Store) -> AccountId {
 
 async fn key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, ApiKey) {
     let key = ApiKey::generate(store.deployment());
+    (store.create_key(new_key(&key, account, expires_at)).await.unwrap(), key)
+}
+
+fn new_key(key: &ApiKey, account: AccountId, expires_at: Option<Timestamp>) -> NewKey {
     let name = KeyName::parse("test".into()).unwrap();
-    let new = NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at };
-    (store.create_key(new).await.unwrap(), key)
+    NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at }
 }
 
 async fn list(store: &Store, limit: i64, status: Option<PetStatus>, after: Option<i64>) -> (Vec<i64>, bool) {
