@@ -1,5 +1,7 @@
 //! What can be configured: flags over environment over the file over defaults.
 
+mod network;
+
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use clap::{Arg, ArgMatches, Args, Command, ValueEnum};
 
 use crate::domain::{Deployment, Invalid};
 use crate::store::postgres::DatabaseUrl;
+pub use network::{Network, client};
 
 /// Where the database is, and how to speak of what happens: every command takes these.
 #[derive(Args, Clone, Debug)]
@@ -69,6 +72,12 @@ pub struct Service {
     /// An origin whose pages may call the API in a browser; may be given several times
     #[arg(long, value_name = "ORIGIN", env = "PETSTORE_CORS_ORIGIN", value_delimiter = ',', value_parser = origin)]
     pub cors_origin: Vec<String>,
+    /// Whether people may make accounts for themselves, in the console
+    #[arg(long, value_name = "WHETHER", env = "PETSTORE_REGISTRATION", default_value = "open")]
+    pub registration: Registration,
+    /// A proxy that is believed about whom it forwards for (X-Forwarded-For): an address or a network
+    #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
+    pub trusted_proxy: Vec<Network>,
     /// How many connections may be open at once [default: as many as the file descriptors allow]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
@@ -82,6 +91,25 @@ pub enum Door {
     Store,
     Messages,
     Ops,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Registration {
+    Open,
+    Closed,
+}
+
+/// Who may come in, and by which way.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    pub registration: Registration,
+    pub trusted_proxies: Vec<Network>,
+}
+
+impl Admission {
+    pub fn of(service: &Service) -> Self {
+        Self { registration: service.registration, trusted_proxies: service.trusted_proxy.clone() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,10 +1,11 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `keyring`, `http` and
-//! `server` (how it is reached), `config` and `cli` (how it is started).
+//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `keyring`, `http`, `console`
+//! and `server` (how it is reached), `config` and `cli` (how it is started).
 
 pub mod cli;
 pub mod config;
+pub mod console;
 pub mod domain;
 pub mod http;
 pub mod keyring;

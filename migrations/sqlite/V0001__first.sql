@@ -41,11 +41,12 @@ CREATE TABLE pets (
 -- Holds every column, so that a list by status reads the index alone.
 CREATE INDEX pets_by_status ON pets (status, id, name, category_id);
 
--- Messages lie in the order they were taken on: `seq` is what a relay walks along, `id` what the sender knows.
+-- An account's own messages lie side by side, in order of their ids, which begin with the time. The key is all there is
+-- to look by, so that taking a message on writes in one place.
 CREATE TABLE messages (
-    seq        INTEGER PRIMARY KEY,
-    id         BLOB NOT NULL CHECK (length(id) = 16),
     account_id INTEGER NOT NULL REFERENCES accounts (id),
+    id         BLOB NOT NULL CHECK (length(id) = 16),     -- a UUIDv7
     message    TEXT NOT NULL,
-    created_at INTEGER NOT NULL
-) STRICT;
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (account_id, id)
+) STRICT, WITHOUT ROWID;

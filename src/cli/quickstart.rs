@@ -98,6 +98,7 @@ fn welcome(addresses: &Addresses, key: &str) -> String {
 
   store API      {store}
   messages API   {messages}
+  console        {root}/
   API reference  {root}/docs
   document       {root}/openapi.json
   API key        {key}

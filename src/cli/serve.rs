@@ -7,9 +7,10 @@ use clap::Args;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tracing::Level;
 
-use super::{Create, Failure, Outcome, open, print};
-use crate::config::{Addresses, Common, Door, Service};
+use super::{Create, Failure, Outcome, open, print, tell};
+use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
 use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
 use crate::server::{self, Access, Limits, Stop};
@@ -44,13 +45,16 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     let listeners = Listeners::bind(service).await?;
     let addresses = listeners.addresses(service);
-    let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone());
+    let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
     let defaults = Limits::default();
     let limits = Limits {
         drain_delay: service.drain_delay,
         connections: service.max_connections.map_or(defaults.connections, |most| most as usize),
         ..defaults
     };
+    if listeners.store.is_some() && !store.has_accounts().await? {
+        tell(Level::INFO, &first_account(service, &addresses));
+    }
     listeners.log(&store);
     print(&welcome(&addresses))?;
     let (asked, stop) = watch::channel(Stop::No);
@@ -80,6 +84,18 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         () = signals.next() => tracing::warn!("leaving without waiting for the database"),
     }
     failure.map_or(Ok(()), |why| Err(Failure(why)))
+}
+
+/// Where the first account is made.
+fn first_account(service: &Service, addresses: &Addresses) -> String {
+    match service.registration {
+        Registration::Open => {
+            format!("There is no account yet. Create the first one at {}/sign-up", addresses.base_url.root())
+        }
+        Registration::Closed => "There is no account yet, and registration is closed. Create the first one with \
+                                 `petstore account create EMAIL --password-stdin`"
+            .to_owned(),
+    }
 }
 
 struct Signals {

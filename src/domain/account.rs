@@ -71,11 +71,20 @@ impl NewPassword {
     }
 }
 
+const OF_NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$3/4Qutm6sdRL5ZGRVDYh8A$5ZzKp5jwjEonUV/K/LfmK52+P+eqoLbh7qkOb9SGQog";
+
 /// A password's hash, in the PHC string format.
 #[derive(Clone)]
 pub struct PasswordDigest(pub String);
 
 impl PasswordDigest {
+    /// The digest of random bytes that nobody has kept. Where an address has no password, what was presented is held
+    /// against this one, so that the answer takes as long.
+    pub fn of_nobody() -> Self {
+        Self(OF_NOBODY.to_owned())
+    }
+
     /// Whether `password` is the one that was hashed. Takes as long as hashing does.
     pub fn matches(&self, password: &Secret) -> bool {
         PasswordHash::new(&self.0)
@@ -109,6 +118,8 @@ mod tests {
         let digest = NewPassword::parse(password.clone()).unwrap().hash();
         assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
         assert!(digest.matches(&password));
+        let parameters = |digest: &PasswordDigest| digest.0.split('$').take(4).collect::<Vec<_>>().join("$");
+        assert_eq!(parameters(&PasswordDigest::of_nobody()), parameters(&digest), "it takes as long");
         assert!(!digest.matches(&Secret::new("correct horse batterz")));
         assert_eq!(format!("{password:?}"), "[hidden]");
         for refused in ["x".repeat(11), "x".repeat(129)] {

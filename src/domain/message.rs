@@ -57,6 +57,16 @@ impl MessageId {
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
+
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(uuid::Uuid::from_bytes(bytes))
+    }
+
+    /// Reads an id as it is shown; nothing where `text` is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("msg_").filter(|digits| digits.len() == 32)?;
+        uuid::Uuid::try_parse(digits).ok().map(Self)
+    }
 }
 
 /// The random part of an id, from bytes that are fetched for many ids at once: a system call for each would be a
@@ -97,6 +107,8 @@ mod tests {
         let id = MessageId::new(Timestamp::from_milliseconds(0x0192_0000_0000)).to_string();
         assert!(id.starts_with("msg_0192000000007"), "{id}");
         assert_eq!(id.len(), 36);
+        assert_eq!(MessageId::parse(&id).unwrap().to_string(), id);
+        assert_eq!(MessageId::parse(&id[4..]), None);
     }
 
     #[test]

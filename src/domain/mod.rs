@@ -5,13 +5,15 @@ pub mod api_key;
 pub mod message;
 pub mod pet;
 pub mod secret;
+pub mod session;
 pub mod time;
 
 pub use account::{Account, AccountId, Email};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
-pub use message::{Message, MessageText};
-pub use pet::{NewPet, PageLimit, Pet, PetName, PetQuery, PetRef, PetStatus};
+pub use message::{Message, MessageId, MessageText};
+pub use pet::{NewPet, PageLimit, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};
 pub use secret::Secret;
+pub use session::{Session, SessionHash, SessionToken};
 pub use time::{Clock, Timestamp};
 
 /// Whether a database, and the keys in it, serve customers or rehearsals.

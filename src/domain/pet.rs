@@ -111,6 +111,28 @@ impl PetRef<'_> {
     }
 }
 
+/// How many animals there are of each status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatusCounts {
+    pub available: u64,
+    pub pending: u64,
+    pub sold: u64,
+}
+
+impl StatusCounts {
+    pub fn of(&mut self, status: PetStatus) -> &mut u64 {
+        match status {
+            PetStatus::Available => &mut self.available,
+            PetStatus::Pending => &mut self.pending,
+            PetStatus::Sold => &mut self.sold,
+        }
+    }
+
+    pub const fn total(&self) -> u64 {
+        self.available + self.pending + self.sold
+    }
+}
+
 /// How many animals a page may hold: 1 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageLimit(u8);

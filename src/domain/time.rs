@@ -26,6 +26,10 @@ impl Timestamp {
         Self(self.0 - 1)
     }
 
+    pub fn minus(self, duration: std::time::Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+
     pub fn plus(self, duration: std::time::Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use askama::Template;
 use axum::extract::State;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH,
@@ -14,38 +15,53 @@ use sha2::{Digest, Sha256};
 use super::error::ApiError;
 use super::state::Api;
 use crate::config::{Addresses, BaseUrl};
+use crate::console::{Site, Visitor};
 
-const PAGE: &str = include_str!("../../templates/page.html");
-const REFERENCE: &str = include_str!("../../templates/reference.html");
-const DEPRECATIONS: &str = include_str!("../../templates/deprecations.html");
+#[derive(Template)]
+#[template(path = "reference.html")]
+struct Reference<'a> {
+    site: Site<'a>,
+}
 
-/// The reference tries calls from its own origin, so a page that was opened by a name the API's address does not have
-/// is sent to where the API is: a browser that asks for `localhost` goes on at `127.0.0.1`.
-pub async fn reference(State(api): State<Api>, request: HeaderMap) -> Response {
-    let address = &api.addresses.base_url;
-    let by_name = request.get(HOST).and_then(|host| host.to_str().ok()?.strip_prefix("localhost"));
-    if by_name.is_some_and(|port| address.origin() == format!("http://127.0.0.1{port}")) {
-        return Redirect::temporary(&format!("{}/docs", address.root())).into_response();
+#[derive(Template)]
+#[template(path = "deprecations.html")]
+struct Deprecations<'a> {
+    site: Site<'a>,
+    base_url: &'a str,
+}
+
+/// The reference tries calls from its own origin, and a session belongs to the host it began on. So a page that was
+/// opened by a name the API's address does not have is sent to where the API is: a browser that asks for `localhost`
+/// goes on at `127.0.0.1`.
+pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> Option<Response> {
+    let address = &addresses.base_url;
+    let port = request.get(HOST)?.to_str().ok()?.strip_prefix("localhost")?;
+    let is_ours = address.origin() == format!("http://127.0.0.1{port}");
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    is_ours.then(|| Redirect::temporary(&format!("{}{path}", address.root())).into_response())
+}
+
+pub async fn reference(State(api): State<Api>, uri: Uri, request: HeaderMap) -> Response {
+    if let Some(elsewhere) = at_own_address(&api.addresses, &uri, &request) {
+        return elsewhere;
     }
-    page("API reference", "", REFERENCE, &api.addresses)
+    let visitor = Visitor::or_stranger(&api, &uri, &request).await;
+    page(&Reference { site: Site::new(&api, &visitor, "API reference", "docs") }, &api.addresses)
 }
 
-pub async fn deprecations(State(api): State<Api>) -> Response {
-    page("Deprecations", "../", DEPRECATIONS, &api.addresses)
+pub async fn deprecations(State(api): State<Api>, uri: Uri, request: HeaderMap) -> Response {
+    let visitor = Visitor::or_stranger(&api, &uri, &request).await;
+    let site = Site::new(&api, &visitor, "Deprecations", "docs/deprecations");
+    page(&Deprecations { site, base_url: api.addresses.base_url.as_str() }, &api.addresses)
 }
 
-/// A page from which `root` leads to where our paths begin, so that its links hold behind a path prefix too.
-fn page(title: &str, root: &str, content: &str, addresses: &Addresses) -> Response {
-    let html = PAGE
-        .replace("{{ content }}", content)
-        .replace("{{ title }}", title)
-        .replace("{{ root }}", root)
-        // No escaping: a base address can't have a character that would end HTML text.
-        .replace("{{ base_url }}", addresses.base_url.as_str());
+/// A page of the documentation. Its header shows who is signed in, so only that person's browser may keep it.
+fn page(template: &impl Template, addresses: &Addresses) -> Response {
+    let html = template.render().expect("writing into a string does not fail");
     let headers = [
         (CONTENT_SECURITY_POLICY, content_security_policy(addresses)),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
+        (REFERRER_POLICY, HeaderValue::from_static("same-origin")),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
     (headers, Html(html)).into_response()
@@ -57,7 +73,7 @@ fn content_security_policy(addresses: &Addresses) -> HeaderValue {
     let servers: Vec<_> = servers.into_iter().flatten().map(source).collect();
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self' {}; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+         base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
         servers.join(" "),
     );
     HeaderValue::try_from(policy).expect("an address has visible ASCII characters only")
@@ -126,10 +142,11 @@ const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-static ASSETS: LazyLock<[Asset; 8]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 9]> = LazyLock::new(|| {
     [
         Asset::new("petstore.css", CSS, include_bytes!("../../assets/petstore.css")),
         Asset::new("petstore.svg", "image/svg+xml", include_bytes!("../../assets/petstore.svg")),
+        Asset::new("console.js", JAVASCRIPT, include_bytes!("../../assets/console.js")),
         Asset::new("docs.js", JAVASCRIPT, include_bytes!("../../assets/docs.js")),
         Asset::gzip("swagger-ui.css", CSS, include_bytes!("../../assets/swagger-ui/swagger-ui.css.gz")),
         Asset::gzip(

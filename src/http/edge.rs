@@ -1,8 +1,9 @@
 //! The way in and out of every request: its id, the last resort against a panic, and the log.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use axum::Router;
@@ -17,6 +18,8 @@ use tower::Service;
 use super::deprecation::Deprecation;
 use super::direct::Direct;
 use super::error::{ApiError, Cause};
+use super::limits::Peer;
+use super::requests::Requests;
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -28,11 +31,12 @@ pub struct Edge {
     /// The same routes for requests from pages of other origins, where any are let in.
     for_origins: Option<Router>,
     deprecated: Option<Deprecation>,
+    requests: Arc<Requests>,
 }
 
 impl Edge {
     pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
-        Self { routes, direct: None, for_origins, deprecated: None }
+        Self { routes, direct: None, for_origins, deprecated: None, requests: Arc::default() }
     }
 
     /// The same with one operation's deprecation announced.
@@ -45,13 +49,19 @@ impl Edge {
         Self { direct: Some(direct), ..self }
     }
 
-    /// Answers a request: always, and with its id.
-    pub async fn answer(&self, request: Request<Body>) -> Response {
+    /// The same with the API's requests counted in `requests`.
+    pub fn counting(self, requests: Arc<Requests>) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// Answers a request that came from `peer`: always, and with its id.
+    pub async fn answer(&self, request: Request<Body>, peer: IpAddr) -> Response {
         let id = request_id(request.headers());
+        self.requests.count(request.uri().path());
         let logged = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));
-        let mut response = match AssertUnwindSafe(self.route(request)).catch_unwind().await {
+        let mut response = match AssertUnwindSafe(self.route(request, peer)).catch_unwind().await {
             Ok(response) => response,
             Err(panic) => ApiError::internal(format!("panic: {}", panic_message(&*panic))).into_response(),
         };
@@ -83,8 +93,8 @@ impl Edge {
         response
     }
 
-    async fn route(&self, request: Request<Body>) -> Response {
-        let (mut routes, request) = match (&self.for_origins, &self.direct) {
+    async fn route(&self, request: Request<Body>, peer: IpAddr) -> Response {
+        let (mut routes, mut request) = match (&self.for_origins, &self.direct) {
             (Some(routes), _) if is_from_a_page(&request) => (routes.clone(), request),
             (_, Some(direct)) => match direct.answer(request).await {
                 Ok(response) => return response,
@@ -92,6 +102,7 @@ impl Edge {
             },
             (_, None) => (self.routes.clone(), request),
         };
+        request.extensions_mut().insert(Peer(peer));
         match routes.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},

@@ -1,5 +1,6 @@
 //! How much, and for how long: the limits of a request and of its connection.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The largest body, in bytes.
@@ -22,3 +23,7 @@ pub const ANSWER: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 #[error("The request did not arrive in time.")]
 pub struct Late;
+
+/// The address of the network that a request came from; there for what goes through the route table.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);

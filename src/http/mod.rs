@@ -1,33 +1,37 @@
 //! The API: one route table, a module per resource, one error type.
 
-mod auth;
+pub(crate) mod auth;
 mod cors;
-mod deprecation;
+pub(crate) mod deprecation;
 mod direct;
-mod docs;
+pub(crate) mod docs;
 mod edge;
 mod error;
 mod health;
-mod input;
+pub(crate) mod input;
 mod json;
 pub mod limits;
-mod messages;
+pub(crate) mod messages;
 pub mod openapi;
 mod pages;
-mod pets;
+pub(crate) mod pets;
+pub mod requests;
 mod state;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{get, post};
 
+use crate::console;
 use deprecation::Deprecation;
 use direct::Direct;
 pub use edge::Edge;
-pub use error::{ApiError, Code};
+pub use error::{ApiError, Cause, Code};
 pub use pets::parse_new_pet;
 pub use state::Api;
 
-/// The store door: the animals, their document and reference.
+/// The store door: the animals, their document and reference, and the console.
 pub fn store_door(api: &Api) -> Edge {
     let routes = Router::new()
         .route("/v1/pets", get(pets::list).post(pets::create))
@@ -35,7 +39,9 @@ pub fn store_door(api: &Api) -> Edge {
         .route("/openapi.json", get(openapi::serve))
         .route("/docs", get(docs::reference))
         .route("/docs/deprecations", get(docs::deprecations))
-        .route("/docs/{file}", get(docs::asset));
+        .route("/docs/{file}", get(docs::asset))
+        .merge(console::routes(api))
+        .fallback(console::not_found);
     door(api, routes, &api.addresses.cors_origins)
         .answering(Direct::store(api))
         .deprecating(Deprecation::of_get_pet(&api.addresses))
@@ -43,23 +49,23 @@ pub fn store_door(api: &Api) -> Edge {
 
 /// The messages door. The API reference lives on the store door and tries calls from there.
 pub fn messages_door(api: &Api) -> Edge {
-    let routes = Router::new().route("/v1/messages", post(messages::send));
+    let routes =
+        Router::new().route("/v1/messages", post(messages::send)).fallback(async || ApiError::route_not_found());
     let origins = [api.addresses.cors_origins.clone(), api.addresses.store_origins()].concat();
     door(api, routes, &origins).answering(Direct::messages(api))
 }
 
 /// The operations door, for who runs the service.
 pub fn operations_door(api: &Api) -> Edge {
-    door(api, Router::new(), &[])
+    door(api, Router::new().fallback(async || ApiError::route_not_found()), &[])
 }
 
-/// What every door has: the health checks, one shape for what is not there, and the way in and out.
+/// What every door has: the health checks, and the way in and out.
 fn door(api: &Api, routes: Router<Api>, origins: &[String]) -> Edge {
     let routes = routes
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
-        .fallback(async || ApiError::route_not_found())
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .with_state(api.clone());
-    Edge::new(routes.clone(), cors::for_origins(routes, origins))
+    Edge::new(routes.clone(), cors::for_origins(routes, origins)).counting(Arc::clone(&api.requests))
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::openapi::Documents;
 use super::pages::Pages;
-use crate::config::Addresses;
+use super::requests::Requests;
+use crate::config::{Addresses, Admission};
+use crate::console::Console;
 use crate::domain::Clock;
 use crate::keyring::Keyring;
 use crate::store::Store;
@@ -22,15 +24,19 @@ pub struct Shared {
     pub addresses: Addresses,
     pub documents: Documents,
     pub pages: Pages,
+    pub requests: Arc<Requests>,
+    pub console: Console,
     draining: AtomicBool,
 }
 
 impl Api {
-    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses) -> Self {
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         Self(Arc::new(Shared {
             keyring: Keyring::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
             pages: Pages::new(),
+            requests: Arc::default(),
+            console: Console::new(admission),
             store,
             clock,
             addresses,

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -35,14 +36,21 @@ const HEAD_BYTES: usize = 32 * 1024;
 
 pub struct Connection {
     stream: TcpStream,
+    peer: SocketAddr,
     edge: Edge,
     limits: Limits,
     stopped: watch::Receiver<bool>,
 }
 
 impl Connection {
-    pub fn new(stream: TcpStream, edge: Edge, limits: Limits, stopped: watch::Receiver<bool>) -> Self {
-        Self { stream, edge, limits, stopped }
+    pub fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        edge: Edge,
+        limits: Limits,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        Self { stream, peer, edge, limits, stopped }
     }
 
     pub async fn run(mut self) {
@@ -52,12 +60,12 @@ impl Connection {
         }
         let deadlines = Arc::new(Deadlines::new(self.limits));
         let socket = Socket { io: TokioIo::new(self.stream), deadlines: Arc::clone(&deadlines) };
-        let (edge, answering) = (&self.edge, &deadlines);
+        let (edge, answering, peer) = (&self.edge, &deadlines, self.peer.ip());
         let service = service_fn(move |request: http::Request<Incoming>| {
             // In a box, since hyper hands a connection back only where this future can be moved.
             Box::pin(async move {
                 let time = answering.request_began();
-                let mut response = edge.answer(request.map(|body| in_time(body, time, answering))).await;
+                let mut response = edge.answer(request.map(|body| in_time(body, time, answering)), peer).await;
                 if !answering.answered() {
                     // hyper would close without a word unless the rest happens to be there already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

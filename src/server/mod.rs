@@ -87,7 +87,7 @@ pub async fn run(doors: Vec<(TcpListener, Edge, Access)>, api: Api, limits: Limi
     }
     let following = tokio::spawn({
         let api = api.clone();
-        async move { tokio::join!(api.keyring.follow(), api.keyring.write_down_uses()) }
+        async move { tokio::join!(api.keyring.follow(), api.keyring.write_down_uses(), api.requests.follow(&api.clock)) }
     });
 
     // An error means that nobody can ask any more, which asks for a stop too.
@@ -133,8 +133,8 @@ async fn accept(
             accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let connection = Connection::new(stream, edge.clone(), limits, stopped.clone());
+            Ok((stream, peer)) => {
+                let connection = Connection::new(stream, peer, edge.clone(), limits, stopped.clone());
                 tokio::spawn(async move {
                     connection.run().await;
                     drop(slot);

@@ -15,8 +15,10 @@ pub use sqlite::{MigrationStatus, Version};
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::session::NewSession;
 use crate::domain::{
-    Account, AccountId, Deployment, Email, KeyHash, KeyId, KeyRecord, Message, NewPet, Pet, PetQuery, PetRef, Timestamp,
+    Account, AccountId, Deployment, Email, KeyHash, KeyId, KeyRecord, Message, MessageId, NewPet, Pet, PetQuery,
+    PetRef, Session, SessionHash, StatusCounts, Timestamp,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -38,6 +40,14 @@ impl Store {
         match self {
             Self::Sqlite(db) => db.deployment(),
             Self::Postgres(db) => db.deployment(),
+        }
+    }
+
+    /// Which database it is, and its version, for people.
+    pub fn database(&self) -> String {
+        match self {
+            Self::Sqlite(_) => format!("SQLite {}", rusqlite::version()),
+            Self::Postgres(db) => format!("PostgreSQL {}", db.server_version()),
         }
     }
 
@@ -93,11 +103,32 @@ impl Store {
         }
     }
 
+    /// Reads an index from end to end: a tenth of a second for a million animals.
+    pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
+        match self {
+            Self::Sqlite(db) => db.read(sqlite::pets::count_by_status),
+            Self::Postgres(db) => postgres::pets::count_by_status(db).await,
+        }
+    }
+
     /// Takes a message on; durable once this returns.
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
             Self::Postgres(db) => Box::pin(db.create_message(message)).await,
+        }
+    }
+
+    /// At most `limit` of an account's messages, newest first, those before `before`; and whether more follow.
+    pub async fn list_messages_of(
+        &self,
+        account: AccountId,
+        before: Option<MessageId>,
+        limit: u32,
+    ) -> Result<(Vec<Message>, bool)> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::messages::list_of(conn, account, before, limit)),
+            Self::Postgres(db) => postgres::messages::list_of(db, account, before, limit).await,
         }
     }
 
@@ -123,6 +154,82 @@ impl Store {
         }
     }
 
+    /// Whether there is any account, other than deleted ones.
+    pub async fn has_accounts(&self) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.read(sqlite::accounts::exist),
+            Self::Postgres(db) => postgres::accounts::exist(db).await,
+        }
+    }
+
+    /// An account and the digest of its password; nothing where the address is unknown or has no password.
+    pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::accounts::find_password(conn, email)),
+            Self::Postgres(db) => postgres::accounts::find_password(db, email).await,
+        }
+    }
+
+    /// Sets a new password, ends every session of the account and begins `session`. Returns whether `checked`, the
+    /// digest of the password that was shown, still is the account's; else nothing happens.
+    pub async fn change_password(
+        &self,
+        session: NewSession,
+        checked: PasswordDigest,
+        new: PasswordDigest,
+    ) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => {
+                db.write_steps(move |conn| sqlite::sessions::change_password(conn, &session, &checked, &new)).await
+            }
+            Self::Postgres(db) => postgres::sessions::change_password(db, &session, &checked, &new).await,
+        }
+    }
+
+    /// Forgets an account's address and password, ends its sessions and revokes its keys. Its messages stay, since
+    /// they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
+    pub async fn delete_account(&self, account: AccountId, checked: PasswordDigest, now: Timestamp) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => {
+                db.write_steps(move |conn| sqlite::sessions::delete_account(conn, account, &checked, now)).await
+            }
+            Self::Postgres(db) => postgres::sessions::delete_account(db, account, &checked, now).await,
+        }
+    }
+
+    /// Begins a session, and forgets those that have ended. Returns whether `checked`, the digest of the password that
+    /// was shown, still is the account's; else there is no session.
+    pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::sessions::insert(conn, &session, &checked)).await,
+            Self::Postgres(db) => postgres::sessions::insert(db, &session, &checked).await,
+        }
+    }
+
+    /// The session with this hash, whether or not it still lasts.
+    pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::sessions::find(conn, hash)),
+            Self::Postgres(db) => postgres::sessions::find(db, hash).await,
+        }
+    }
+
+    /// Notes when a session was last used.
+    pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => db.write(move |conn| sqlite::sessions::touch(conn, &hash, now)).await,
+            Self::Postgres(db) => postgres::sessions::touch(db, &hash, now).await,
+        }
+    }
+
+    pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => db.write(move |conn| sqlite::sessions::delete(conn, &hash)).await,
+            Self::Postgres(db) => postgres::sessions::delete(db, &hash).await,
+        }
+    }
+
+    /// Fails with [`StoreError::Refused`] where the account was deleted.
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::insert(conn, &key)).await,
@@ -135,6 +242,28 @@ impl Store {
         match self {
             Self::Sqlite(db) => db.read(sqlite::keys::list),
             Self::Postgres(db) => postgres::keys::list(db).await,
+        }
+    }
+
+    /// At most `limit` of an account's keys, newest first, those before `before`; and whether more follow.
+    pub async fn list_keys_of(
+        &self,
+        account: AccountId,
+        before: Option<KeyId>,
+        limit: u32,
+    ) -> Result<(Vec<KeyRecord>, bool)> {
+        let before = before.unwrap_or(KeyId(i64::MAX));
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::keys::list_of(conn, account, before, limit)),
+            Self::Postgres(db) => postgres::keys::list_of(db, account, before, limit).await,
+        }
+    }
+
+    /// One of an account's own keys.
+    pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::keys::find_of(conn, account, id)),
+            Self::Postgres(db) => postgres::keys::find_of(db, account, id).await,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Copies everything from the embedded database into an empty PostgreSQL one: ids, keys, accounts and messages too.
+//! Copies everything from the embedded database into an empty PostgreSQL one: ids, keys, accounts, messages and sessions too.
 //!
 //! The embedded database takes no writes meanwhile. All is copied in one transaction, read back, and compared by number
 //! and SHA-256 of the rows before it is committed.
@@ -16,10 +16,12 @@ use super::{Result, StoreError};
 /// How many rows go into one statement.
 const CHUNK: usize = 1_000;
 
-/// A table, its columns and their types. The first column is the order of its rows.
+/// A table, its columns and their types.
 struct Table {
     name: &'static str,
     columns: &'static [(&'static str, Type)],
+    /// How many of the columns, the first ones, are its primary key: the order of its rows.
+    key: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ enum Type {
 use Type::{Bytes, Integer, Text, Uuid};
 
 /// Every table but `meta`, those before that others refer to.
-const TABLES: [Table; 4] = [
+const TABLES: [Table; 5] = [
     Table {
         name: "accounts",
         columns: &[
@@ -43,7 +45,9 @@ const TABLES: [Table; 4] = [
             ("email_folded", Text),
             ("password_hash", Text),
             ("created_at", Integer),
+            ("deleted_at", Integer),
         ],
+        key: 1,
     },
     Table {
         name: "api_keys",
@@ -59,11 +63,22 @@ const TABLES: [Table; 4] = [
             ("expires_at", Integer),
             ("revoked_at", Integer),
         ],
+        key: 1,
     },
-    Table { name: "pets", columns: &[("id", Integer), ("name", Text), ("category_id", Integer), ("status", Integer)] },
+    Table {
+        name: "pets",
+        columns: &[("id", Integer), ("name", Text), ("category_id", Integer), ("status", Integer)],
+        key: 1,
+    },
     Table {
         name: "messages",
-        columns: &[("seq", Integer), ("id", Uuid), ("account_id", Integer), ("message", Text), ("created_at", Integer)],
+        columns: &[("account_id", Integer), ("id", Uuid), ("message", Text), ("created_at", Integer)],
+        key: 2,
+    },
+    Table {
+        name: "sessions",
+        columns: &[("token_hash", Bytes), ("account_id", Integer), ("created_at", Integer), ("last_used_at", Integer)],
+        key: 1,
     },
 ];
 
@@ -163,7 +178,9 @@ async fn receive(
         if sent != kept {
             return Err(StoreError::Failed(format!("{}: what was read back is not what was sent", table.name)));
         }
-        transaction.batch_execute(&table.restart_sequence()).await?;
+        if let Some(restart) = table.restart_sequence() {
+            transaction.batch_execute(&restart).await?;
+        }
         moved.push((table.name, kept.rows));
     }
     transaction.commit().await?;
@@ -219,7 +236,8 @@ impl Summary {
 impl Table {
     fn select(&self, column: impl Fn(&str, Type) -> String) -> String {
         let columns: Vec<_> = self.columns.iter().map(|(name, kind)| column(name, *kind)).collect();
-        format!("SELECT {} FROM {} ORDER BY {}", columns.join(", "), self.name, self.columns[0].0)
+        let key: Vec<_> = self.columns[..self.key].iter().map(|(name, _)| *name).collect();
+        format!("SELECT {} FROM {} ORDER BY {}", columns.join(", "), self.name, key.join(", "))
     }
 
     fn insert(&self) -> String {
@@ -297,12 +315,12 @@ impl Table {
         self.columns.iter().enumerate().map(value).collect()
     }
 
-    /// Lets the next id be greater than all that were moved.
-    fn restart_sequence(&self) -> String {
-        let (table, key) = (self.name, self.columns[0].0);
-        format!(
-            "SELECT setval(pg_get_serial_sequence('{table}', '{key}'), max({key})) FROM {table} HAVING count(*) > 0"
-        )
+    /// Lets the next id be greater than all that were moved, where ids are given out.
+    fn restart_sequence(&self) -> Option<String> {
+        let table = self.name;
+        let restart =
+            format!("SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table} HAVING count(*) > 0");
+        (self.columns[0] == ("id", Integer)).then_some(restart)
     }
 }
 

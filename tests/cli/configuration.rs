@@ -15,6 +15,8 @@ fn without_anything_set_the_defaults_are_shown() {
         # messages-base-url is not set
         # staging-base-url is not set
         # cors-origin is not set
+        registration = "open" # default
+        # trusted-proxy is not set
         # max-connections is not set
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
@@ -52,6 +54,8 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         # messages-base-url is not set
         # staging-base-url is not set
         cors-origin = ["https://a.example", "https://b.example"] # file
+        registration = "open" # default
+        # trusted-proxy is not set
         max-connections = "9" # file
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
@@ -85,6 +89,8 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("messages-base-url", "https://b.example/v1"),
         ("staging-base-url", "https://c.example/v1"),
         ("cors-origin", "https://d.example"),
+        ("registration", "closed"),
+        ("trusted-proxy", "10.0.0.0/8"),
         ("max-connections", "7"),
         ("drain-delay", "5s"),
         ("data-dir", "elsewhere"),

@@ -27,6 +27,7 @@ async fn every_command_works_on_postgresql() {
     expect![[r#"
         exit 0
         applied  V1__first
+        applied  V2__console
     "#]]
     .assert_eq(&run("migrate status").shown());
 

@@ -32,7 +32,7 @@ async fn everything_is_moved_and_goes_on() {
     expect![[r#"
         exit 0
         WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        INFO moved 1 account, 2 keys, 1500 animals, 1 message to URL
+        INFO moved 1 account, 2 keys, 1500 animals, 1 message, 0 sessions to URL
     "#]]
     .assert_eq(&moved);
 

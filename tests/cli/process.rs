@@ -208,19 +208,22 @@ pub struct Server {
     pub running: Running,
     /// The line `listening` of its log.
     pub listening: Value,
+    /// The messages of its log before that line.
+    pub before: Vec<String>,
 }
 
 impl Server {
     pub fn start(command: &mut Command) -> Self {
         let running = Running::start(command);
-        let mut seen = String::new();
+        let mut before = Vec::new();
         loop {
-            let line = running.stderr.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not listen: {seen}"));
+            let line =
+                running.stderr.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not listen: {before:?}"));
             let parsed: Value = serde_json::from_str(&line).unwrap();
             if parsed["message"] == "listening" {
-                return Self { running, listening: parsed };
+                return Self { running, listening: parsed, before };
             }
-            seen.push_str(&line);
+            before.push(parsed["message"].as_str().unwrap().to_owned());
         }
     }
 

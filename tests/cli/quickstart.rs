@@ -22,6 +22,7 @@ fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
 
           store API      http://STORE/v1
           messages API   http://MESSAGES/v1
+          console        http://STORE/
           API reference  http://STORE/docs
           document       http://STORE/openapi.json
           API key        KEY

@@ -112,6 +112,27 @@ fn every_command_but_quickstart_makes_production() {
     }
 }
 
+#[tokio::test]
+async fn without_an_account_it_tells_where_the_first_one_is_made() {
+    let folder = Folder::new();
+    let server = folder.serve("serve");
+    let address = server.address("store");
+    assert_eq!(server.before, [format!("There is no account yet. Create the first one at http://{address}/sign-up")]);
+    assert_eq!(server.get("/sign-up", "").await.status(), 200);
+    drop(server);
+
+    expect![[r#"
+        [
+            "There is no account yet, and registration is closed. Create the first one with `petstore account create EMAIL --password-stdin`",
+        ]
+    "#]]
+    .assert_debug_eq(&folder.serve("serve --registration closed").before);
+    assert_eq!(folder.serve("serve --doors messages").before, [""; 0], "there are no pages to create one on");
+
+    folder.succeed("account create ada@example.com");
+    assert_eq!(folder.serve("serve").before, [""; 0]);
+}
+
 #[test]
 fn a_port_in_use_is_named_with_its_flag() {
     let folder = Folder::new();

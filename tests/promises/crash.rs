@@ -57,7 +57,7 @@ fn an_acknowledged_write_survives_kill_9() {
     // The control: what was deleted behind the ledger's back must be missed.
     let outside = Connection::open(folder.path().join("petstore.db")).unwrap();
     outside.execute("DELETE FROM pets WHERE id = (SELECT max(id) FROM pets)", []).unwrap();
-    outside.execute("DELETE FROM messages WHERE seq = (SELECT min(seq) FROM messages)", []).unwrap();
+    outside.execute("DELETE FROM messages WHERE id = (SELECT min(id) FROM messages)", []).unwrap();
     assert!(!ledger.lost(folder.path()).is_empty());
 }
 

@@ -1,6 +1,7 @@
 //! The store: one suite of stories for every database it can lie on, and what is particular to each.
 
 mod backends;
+mod crossing;
 mod postgres;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

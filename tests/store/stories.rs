@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyName, NewKey, Rotation};
+use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
     AccountId, ApiKey, Deployment, Email, KeyId, Message, MessageText, NewPet, PageLimit, Pet, PetName, PetQuery,
-    PetStatus, Timestamp,
+    PetStatus, SessionToken, StatusCounts, Timestamp,
 };
 use petstore::store::{Store, StoreError};
 
@@ -252,6 +253,192 @@ async fn a_message_is_taken_on_whatever_its_text_holds() {
 }
 
 #[tokio::test]
+async fn an_account_sees_its_own_messages_newest_first() {
+    on_every_database(async |store| {
+        let ada = account(&store).await;
+        let grace = store.create_account(email("grace@example.com"), None, NOW).await.unwrap().unwrap();
+        let mut sent = Vec::new();
+        for second in 0..5 {
+            let now = NOW.plus(Duration::from_secs(second));
+            let message = Message::new(ada, MessageText::parse(format!("{second}\n🦊")).unwrap(), now);
+            store.create_message(message.clone()).await.unwrap();
+            store.create_message(Message::new(grace, message.text.clone(), now)).await.unwrap();
+            sent.insert(0, message);
+        }
+        assert_eq!(store.list_messages_of(ada, None, 5).await.unwrap(), (sent.clone(), false));
+        assert_eq!(store.list_messages_of(ada, None, 2).await.unwrap(), (sent[..2].to_vec(), true));
+        assert_eq!(store.list_messages_of(ada, Some(sent[1].id), 3).await.unwrap(), (sent[2..].to_vec(), false));
+        assert_eq!(store.list_messages_of(ada, Some(sent[4].id), 3).await.unwrap(), (vec![], false));
+        assert_eq!(store.list_messages_of(AccountId(99), None, 3).await.unwrap(), (vec![], false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn animals_are_counted_by_status() {
+    on_every_database(async |store| {
+        assert_eq!(store.count_pets_by_status().await.unwrap(), StatusCounts::default());
+        for (status, count) in [(PetStatus::Available, 3), (PetStatus::Sold, 2)] {
+            for _ in 0..count {
+                store.create_pet(new_pet("Rex", status)).await.unwrap();
+            }
+        }
+        let counts = store.count_pets_by_status().await.unwrap();
+        assert_eq!(counts, StatusCounts { available: 3, pending: 0, sold: 2 });
+        assert_eq!(counts.total(), 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_account_sees_its_own_keys_newest_first() {
+    on_every_database(async |store| {
+        let ada = account(&store).await;
+        let grace = store.create_account(email("grace@example.com"), None, NOW).await.unwrap().unwrap();
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.insert(0, key(&store, ada, None).await.0);
+            key(&store, grace, None).await;
+        }
+        let seen = async |before, limit| {
+            let (keys, more) = store.list_keys_of(ada, before, limit).await.unwrap();
+            assert!(keys.iter().all(|key| key.account.as_str() == "ada@example.com"));
+            (keys.into_iter().map(|key| key.id).collect::<Vec<_>>(), more)
+        };
+        assert_eq!(seen(None, 3).await, (ids.clone(), false));
+        assert_eq!(seen(None, 2).await, (ids[..2].to_vec(), true));
+        assert_eq!(seen(Some(ids[1]), 2).await, (ids[2..].to_vec(), false));
+
+        assert_eq!(store.find_key_of(ada, ids[1]).await.unwrap().unwrap().id, ids[1]);
+        assert_eq!(store.find_key_of(grace, ids[1]).await.unwrap(), None, "another's key is none");
+        assert_eq!(store.find_key_of(ada, KeyId(99)).await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_is_found_by_its_hash_until_it_is_deleted() {
+    on_every_database(async |store| {
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let session = session(ada, NOW);
+        assert!(store.create_session(session, digest.clone()).await.unwrap());
+
+        let found = store.find_session(&session.hash).await.unwrap().unwrap();
+        assert_eq!((found.account, found.email.as_str(), found.created_at), (ada, "ada@example.com", NOW));
+        assert_eq!((found.hash, found.last_used_at, found.account_created_at), (session.hash, NOW, NOW));
+        let later = NOW.plus(Duration::from_secs(60));
+        for used in [later, NOW] {
+            store.touch_session(session.hash, used).await.unwrap();
+        }
+        assert_eq!(store.find_session(&session.hash).await.unwrap().unwrap().last_used_at, later, "it never goes back");
+
+        store.delete_session(session.hash).await.unwrap();
+        assert_eq!(store.find_session(&session.hash).await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_needs_the_password_that_the_account_has_now() {
+    on_every_database(async |store| {
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let found = store.find_password(&email("ADA@example.com")).await.unwrap();
+        assert!(found.is_some_and(|(account, kept)| account == ada && kept.0 == digest.0));
+        assert!(!store.create_session(session(ada, NOW), PasswordDigest("another".into())).await.unwrap());
+
+        store.create_account(email("cli@example.com"), None, NOW).await.unwrap().unwrap();
+        for none in ["cli@example.com", "nobody@example.com"] {
+            assert!(store.find_password(&email(none)).await.unwrap().is_none(), "{none}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sessions_that_have_ended_are_forgotten_when_one_begins() {
+    on_every_database(async |store| {
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let (idle, used, new) = (session(ada, NOW), session(ada, NOW), session(ada, NOW.plus(session::IDLE)));
+        store.create_session(idle, digest.clone()).await.unwrap();
+        store.create_session(used, digest.clone()).await.unwrap();
+        store.touch_session(used.hash, NOW.plus(Duration::from_secs(60))).await.unwrap();
+
+        store.create_session(new, digest.clone()).await.unwrap();
+        let left = async |session: NewSession| store.find_session(&session.hash).await.unwrap().is_some();
+        assert_eq!((left(idle).await, left(used).await, left(new).await), (false, true, true));
+
+        store.touch_session(used.hash, NOW.plus(session::ABSOLUTE)).await.unwrap();
+        store.create_session(session(ada, NOW.plus(session::ABSOLUTE)), digest).await.unwrap();
+        assert!(!left(used).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_new_password_ends_every_session_but_the_one_it_begins() {
+    on_every_database(async |store| {
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let (grace, graces) = account_with_password(&store, "grace@example.com").await;
+        let (old, other, new) = (session(ada, NOW), session(grace, NOW), session(ada, NOW));
+        store.create_session(old, digest.clone()).await.unwrap();
+        store.create_session(other, graces).await.unwrap();
+        let changed = PasswordDigest("$argon2id$new".into());
+        let left = async |session: NewSession| store.find_session(&session.hash).await.unwrap().is_some();
+
+        let stale = PasswordDigest("another".into());
+        assert!(!store.change_password(new, stale, changed.clone()).await.unwrap());
+        assert_eq!((left(old).await, left(new).await), (true, false), "nothing happened");
+
+        assert!(store.change_password(new, digest.clone(), changed.clone()).await.unwrap());
+        assert_eq!((left(old).await, left(new).await, left(other).await), (false, true, true));
+        let kept = store.find_password(&email("ada@example.com")).await.unwrap().unwrap();
+        assert_eq!(kept.1.0, changed.0);
+        assert!(!store.change_password(session(ada, NOW), digest, changed).await.unwrap(), "the old one is gone");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deleted_account_has_no_address_no_sessions_and_no_keys_that_work() {
+    on_every_database(async |store| {
+        assert!(!store.has_accounts().await.unwrap());
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        assert!(store.has_accounts().await.unwrap());
+        let (id, granted) = key(&store, ada, None).await;
+        let kept = session(ada, NOW);
+        store.create_session(kept, digest.clone()).await.unwrap();
+        store.create_message(Message::new(ada, MessageText::parse("Hi".into()).unwrap(), NOW)).await.unwrap();
+        let version = store.keys_version().await.unwrap();
+
+        assert!(!store.delete_account(ada, PasswordDigest("another".into()), NOW).await.unwrap());
+        assert!(store.find_key(&granted.hash()).await.unwrap().is_some(), "nothing happened");
+
+        assert!(store.delete_account(ada, digest.clone(), NOW).await.unwrap());
+        assert!(!store.has_accounts().await.unwrap());
+        assert_eq!(store.find_key(&granted.hash()).await.unwrap(), None);
+        assert!(store.keys_version().await.unwrap() > version);
+        assert_eq!(store.find_session(&kept.hash).await.unwrap(), None);
+        assert_eq!(store.find_account(&email("ada@example.com")).await.unwrap(), None);
+        assert!(store.find_password(&email("ada@example.com")).await.unwrap().is_none());
+        let listed = store.list_keys().await.unwrap();
+        assert_eq!((listed[0].id, listed[0].revoked_at), (id, Some(NOW)));
+        assert_eq!(listed[0].account.as_str(), format!("deleted-{}@account.invalid", ada.0));
+
+        // What was in flight meanwhile comes too late, and the address is free for somebody else.
+        assert!(!store.create_session(session(ada, NOW), digest.clone()).await.unwrap());
+        assert!(!store.delete_account(ada, digest, NOW).await.unwrap());
+        let late = ApiKey::generate(store.deployment());
+        assert!(matches!(store.create_key(new_key(&late, ada, None)).await, Err(StoreError::Refused(_))));
+        assert_ne!(account_with_password(&store, "ada@example.com").await.0, ada);
+        // Whoever takes the address that a deleted account is shown with stands in nobody's way.
+        account_with_password(&store, "deleted-3@account.invalid").await;
+        let (third, digest) = account_with_password(&store, "third@example.com").await;
+        assert!(store.delete_account(third, digest, NOW).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_closed_store_is_unavailable() {
     on_every_database(async |store| {
         store.check().await.unwrap();
@@ -272,15 +459,28 @@ fn email(address: &str) -> Email {
     Email::parse(address).unwrap()
 }
 
+async fn account_with_password(store: &Store, address: &str) -> (AccountId, PasswordDigest) {
+    let digest = PasswordDigest(format!("$argon2id${address}"));
+    let account = store.create_account(email(address), Some(digest.clone()), NOW).await.unwrap().unwrap();
+    (account, digest)
+}
+
+fn session(account: AccountId, now: Timestamp) -> NewSession {
+    NewSession { hash: SessionToken::generate().hash(), account, now }
+}
+
 async fn account(store: &Store) -> AccountId {
     store.create_account(email("ada@example.com"), None, NOW).await.unwrap().unwrap()
 }
 
 async fn key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, ApiKey) {
     let key = ApiKey::generate(store.deployment());
+    (store.create_key(new_key(&key, account, expires_at)).await.unwrap(), key)
+}
+
+fn new_key(key: &ApiKey, account: AccountId, expires_at: Option<Timestamp>) -> NewKey {
     let name = KeyName::parse("test".into()).unwrap();
-    let new = NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at };
-    (store.create_key(new).await.unwrap(), key)
+    NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at }
 }
 
 async fn list(store: &Store, limit: i64, status: Option<PetStatus>, after: Option<i64>) -> (Vec<i64>, bool) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use petstore::config::{Addresses, BaseUrl};
+use petstore::config::{Addresses, Admission, BaseUrl, Network, Registration};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Clock, Deployment, Email, KeyId, Timestamp};
 use petstore::http::{self, Api};
@@ -30,6 +30,8 @@ pub struct Setup {
     pub deployment: Deployment,
     pub base_url: Option<BaseUrl>,
     pub cors_origins: Vec<String>,
+    pub registration: Registration,
+    pub trusted_proxies: Vec<Network>,
     pub queue: usize,
     pub busy_timeout: Duration,
     /// A PostgreSQL database instead of the embedded one.
@@ -43,6 +45,8 @@ impl Default for Setup {
             deployment: Deployment::Staging,
             base_url: None,
             cors_origins: Vec::new(),
+            registration: Registration::Open,
+            trusted_proxies: Vec::new(),
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
             postgres: None,
@@ -97,7 +101,8 @@ impl Service {
             cors_origins: setup.cors_origins,
             store_bound: store_address,
         };
-        let api = Api::new(Arc::clone(&store), clock.clone(), addresses);
+        let admission = Admission { registration: setup.registration, trusted_proxies: setup.trusted_proxies };
+        let api = Api::new(Arc::clone(&store), clock.clone(), addresses, admission);
         let doors = vec![
             (store_door, http::store_door(&api), Access::Public),
             (messages_door, http::messages_door(&api), Access::Public),

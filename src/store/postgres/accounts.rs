@@ -5,8 +5,19 @@ use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};
 use crate::store::{Result, StoreError};
 
-pub const INSERT: &str = "INSERT INTO accounts (email, email_folded, password_hash, created_at) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (email_folded) DO NOTHING RETURNING id";
+/// The update changes nothing, but is as much of a write, with its sync: who signs up can't tell by the time that an
+/// address is taken.
+pub const INSERT: &str = "WITH new AS (
+        INSERT INTO accounts (email, email_folded, password_hash, created_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (email_folded) DO NOTHING RETURNING id
+    ), taken AS (
+        UPDATE accounts SET email_folded = email_folded WHERE email_folded = $2 AND NOT EXISTS (SELECT FROM new)
+    ) SELECT id FROM new";
+
+pub const FIND_PASSWORD: &str =
+    "SELECT id, password_hash FROM accounts WHERE email_folded = $1 AND password_hash IS NOT NULL";
+
+pub const EXIST: &str = "SELECT EXISTS (SELECT FROM accounts WHERE deleted_at IS NULL)";
 
 pub const FIND: &str = "SELECT id, email, created_at FROM accounts WHERE email_folded = $1";
 
@@ -32,4 +43,16 @@ pub async fn find(db: &Postgres, email: &Email) -> Result<Option<Account>> {
             .map_err(|error| StoreError::Failed(format!("account {id}: email {error}")))?,
         created_at: Timestamp::from_milliseconds(row.try_get(2)?),
     }))
+}
+
+/// An account by its address, and its password's digest; nothing where the account has none.
+pub async fn find_password(db: &Postgres, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
+    let rows = db.readers.query(|known| &known.find_password, &[&email.folded()]).await?;
+    rows.first().map(|row| Ok((AccountId(row.try_get(0)?), PasswordDigest(row.try_get(1)?)))).transpose()
+}
+
+pub async fn exist(db: &Postgres) -> Result<bool> {
+    let rows = db.readers.query(|known| &known.accounts_exist, &[]).await?;
+    let row = rows.first().ok_or_else(|| StoreError::Failed("nothing was said of accounts".into()))?;
+    Ok(row.try_get(0)?)
 }

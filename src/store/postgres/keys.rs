@@ -8,15 +8,27 @@ use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError};
 
-pub const INSERT: &str = "WITH new AS (
+/// The account's row is locked first, so that none that is being deleted gets a key.
+pub const INSERT: &str = "WITH owner AS (
+        SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
+    ), new AS (
         INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6::bigint - $5, $6) RETURNING id
+        SELECT id, $2, $3, $4, $5::bigint, $6::bigint - $5, $6 FROM owner RETURNING id
     ), bumped AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
 
 pub const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id";
+
+pub const LIST_OF: &str =
+    "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+    FROM api_keys k JOIN accounts a ON a.id = k.account_id
+    WHERE k.account_id = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3";
+
+pub const FIND_OF: &str =
+    "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = $1 AND k.id = $2";
 
 pub const FIND: &str =
     "SELECT id, account_id, expires_at, last_used_at FROM api_keys WHERE hash = $1 AND revoked_at IS NULL";
@@ -27,10 +39,13 @@ pub const REVOKE: &str = "WITH revoked AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM revoked)
     ) SELECT id, pg_notify('petstore_keys', '') FROM revoked";
 
-/// The old key's row is locked first, so that a key that is being revoked gets no successor.
-pub const ROTATE: &str = "WITH old AS (
+/// The account's row is locked first, and then the old key's, so that a key that is being revoked gets no successor.
+pub const ROTATE: &str = "WITH owner AS (
+        SELECT a.id FROM accounts a JOIN api_keys k ON k.account_id = a.id WHERE k.id = $1 FOR KEY SHARE OF a
+    ), old AS (
         SELECT id, account_id, name, lifetime FROM api_keys
-        WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4) FOR UPDATE
+        WHERE id = $1 AND account_id IN (SELECT id FROM owner)
+            AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4) FOR UPDATE
     ), new AS (
         INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
         SELECT account_id, name, $2, $3, $4, lifetime, $4 + lifetime FROM old RETURNING id
@@ -58,25 +73,24 @@ pub async fn insert(db: &Postgres, key: &NewKey) -> Result<KeyId> {
         &expires_at,
     ];
     let rows = db.write(|known| &known.insert_key, &parameters).await?;
-    id(&rows)?.ok_or_else(|| StoreError::Failed("a key was inserted without an id".into()))
+    id(&rows)?.ok_or_else(|| StoreError::Refused("the account is no longer there".into()))
 }
 
 pub async fn list(db: &Postgres) -> Result<Vec<KeyRecord>> {
     let rows = db.readers.query(|known| &known.list_keys, &[]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(KeyRecord {
-                id: KeyId(row.try_get(0)?),
-                name: row.try_get(1)?,
-                account: Email::parse(row.try_get(2)?).map_err(|error| StoreError::Failed(format!("email {error}")))?,
-                hint: row.try_get(3)?,
-                created_at: Timestamp::from_milliseconds(row.try_get(4)?),
-                last_used_at: time(row, 5)?,
-                expires_at: time(row, 6)?,
-                revoked_at: time(row, 7)?,
-            })
-        })
-        .collect()
+    rows.iter().map(record).collect()
+}
+
+/// An account's own keys, newest first: those before `before`. Reads one more than asked for, which tells if more follow.
+pub async fn list_of(db: &Postgres, account: AccountId, before: KeyId, limit: u32) -> Result<(Vec<KeyRecord>, bool)> {
+    let rows = db.readers.query(|known| &known.list_keys_of, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
+    let shown = rows.len().min(limit as usize);
+    Ok((rows[..shown].iter().map(record).collect::<Result<_>>()?, rows.len() > shown))
+}
+
+pub async fn find_of(db: &Postgres, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
+    let rows = db.readers.query(|known| &known.find_key_of, &[&account.0, &id.0]).await?;
+    rows.first().map(record).transpose()
 }
 
 pub async fn find(db: &Postgres, hash: &KeyHash) -> Result<Option<KeyGrant>> {
@@ -102,6 +116,9 @@ pub async fn rotate(db: &Postgres, key: KeyId, rotation: &Rotation) -> Result<Op
 }
 
 pub async fn touch(db: &Postgres, used: &[(KeyId, Timestamp)]) -> Result<()> {
+    // In one order everywhere, so that no two who change several keys wait for each other.
+    let mut used = used.to_vec();
+    used.sort_unstable_by_key(|(id, _)| id.0);
     let ids: Vec<_> = used.iter().map(|(id, _)| id.0).collect();
     let times: Vec<_> = used.iter().map(|(_, at)| at.as_milliseconds()).collect();
     db.write(|known| &known.touch_keys, &[&ids, &times]).await.map(|_| ())
@@ -111,6 +128,19 @@ pub async fn version(db: &Postgres) -> Result<i64> {
     let rows = db.readers.query(|known| &known.keys_version, &[]).await?;
     let row = rows.first().ok_or_else(|| StoreError::Failed("the database has no keys_version".into()))?;
     Ok(row.try_get(0)?)
+}
+
+fn record(row: &Row) -> Result<KeyRecord> {
+    Ok(KeyRecord {
+        id: KeyId(row.try_get(0)?),
+        name: row.try_get(1)?,
+        account: Email::parse(row.try_get(2)?).map_err(|error| StoreError::Failed(format!("email {error}")))?,
+        hint: row.try_get(3)?,
+        created_at: Timestamp::from_milliseconds(row.try_get(4)?),
+        last_used_at: time(row, 5)?,
+        expires_at: time(row, 6)?,
+        revoked_at: time(row, 7)?,
+    })
 }
 
 fn id(rows: &[Row]) -> Result<Option<KeyId>> {

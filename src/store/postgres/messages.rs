@@ -1,15 +1,20 @@
 //! Messages.
 
 use tokio_postgres::Error;
+use uuid::Uuid;
 
+use super::Postgres;
 use super::session::Session;
 use super::writer::Write;
-use crate::domain::Message;
+use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp};
+use crate::store::{Result, StoreError};
 
-pub const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at)
-    SELECT id, account_id, message, created_at FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[])
-        WITH ORDINALITY AS given (id, account_id, message, created_at, position)
-    ORDER BY position";
+pub const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
+    SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
+        AS given (account_id, id, message, created_at)";
+
+pub const LIST_OF: &str = "SELECT id, message, created_at FROM messages
+    WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
 
 impl Write for Message {
     type Answer = ();
@@ -19,12 +24,36 @@ impl Write for Message {
     }
 
     async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<()>, Error> {
-        let ids: Vec<_> = batch.iter().map(|message| uuid::Uuid::from_bytes(*message.id.as_bytes())).collect();
         let accounts: Vec<_> = batch.iter().map(|message| message.account.0).collect();
+        let ids: Vec<_> = batch.iter().map(|message| Uuid::from_bytes(*message.id.as_bytes())).collect();
         let texts: Vec<_> = batch.iter().map(|message| message.text.as_str()).collect();
         let times: Vec<_> = batch.iter().map(|message| message.created_at.as_milliseconds()).collect();
         let insert = &session.statements.insert_messages;
-        session.connection.client.execute(insert, &[&ids, &accounts, &texts, &times]).await?;
+        session.connection.client.execute(insert, &[&accounts, &ids, &texts, &times]).await?;
         Ok(vec![(); batch.len()])
     }
+}
+
+/// An account's own messages, newest first: those before `before`. Reads one more than asked for, which tells if more
+/// follow.
+pub async fn list_of(
+    db: &Postgres,
+    account: AccountId,
+    before: Option<MessageId>,
+    limit: u32,
+) -> Result<(Vec<Message>, bool)> {
+    let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
+    let rows =
+        db.readers.query(|known| &known.list_messages_of, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
+    let shown = rows.len().min(limit as usize);
+    let messages = rows[..shown].iter().map(|row| {
+        let text = MessageText::parse(row.try_get(1)?);
+        Ok(Message {
+            id: MessageId::from_bytes(row.try_get::<_, Uuid>(0)?.into_bytes()),
+            account,
+            text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
+            created_at: Timestamp::from_milliseconds(row.try_get(2)?),
+        })
+    });
+    Ok((messages.collect::<Result<_>>()?, rows.len() > shown))
 }

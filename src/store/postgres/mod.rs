@@ -1,8 +1,8 @@
 //! PostgreSQL: any number of processes on one database or cluster.
 //!
 //! Every write is one statement, so no transaction is open between two round trips: connections are shared by who
-//! asks, nothing is ever half done, and nothing has to be undone. Only an import and a move take longer, and have a
-//! connection of their own.
+//! asks, nothing is ever half done, and nothing has to be undone. What takes several statements (an import, a move, a new
+//! password, the end of an account) has a connection of its own.
 
 pub mod accounts;
 mod error;
@@ -14,6 +14,7 @@ pub mod pets;
 mod readers;
 mod rows;
 mod session;
+pub mod sessions;
 mod url;
 mod writer;
 
@@ -23,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Client, Error, Row, Statement};
 
 use link::Link;
 use migrations::Schema;
@@ -85,6 +86,8 @@ impl Default for Settings {
 pub struct Postgres {
     url: DatabaseUrl,
     deployment: Deployment,
+    /// Of the server that was there at the start.
+    version: String,
     readers: Readers,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
@@ -99,6 +102,7 @@ impl Postgres {
         let Options { url, settings, .. } = options;
         let mut connection = connect_patiently(url).await?;
         let deployment = prepare(&mut connection.client, options).await?;
+        let version = setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
         let (readers, pets, messages, single) = tokio::try_join!(
             Readers::open(url, &keys_changed, settings),
@@ -107,7 +111,7 @@ impl Postgres {
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
         let (pets, messages) = (Writer::start(pets, settings), Writer::start(messages, settings));
-        Ok(Self { url: url.clone(), deployment, readers, pets, messages, single, keys_changed })
+        Ok(Self { url: url.clone(), deployment, version, readers, pets, messages, single, keys_changed })
     }
 
     /// Which migrations a database has and lacks, without changing it.
@@ -123,6 +127,11 @@ impl Postgres {
         self.deployment
     }
 
+    /// The server's version, without what its packager adds: "17.2".
+    pub fn server_version(&self) -> &str {
+        self.version.split(' ').next().unwrap_or_default()
+    }
+
     pub async fn create_message(&self, message: Message) -> Result<()> {
         self.messages.submit(message).await
     }
@@ -135,7 +144,21 @@ impl Postgres {
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
         let session = self.single.session(Instant::now() + RECONNECT).await?;
-        settle(&session, session.connection.client.query(statement(&session.statements), parameters)).await
+        settle(&session.connection, session.connection.client.query(statement(&session.statements), parameters)).await
+    }
+
+    /// Carries out a transaction, on a connection of its own. Whatever ends it before its commit, the connection goes with
+    /// it, and nothing was done.
+    async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
+        let connection = timeout(PATIENCE, self.connect()).await.map_err(|_| silent(PATIENCE))??;
+        let client = &connection.client;
+        settle(&connection, async {
+            client.batch_execute("BEGIN").await?;
+            let outcome = steps(client).await?;
+            client.batch_execute("COMMIT").await?;
+            Ok(outcome)
+        })
+        .await
     }
 
     /// A connection for what takes long.

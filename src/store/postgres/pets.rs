@@ -6,7 +6,7 @@ use super::Postgres;
 use super::rows::long_rows;
 use super::session::Session;
 use super::writer::Write;
-use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus};
+use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError};
 
 /// Ids grow in the order of the arrays, and are returned in it: `ORDER BY` stands below the identity's default, which
@@ -134,6 +134,16 @@ pub async fn count(db: &Postgres) -> Result<u64> {
     Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
 }
 
+pub async fn count_by_status(db: &Postgres) -> Result<StatusCounts> {
+    let connection = db.connect().await?;
+    let rows = connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await?;
+    let mut counts = StatusCounts::default();
+    for row in &rows {
+        *counts.of(status(row, 0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
+    }
+    Ok(counts)
+}
+
 const fn to_column(status: PetStatus) -> i16 {
     match status {
         PetStatus::Available => 0,
@@ -144,12 +154,11 @@ const fn to_column(status: PetStatus) -> i16 {
 
 /// The animal, its name seen where it came in from the network.
 fn from_row(row: &Row) -> Result<PetRef<'_>> {
-    let column: i16 = row.try_get(3)?;
+    Ok(PetRef { id: row.try_get(0)?, name: row.try_get(1)?, category_id: row.try_get(2)?, status: status(row, 3)? })
+}
+
+fn status(row: &Row, position: usize) -> Result<PetStatus> {
+    let column: i16 = row.try_get(position)?;
     let status = PetStatus::ALL.into_iter().find(|status| to_column(*status) == column);
-    Ok(PetRef {
-        id: row.try_get(0)?,
-        name: row.try_get(1)?,
-        category_id: row.try_get(2)?,
-        status: status.ok_or_else(|| StoreError::Failed(format!("an animal's status is {column}")))?,
-    })
+    status.ok_or_else(|| StoreError::Failed(format!("an animal's status is {column}")))
 }

@@ -12,7 +12,7 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Socket, Statement};
 
 use super::url::DatabaseUrl;
-use super::{accounts, keys, messages, pets};
+use super::{accounts, keys, messages, pets, sessions};
 use crate::store::{Result, StoreError};
 
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
@@ -123,10 +123,19 @@ statements! {
     list_pets_by_status: pets::LIST_BY_STATUS,
     find_pet: pets::FIND,
     insert_messages: messages::INSERT,
+    list_messages_of: messages::LIST_OF,
     insert_account: accounts::INSERT,
     find_account: accounts::FIND,
+    find_password: accounts::FIND_PASSWORD,
+    accounts_exist: accounts::EXIST,
+    insert_session: sessions::INSERT,
+    find_session: sessions::FIND,
+    touch_session: sessions::TOUCH,
+    delete_session: sessions::DELETE,
     insert_key: keys::INSERT,
     list_keys: keys::LIST,
+    list_keys_of: keys::LIST_OF,
+    find_key_of: keys::FIND_OF,
     find_key: keys::FIND,
     revoke_key: keys::REVOKE,
     rotate_key: keys::ROTATE,

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::ends_connection;
 use super::link::Link;
-use super::session::{Session, silent};
+use super::session::{Connection, Session, silent};
 use super::{COMMIT, PATIENCE, RECONNECT, Settings};
 use crate::store::{Result, StoreError};
 
@@ -162,32 +162,32 @@ impl<W: Write> Worker<W> {
 
 async fn commit<W: Write>(link: &Link, batch: &[W]) -> Result<Vec<W::Answer>> {
     let session = link.session(Instant::now() + RECONNECT).await?;
-    let answers = settle(&session, W::run(&session, batch)).await?;
+    let answers = settle(&session.connection, W::run(&session, batch)).await?;
     if answers.len() != batch.len() {
         return Err(StoreError::Failed(format!("{} of {} writes were answered", answers.len(), batch.len())));
     }
     Ok(answers)
 }
 
-/// Waits for a write. Where it is not known whether it came to be, it is `Unavailable`, and the session is given up.
+/// Waits for a write. Where it is not known whether it came to be, it is `Unavailable`, and the connection is given up.
 pub async fn settle<T>(
-    session: &Session,
+    connection: &Connection,
     write: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
-    let warnings = session.connection.warnings();
+    let warnings = connection.warnings();
     match timeout(COMMIT, write).await {
         Ok(Ok(answer)) => {
-            session.connection.not_warned_since(warnings).inspect_err(|_| session.connection.discard())?;
+            connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
             Ok(answer)
         }
         Ok(Err(error)) => {
             if ends_connection(&error) {
-                session.connection.discard();
+                connection.discard();
             }
             Err(error.into())
         }
         Err(_) => {
-            session.connection.discard();
+            connection.discard();
             Err(silent(COMMIT))
         }
     }

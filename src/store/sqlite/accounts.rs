@@ -18,7 +18,14 @@ pub fn insert(
              ON CONFLICT (email_folded) DO NOTHING",
         )?
         .execute((email.as_str(), email.folded(), password.map(|digest| &digest.0), now.as_milliseconds()))?;
-    Ok((inserted == 1).then(|| AccountId(conn.last_insert_rowid())))
+    if inserted == 1 {
+        return Ok(Some(AccountId(conn.last_insert_rowid())));
+    }
+    // Changes nothing, but is as much of a write, with its sync: who signs up can't tell by the time that an address is
+    // taken.
+    conn.prepare_cached("UPDATE accounts SET email_folded = email_folded WHERE email_folded = ?1")?
+        .execute([email.folded()])?;
+    Ok(None)
 }
 
 pub fn find(conn: &Connection, email: &Email) -> Result<Option<Account>> {
@@ -34,4 +41,17 @@ pub fn find(conn: &Connection, email: &Email) -> Result<Option<Account>> {
         })
     })
     .transpose()
+}
+
+/// An account by its address, and its password's digest; nothing where the account has none.
+pub fn find_password(conn: &Connection, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
+    Ok(conn
+        .prepare_cached("SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL")?
+        .query_row([email.folded()], |row| Ok((AccountId(row.get(0)?), PasswordDigest(row.get(1)?))))
+        .optional()?)
+}
+
+pub fn exist(conn: &Connection) -> Result<bool> {
+    let exist = "SELECT EXISTS (SELECT 1 FROM accounts WHERE deleted_at IS NULL)";
+    Ok(conn.prepare_cached(exist)?.query_row([], |row| row.get(0))?)
 }

@@ -1,24 +1,29 @@
 //! API keys. Every change bumps `keys_version`, by which other processes notice it.
 
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row, Rows};
 
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError};
 
 pub fn insert(conn: &Connection, key: &NewKey) -> Result<KeyId> {
-    conn.prepare_cached(
-        "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6 - ?5, ?6)",
-    )?
-    .execute((
-        key.account.0,
-        key.name.as_str(),
-        key.hash.0,
-        &key.hint,
-        key.created_at.as_milliseconds(),
-        key.expires_at.map(Timestamp::as_milliseconds),
-    ))?;
+    let inserted = conn
+        .prepare_cached(
+            "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
+             SELECT id, ?2, ?3, ?4, ?5, ?6 - ?5, ?6 FROM accounts WHERE id = ?1 AND deleted_at IS NULL",
+        )?
+        .execute((
+            key.account.0,
+            key.name.as_str(),
+            key.hash.0,
+            &key.hint,
+            key.created_at.as_milliseconds(),
+            key.expires_at.map(Timestamp::as_milliseconds),
+        ))?;
+    if inserted == 0 {
+        // Deleting an account revokes its keys: none may come after that.
+        return Err(StoreError::Refused("the account is no longer there".into()));
+    }
     let id = KeyId(conn.last_insert_rowid());
     bump_version(conn)?;
     Ok(id)
@@ -29,7 +34,31 @@ pub fn list(conn: &Connection) -> Result<Vec<KeyRecord>> {
         "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
          FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id",
     )?;
-    let mut rows = statement.query([])?;
+    records(statement.query([])?)
+}
+
+/// An account's own keys, newest first: those before `before`. Reads one more than asked for, which tells if more follow.
+pub fn list_of(conn: &Connection, account: AccountId, before: KeyId, limit: u32) -> Result<(Vec<KeyRecord>, bool)> {
+    let mut statement = conn.prepare_cached(
+        "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+         FROM api_keys k JOIN accounts a ON a.id = k.account_id
+         WHERE k.account_id = ?1 AND k.id < ?2 ORDER BY k.id DESC LIMIT ?3",
+    )?;
+    let mut keys = records(statement.query((account.0, before.0, i64::from(limit) + 1))?)?;
+    let more = keys.len() > limit as usize;
+    keys.truncate(limit as usize);
+    Ok((keys, more))
+}
+
+pub fn find_of(conn: &Connection, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+         FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = ?1 AND k.id = ?2",
+    )?;
+    Ok(records(statement.query((account.0, id.0))?)?.pop())
+}
+
+fn records(mut rows: Rows<'_>) -> Result<Vec<KeyRecord>> {
     let mut keys = Vec::new();
     while let Some(row) = rows.next()? {
         let email: String = row.get(2)?;
@@ -70,6 +99,13 @@ pub fn revoke(conn: &Connection, id: KeyId, now: Timestamp) -> Result<bool> {
         == 1;
     bump_version(conn)?;
     Ok(known)
+}
+
+/// Revokes what still works of an account's keys.
+pub fn revoke_all(conn: &Connection, account: AccountId, now: Timestamp) -> Result<()> {
+    conn.prepare_cached("UPDATE api_keys SET revoked_at = ?2 WHERE account_id = ?1 AND revoked_at IS NULL")?
+        .execute((account.0, now.as_milliseconds()))?;
+    bump_version(conn)
 }
 
 pub fn rotate(conn: &Connection, id: KeyId, rotation: &Rotation) -> Result<Option<KeyId>> {

@@ -9,6 +9,7 @@ pub mod messages;
 mod migrations;
 pub mod pets;
 mod readers;
+pub mod sessions;
 mod wal_index;
 mod writer;
 

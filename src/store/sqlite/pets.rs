@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus};
+use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError};
 
 pub fn insert(conn: &Connection, pet: &NewPet) -> Result<i64> {
@@ -78,6 +78,16 @@ pub fn count(conn: &Connection) -> Result<u64> {
     Ok(count.unsigned_abs())
 }
 
+pub fn count_by_status(conn: &Connection) -> Result<StatusCounts> {
+    let mut statement = conn.prepare_cached("SELECT status, count(*) FROM pets GROUP BY status")?;
+    let mut rows = statement.query([])?;
+    let mut counts = StatusCounts::default();
+    while let Some(row) = rows.next()? {
+        *counts.of(status(row, 0)?) = row.get::<_, i64>(1)?.unsigned_abs();
+    }
+    Ok(counts)
+}
+
 const fn to_column(status: PetStatus) -> i64 {
     match status {
         PetStatus::Available => 0,
@@ -87,12 +97,11 @@ const fn to_column(status: PetStatus) -> i64 {
 }
 
 fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<PetRef<'row>> {
-    let column: i64 = row.get(3)?;
+    Ok(PetRef { id: row.get(0)?, name: row.get_ref(1)?.as_str()?, category_id: row.get(2)?, status: status(row, 3)? })
+}
+
+fn status(row: &Row<'_>, position: usize) -> rusqlite::Result<PetStatus> {
+    let column: i64 = row.get(position)?;
     let status = PetStatus::ALL.into_iter().find(|status| to_column(*status) == column);
-    Ok(PetRef {
-        id: row.get(0)?,
-        name: row.get_ref(1)?.as_str()?,
-        category_id: row.get(2)?,
-        status: status.ok_or(rusqlite::Error::IntegralValueOutOfRange(3, column))?,
-    })
+    status.ok_or(rusqlite::Error::IntegralValueOutOfRange(position, column))
 }

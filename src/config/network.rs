@@ -1,0 +1,88 @@
+//! Addresses of machines that are believed: a proxy's, or those of a network of proxies.
+
+use std::net::IpAddr;
+
+use axum::http::HeaderMap;
+
+use crate::domain::Invalid;
+
+/// An IP address, or a network in CIDR notation (RFC 4632): `10.0.0.1`, `10.0.0.0/8`, `2001:db8::/32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u32,
+}
+
+impl Network {
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let invalid = || Invalid("a proxy is an IP address or a network, for instance 10.0.0.1 or 10.0.0.0/8".into());
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(longest), str::parse).map_err(|_| invalid())?;
+        if prefix > longest {
+            return Err(invalid());
+        }
+        Ok(Self { address, prefix })
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => (own.to_bits() ^ other.to_bits()).leading_zeros() >= self.prefix,
+            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits() ^ other.to_bits()).leading_zeros() >= self.prefix,
+            _ => false,
+        }
+    }
+}
+
+/// Who sent a request that came from `peer`: where that is a trusted proxy, whom it names in `X-Forwarded-For`, and so
+/// on along a chain of them. What stands before the first address that is not trusted, anybody may have written.
+pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
+    let lines: Vec<_> = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok()).collect();
+    let mut client = peer;
+    for named in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
+        match named.trim().parse() {
+            Ok(address) if is_trusted(client) => client = address,
+            _ => break,
+        }
+    }
+    client
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_an_address_and_perhaps_a_prefix() {
+        let contains =
+            |network: &str, address: &str| Network::parse(network).unwrap().contains(address.parse().unwrap());
+        assert!(contains("10.0.0.1", "10.0.0.1") && !contains("10.0.0.1", "10.0.0.2"));
+        assert!(contains("10.0.0.0/8", "10.255.0.1") && !contains("10.0.0.0/8", "11.0.0.1"));
+        assert!(contains("10.0.0.0/8", "::ffff:10.1.2.3") && contains("0.0.0.0/0", "192.0.2.1"));
+        assert!(contains("2001:db8::/32", "2001:db8:1::1") && !contains("2001:db8::/32", "2001:db9::1"));
+        assert!(!contains("0.0.0.0/0", "2001:db8::1"));
+        for refused in ["", "proxy", "10.0.0.1/33", "10.0.0.1/", "10.0.0.1/-1", "2001:db8::/129", "10.0.0.1:80"] {
+            assert!(Network::parse(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_forwarded_address_counts_only_from_a_trusted_proxy() {
+        let trusted = [Network::parse("10.0.0.0/8").unwrap()];
+        let client = |peer: &str, lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("x-forwarded-for", line.parse().unwrap());
+            }
+            client(peer.parse().unwrap(), &headers, &trusted).to_string()
+        };
+        assert_eq!(client("192.0.2.1", &["198.51.100.1"]), "192.0.2.1", "anybody can write that");
+        assert_eq!(client("10.0.0.1", &["198.51.100.1"]), "198.51.100.1");
+        assert_eq!(client("10.0.0.1", &["203.0.113.9, 198.51.100.1, 10.0.0.2"]), "198.51.100.1");
+        assert_eq!(client("10.0.0.1", &["203.0.113.9", "198.51.100.1"]), "198.51.100.1");
+        assert_eq!(client("10.0.0.1", &["203.0.113.9, nonsense"]), "10.0.0.1");
+        assert_eq!(client("10.0.0.1", &[]), "10.0.0.1");
+    }
+}

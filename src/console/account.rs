@@ -1,0 +1,92 @@
+//! The account of who is signed in: its password, and its end.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::error::PageError;
+use super::form::{Field, Form};
+use super::page::{NO_SECTION, Site, page};
+use super::sign_in::{check_password, count_attempt};
+use super::times::day;
+use super::visitor::{Client, SignedIn, with_token, without_token};
+use crate::domain::SessionToken;
+use crate::domain::account::NewPassword;
+use crate::domain::session::NewSession;
+use crate::http::Api;
+
+#[derive(Template)]
+#[template(path = "console/account.html")]
+struct Account<'a> {
+    site: Site<'a>,
+    since: String,
+    current: Field,
+    new: Field,
+}
+
+#[derive(Template)]
+#[template(path = "console/account-delete.html")]
+struct Deletion<'a> {
+    site: Site<'a>,
+    password: Field,
+}
+
+pub async fn show(State(api): State<Api>, who: SignedIn) -> Response {
+    account(&api, &who, StatusCode::OK, Field::default(), Field::default())
+}
+
+pub async fn change_password(
+    State(api): State<Api>,
+    who: SignedIn,
+    from: Client,
+    fields: Form,
+) -> Result<Response, PageError> {
+    let (mut current, mut new) = (Field::default(), Field::default());
+    let chosen = match NewPassword::parse(fields.secret("new")) {
+        Ok(chosen) => chosen,
+        Err(invalid) => {
+            new.error = Some(format!("The new password {invalid}."));
+            return Ok(account(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, current, new));
+        }
+    };
+    count_attempt(&api, from, &who.session.email)?;
+    let checked = check_password(&api, &who.session.email, fields.secret("current")).await?;
+    if let Some((account, checked)) = checked {
+        let digest = api.console.passwords.hash(chosen).await?;
+        let token = SessionToken::generate();
+        let session = NewSession { hash: token.hash(), account, now: api.clock.now() };
+        if api.store.change_password(session, checked, digest).await? {
+            return Ok(with_token(&api, &token, who.visitor.redirect("account?notice=password-changed")));
+        }
+    }
+    current.error = Some(WRONG.to_owned());
+    Ok(account(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, current, new))
+}
+
+pub async fn confirm_deletion(State(api): State<Api>, who: SignedIn) -> Response {
+    deletion(&api, &who, StatusCode::OK, Field::default())
+}
+
+pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields: Form) -> Result<Response, PageError> {
+    count_attempt(&api, from, &who.session.email)?;
+    if let Some((account, checked)) = check_password(&api, &who.session.email, fields.secret("password")).await?
+        && api.store.delete_account(account, checked, api.clock.now()).await?
+    {
+        api.keyring.note_change();
+        return Ok(without_token(&api, who.visitor.redirect("?notice=account-deleted")));
+    }
+    let password = Field { error: Some(WRONG.to_owned()), ..Field::default() };
+    Ok(deletion(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, password))
+}
+
+const WRONG: &str = "That is not your password.";
+
+fn account(api: &Api, who: &SignedIn, status: StatusCode, current: Field, new: Field) -> Response {
+    let site = Site::new(api, &who.visitor, "Account", "account");
+    page(status, &Account { site, since: day(who.session.account_created_at), current, new })
+}
+
+fn deletion(api: &Api, who: &SignedIn, status: StatusCode, password: Field) -> Response {
+    page(status, &Deletion { site: Site::new(api, &who.visitor, "Delete your account", NO_SECTION), password })
+}

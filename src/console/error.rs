@@ -1,0 +1,140 @@
+//! What can't be shown, as a page.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use askama::Template;
+use axum::http::header::{CONNECTION, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::page::{NO_SECTION, Site, page};
+use super::passwords::Busy;
+use super::visitor::Visitor;
+use crate::http::{Api, Cause};
+use crate::store::StoreError;
+
+/// A page that says what went wrong. It is written by the frame, which knows who looks; until then it travels with the
+/// answer.
+#[derive(Clone, Debug)]
+pub struct PageError {
+    status: StatusCode,
+    title: &'static str,
+    message: Cow<'static, str>,
+    cause: Option<Cause>,
+    retry_after: Option<Duration>,
+}
+
+#[derive(Template)]
+#[template(path = "console/error.html")]
+struct ErrorPage<'a> {
+    site: Site<'a>,
+    error: &'a PageError,
+}
+
+impl PageError {
+    fn new(status: StatusCode, title: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, title, message: message.into(), cause: None, retry_after: None }
+    }
+
+    pub fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "That can’t be read", message)
+    }
+
+    pub fn forbidden(message: &'static str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Not allowed", message)
+    }
+
+    pub fn not_found(message: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Not found", message)
+    }
+
+    pub fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "Not possible", "This address can’t be used in this way.")
+    }
+
+    pub fn unsupported_media_type() -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not a form", "This address takes the form of its page only.")
+    }
+
+    pub fn too_large() -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "Too large",
+            "The form has more in it than any of its fields may hold.",
+        )
+    }
+
+    pub fn timeout() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form did not arrive in time.")
+    }
+
+    pub fn too_many_attempts(wait: Duration) -> Self {
+        let minutes = wait.as_secs().div_ceil(60);
+        let later = if minutes == 1 { "a minute".to_owned() } else { format!("{minutes} minutes") };
+        let message = format!("There were too many attempts. Try again in {later}.");
+        Self { retry_after: Some(wait), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", message) }
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub fn into_page(self, api: &Api, visitor: &Visitor) -> Response {
+        let mut response =
+            page(self.status, &ErrorPage { site: Site::new(api, visitor, self.title, NO_SECTION), error: &self });
+        let headers = response.headers_mut();
+        if let Some(wait) = self.retry_after {
+            headers.insert(
+                RETRY_AFTER,
+                wait.as_millis().div_ceil(1_000).max(1).to_string().parse().expect("it is a number"),
+            );
+        }
+        if matches!(self.status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE) {
+            // The rest of the request is not waited for, so nothing else can follow on this connection.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Some(cause) = self.cause {
+            response.extensions_mut().insert(cause);
+        }
+        response
+    }
+}
+
+impl From<StoreError> for PageError {
+    fn from(error: StoreError) -> Self {
+        let (status, title, message, cause) = match error {
+            StoreError::Unavailable(cause) | StoreError::SyncFailed(cause) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not available",
+                "The store can’t do this at the moment. Try again in a little while.",
+                cause,
+            ),
+            StoreError::Failed(cause) | StoreError::Refused(cause) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Something went wrong",
+                "It went wrong on our side, and is in our log.",
+                cause,
+            ),
+        };
+        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Duration::from_secs(1));
+        Self { cause: Some(Cause(cause)), retry_after, ..Self::new(status, title, message) }
+    }
+}
+
+impl From<Busy> for PageError {
+    fn from(_: Busy) -> Self {
+        let message = "Many people are signing in just now. Try again in a moment.";
+        let cause = Cause("too many passwords are being hashed".into());
+        let retry_after = Some(Duration::from_secs(1));
+        Self { cause: Some(cause), retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
+    }
+}
+
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}

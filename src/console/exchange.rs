@@ -1,0 +1,94 @@
+//! A request of the API and its answer, shown so that the API can be learnt from the page: the answer is given by the
+//! API's own handlers, to the account that looks.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+
+use crate::domain::AccountId;
+use crate::http::auth::Caller;
+use crate::http::input::{JsonBody, Query};
+use crate::http::{Api, ApiError, messages, pets};
+
+/// A call of the API as text.
+pub struct Exchange {
+    /// A line for a shell, where `$KEY` is an API key.
+    pub curl: String,
+    /// The answer as HTTP writes it: status, headers, body.
+    pub answer: String,
+    pub status: StatusCode,
+}
+
+impl Exchange {
+    /// `GET /pets` with this query, without its question mark.
+    pub async fn list_pets(api: &Api, account: AccountId, query: &str) -> Self {
+        let target = format!("/pets?{query}");
+        let (mut parts, _) =
+            Request::builder().uri(&target).body(()).expect("our queries are well-formed").into_parts();
+        let answer = match Query::from_request_parts(&mut parts, &()).await {
+            Ok(query) => pets::list(State(api.clone()), Caller { account }, query).await,
+            Err(error) => Err(error),
+        };
+        let curl =
+            format!("curl -i '{}' \\\n  -H \"Authorization: Bearer $KEY\"", api.addresses.base_url.path(&target));
+        Self::new(curl, answer).await
+    }
+
+    /// `POST /pets` with this body.
+    pub async fn create_pet(api: &Api, account: AccountId, body: &str) -> Self {
+        let curl = post(&api.addresses.base_url.path("/pets"), body);
+        let answer = match json(body).await {
+            Ok(body) => pets::create(State(api.clone()), Caller { account }, body).await,
+            Err(error) => Err(error),
+        };
+        Self::new(curl, answer).await
+    }
+
+    /// `POST /messages` with this body.
+    pub async fn send_message(api: &Api, account: AccountId, body: &str) -> Self {
+        let curl = post(&api.addresses.messages_base_url.path("/messages"), body);
+        let answer = match json(body).await {
+            Ok(body) => messages::send(State(api.clone()), Caller { account }, body).await,
+            Err(error) => Err(error),
+        };
+        Self::new(curl, answer).await
+    }
+
+    async fn new(curl: String, answer: Result<Response, ApiError>) -> Self {
+        let (head, body) = answer.into_response().into_parts();
+        let mut text = format!("HTTP/1.1 {}\n", head.status);
+        for (name, value) in &head.headers {
+            text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+        }
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        text.push('\n');
+        text.push_str(&String::from_utf8_lossy(&body));
+        Self { curl, answer: text, status: head.status }
+    }
+}
+
+async fn json(body: &str) -> Result<JsonBody, ApiError> {
+    let request = Request::post("/").header(CONTENT_TYPE, "application/json").body(Body::from(body.to_owned()));
+    JsonBody::from_request(request.expect("it has nothing to refuse"), &()).await
+}
+
+fn post(address: &str, body: &str) -> String {
+    let body = body.replace('\'', r"'\''");
+    format!(
+        "curl -i '{address}' \\\n  -H \"Authorization: Bearer $KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d '{body}'"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_in_a_body_does_not_end_the_shells() {
+        let line = post("http://a/v1/pets", r#"{"name":"O'Malley"}"#);
+        assert!(line.ends_with(r#"-d '{"name":"O'\''Malley"}'"#), "{line}");
+    }
+}

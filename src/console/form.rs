@@ -1,0 +1,85 @@
+//! What a form sends.
+
+use std::error::Error;
+
+use axum::extract::{FromRequest, Request};
+use axum::http::Uri;
+use axum::http::header::CONTENT_TYPE;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use super::error::PageError;
+use crate::domain::{Invalid, Secret};
+use crate::http::limits;
+
+/// The largest form, in bytes: the longest message, of 10,000 characters that take 12 bytes each the way forms are
+/// written, and some more.
+const SIZE: usize = 128 * 1024;
+
+/// The fields of a form, as `application/x-www-form-urlencoded` (the URL standard, section 5) has them.
+///
+/// Some of them are passwords, so it has no `Debug`.
+#[derive(Default)]
+pub struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// The parameters in an address, which are written the same way.
+    pub fn of_query(uri: &Uri) -> Self {
+        Self::parse(uri.query().unwrap_or_default().as_bytes())
+    }
+
+    fn parse(bytes: &[u8]) -> Self {
+        Self(form_urlencoded::parse(bytes).into_owned().collect())
+    }
+
+    /// A field's value; empty where there is no such field.
+    pub fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
+    }
+
+    pub fn secret(&self, name: &str) -> Secret {
+        Secret::new(self.get(name))
+    }
+
+    /// A field to be parsed, and to be shown again where that fails.
+    pub fn field(&self, name: &str) -> Field {
+        Field { value: self.get(name).to_owned(), error: None }
+    }
+}
+
+impl<S: Sync> FromRequest<S> for Form {
+    type Rejection = PageError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, PageError> {
+        let (parts, body) = request.into_parts();
+        let media_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let essence = media_type.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+            return Err(PageError::unsupported_media_type());
+        }
+        match Limited::new(body, SIZE).collect().await {
+            Ok(body) => Ok(Self::parse(&body.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => Err(PageError::too_large()),
+            Err(error) if error.source().is_some_and(<dyn Error>::is::<limits::Late>) => Err(PageError::timeout()),
+            // The connection broke: nobody reads this.
+            Err(_) => Err(PageError::bad_request("The form could not be read to its end.")),
+        }
+    }
+}
+
+/// A field of a form: what was typed, and what is wrong with it.
+#[derive(Default)]
+pub struct Field {
+    pub value: String,
+    pub error: Option<String>,
+}
+
+impl Field {
+    pub fn new(value: impl Into<String>) -> Self {
+        Self { value: value.into(), error: None }
+    }
+
+    /// What the field stands for; where it is refused, the field says why, as in "The name has 0 characters; …".
+    pub fn parse<T>(&mut self, what: &str, parse: impl FnOnce(String) -> Result<T, Invalid>) -> Option<T> {
+        parse(self.value.clone()).map_err(|invalid| self.error = Some(format!("{what} {invalid}."))).ok()
+    }
+}

@@ -1,0 +1,35 @@
+//! What happens around every page of the console.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::error::PageError;
+use super::origin;
+use super::visitor::Visitor;
+use crate::http::{Api, docs};
+
+/// Refuses forms of other sites, finds out who looks, and shows what failed as a page.
+pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    if !request.method().is_safe() && !origin::is_ours(request.headers(), &api.addresses) {
+        let error = PageError::forbidden("This form was sent from another site, so nothing was done.");
+        return error.into_page(&api, &Visitor::stranger(request.uri()));
+    }
+    if request.method().is_safe()
+        && let Some(elsewhere) = docs::at_own_address(&api.addresses, request.uri(), request.headers())
+    {
+        return elsewhere;
+    }
+    let visitor = match Visitor::of(&api, request.uri(), request.headers()).await {
+        Ok(visitor) => Arc::new(visitor),
+        Err(error) => return PageError::from(error).into_page(&api, &Visitor::stranger(request.uri())),
+    };
+    request.extensions_mut().insert(Arc::clone(&visitor));
+    let mut response = next.run(request).await;
+    match response.extensions_mut().remove::<PageError>() {
+        Some(error) => error.into_page(&api, &visitor),
+        None => response,
+    }
+}

@@ -1,0 +1,225 @@
+//! API keys: listed, made, rotated, revoked.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use super::error::PageError;
+use super::form::{Field, Form};
+use super::page::{Site, page};
+use super::times::{ago, day, moment};
+use super::visitor::SignedIn;
+use crate::domain::api_key::{KeyName, NewKey, Rotation};
+use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, Timestamp};
+use crate::http::Api;
+use crate::http::input::integer;
+
+/// How many keys a page shows.
+const PAGE: u32 = 25;
+
+/// How long a key may live: what is sent, what is shown.
+const LIFETIMES: [(&str, &str); 4] =
+    [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "It never expires")];
+
+/// How long an old key goes on working beside its successor.
+const OVERLAPS: [(&str, &str); 4] = [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "Not at all")];
+
+#[derive(Template)]
+#[template(path = "console/keys.html")]
+struct List<'a> {
+    site: Site<'a>,
+    keys: Vec<Row>,
+    /// The last key shown, where older ones follow.
+    older: Option<i64>,
+    is_first: bool,
+}
+
+#[derive(Template)]
+#[template(path = "console/key-new.html")]
+struct New<'a> {
+    site: Site<'a>,
+    name: Field,
+    expiry: Field,
+    lifetimes: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Template)]
+#[template(path = "console/key-made.html")]
+struct Made<'a> {
+    site: Site<'a>,
+    key: &'a str,
+    base_url: &'a str,
+    /// Of a rotation: what becomes of the key before.
+    before: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "console/key-rotate.html")]
+struct Rotate<'a> {
+    site: Site<'a>,
+    key: Row,
+    overlaps: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Template)]
+#[template(path = "console/key-revoke.html")]
+struct Revoke<'a> {
+    site: Site<'a>,
+    key: Row,
+}
+
+/// A key as the pages show it.
+struct Row {
+    id: i64,
+    name: String,
+    hint: String,
+    created: String,
+    last_used: Option<String>,
+    expires: Option<String>,
+    state: &'static str,
+}
+
+impl Row {
+    fn new(key: KeyRecord, now: Timestamp) -> Self {
+        Self {
+            id: key.id.0,
+            name: key.name,
+            hint: key.hint,
+            created: day(key.created_at),
+            last_used: key.last_used_at.map(|used| ago(used, now)),
+            expires: key.expires_at.map(moment),
+            state: match (key.revoked_at, key.expires_at) {
+                (Some(_), _) => "revoked",
+                (None, Some(expiry)) if expiry <= now => "expired",
+                _ => "works",
+            },
+        }
+    }
+
+    fn works(&self) -> bool {
+        self.state == "works"
+    }
+}
+
+impl Made<'_> {
+    /// A call that shows that the key works.
+    fn curl(&self) -> String {
+        format!("curl '{}/pets?limit=5' \\\n  -H 'Authorization: Bearer {}'", self.base_url, self.key)
+    }
+}
+
+pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let before = integer(Form::of_query(&uri).get("before")).map(KeyId);
+    let (keys, more) = api.store.list_keys_of(who.session.account, before, PAGE).await?;
+    let now = api.clock.now();
+    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, now)).collect();
+    let older = keys.last().filter(|_| more).map(|last| last.id);
+    let site = Site::new(&api, &who.visitor, "API keys", "keys");
+    Ok(page(StatusCode::OK, &List { site, keys, older, is_first: before.is_none() }))
+}
+
+pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
+    new_key(&api, &who, StatusCode::OK, Field::default(), Field::new("90d"))
+}
+
+pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    let (mut name, mut expiry) = (fields.field("name"), fields.field("expiry"));
+    let named = name.parse("The name", KeyName::parse);
+    let lifetime =
+        expiry.parse("The time", |text| if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) });
+    let (Some(named), Some(lifetime)) = (named, lifetime) else {
+        return Ok(new_key(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry));
+    };
+    let key = ApiKey::generate(api.store.deployment());
+    let now = api.clock.now();
+    let stored = NewKey {
+        account: who.session.account,
+        name: named,
+        hash: key.hash(),
+        hint: key.hint(),
+        created_at: now,
+        expires_at: lifetime.map(|lifetime| now.plus(lifetime)),
+    };
+    api.store.create_key(stored).await?;
+    api.keyring.note_change();
+    Ok(made(&api, &who, &key, None))
+}
+
+pub async fn confirm_rotation(State(api): State<Api>, who: SignedIn, id: Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&api, &who, &id).await?;
+    let site = Site::new(&api, &who.visitor, "Rotate a key", "keys");
+    Ok(page(StatusCode::OK, &Rotate { site, key, overlaps: &OVERLAPS }))
+}
+
+pub async fn rotate(
+    State(api): State<Api>,
+    who: SignedIn,
+    id: Path<String>,
+    fields: Form,
+) -> Result<Response, PageError> {
+    let before = own_key(&api, &who, &id).await?;
+    let overlap = choice(fields.get("overlap"), &OVERLAPS)
+        .map_err(|invalid| PageError::bad_request(format!("The overlap {invalid}.")))?;
+    let key = ApiKey::generate(api.store.deployment());
+    let now = api.clock.now();
+    let rotation = Rotation { hash: key.hash(), hint: key.hint(), now, old_until: now.plus(overlap) };
+    if api.store.rotate_key(KeyId(before.id), rotation).await?.is_none() {
+        return Err(PageError::not_found("This key no longer works, so it can’t be rotated. Make a new one."));
+    }
+    api.keyring.note_change();
+    let end = match overlap.is_zero() {
+        true => format!("The key before, {}, no longer works.", before.hint),
+        false => {
+            let until = own_key(&api, &who, &id).await?.expires.unwrap_or_default();
+            format!("The key before, {}, works until {until}.", before.hint)
+        }
+    };
+    Ok(made(&api, &who, &key, Some(end)))
+}
+
+pub async fn confirm_revocation(
+    State(api): State<Api>,
+    who: SignedIn,
+    id: Path<String>,
+) -> Result<Response, PageError> {
+    let key = own_key(&api, &who, &id).await?;
+    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&api, &who.visitor, "Revoke a key", "keys"), key }))
+}
+
+pub async fn revoke(State(api): State<Api>, who: SignedIn, id: Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&api, &who, &id).await?;
+    api.store.revoke_key(KeyId(key.id), api.clock.now()).await?;
+    api.keyring.note_change();
+    Ok(who.visitor.redirect("keys?notice=key-revoked"))
+}
+
+/// The key of the path. Another account's is none.
+async fn own_key(api: &Api, who: &SignedIn, id: &str) -> Result<Row, PageError> {
+    let key = match integer(id) {
+        Some(id) => api.store.find_key_of(who.session.account, KeyId(id)).await?,
+        None => None,
+    };
+    let key = key.ok_or_else(|| PageError::not_found("You have no such key."))?;
+    Ok(Row::new(key, api.clock.now()))
+}
+
+/// One of the durations that a form offers.
+fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
+    match offered.iter().any(|(value, _)| *value == text) {
+        true => crate::config::duration(text),
+        false => Err(Invalid("must be one of those offered".into())),
+    }
+}
+
+fn new_key(api: &Api, who: &SignedIn, status: StatusCode, name: Field, expiry: Field) -> Response {
+    let site = Site::new(api, &who.visitor, "Create a key", "keys");
+    page(status, &New { site, name, expiry, lifetimes: &LIFETIMES })
+}
+
+fn made(api: &Api, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
+    let site = Site::new(api, &who.visitor, "Your new key", "keys");
+    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: api.addresses.base_url.as_str(), before })
+}

@@ -1,0 +1,84 @@
+//! Messages: sent, and the account's own.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use super::error::PageError;
+use super::exchange::Exchange;
+use super::form::{Field, Form};
+use super::page::{Site, page};
+use super::times::moment;
+use super::visitor::SignedIn;
+use crate::domain::{Message, MessageId, MessageText};
+use crate::http::Api;
+
+/// How many messages a page shows, and how many characters of each: the longest have 10,000.
+const PAGE: u32 = 10;
+const SHOWN: usize = 280;
+
+#[derive(Template)]
+#[template(path = "console/messages.html")]
+struct List<'a> {
+    site: Site<'a>,
+    text: Field,
+    exchange: Option<Exchange>,
+    messages: Vec<Row>,
+    /// The last message shown, where older ones follow.
+    older: Option<String>,
+    is_first: bool,
+}
+
+/// A message as the page shows it.
+struct Row {
+    id: String,
+    text: String,
+    is_cut: bool,
+    created: String,
+}
+
+impl From<Message> for Row {
+    fn from(message: Message) -> Self {
+        let text = message.text.as_str();
+        let end = text.char_indices().nth(SHOWN).map(|(end, _)| end);
+        Self {
+            id: message.id.to_string(),
+            text: text[..end.unwrap_or(text.len())].to_owned(),
+            is_cut: end.is_some(),
+            created: moment(message.created_at),
+        }
+    }
+}
+
+pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let before = MessageId::parse(Form::of_query(&uri).get("before"));
+    show(&api, &who, StatusCode::OK, before, Field::default(), None).await
+}
+
+pub async fn send(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    // A browser sends each end of a line as two characters (the HTML standard, 4.10.22.4); what was typed is one.
+    let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
+    let Some(parsed) = text.parse("The message", MessageText::parse) else {
+        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, None).await;
+    };
+    let body = serde_json::json!({ "message": parsed.as_str() });
+    let exchange = Exchange::send_message(&api, who.session.account, &body.to_string()).await;
+    let text = if exchange.status.is_success() { Field::default() } else { text };
+    show(&api, &who, exchange.status, None, text, Some(exchange)).await
+}
+
+async fn show(
+    api: &Api,
+    who: &SignedIn,
+    status: StatusCode,
+    before: Option<MessageId>,
+    text: Field,
+    exchange: Option<Exchange>,
+) -> Result<Response, PageError> {
+    let (messages, more) = api.store.list_messages_of(who.session.account, before, PAGE).await?;
+    let messages: Vec<Row> = messages.into_iter().map(Row::from).collect();
+    let older = messages.last().filter(|_| more).map(|last| last.id.clone());
+    let site = Site::new(api, &who.visitor, "Messages", "messages");
+    Ok(page(status, &List { site, text, exchange, messages, older, is_first: before.is_none() }))
+}

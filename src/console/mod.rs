@@ -1,0 +1,88 @@
+//! The console: pages for people, on the store door. They call the same `Store`, the same parsers and, where they show
+//! what the API answers, the same handlers.
+
+mod account;
+mod attempts;
+mod counts;
+mod error;
+mod exchange;
+mod form;
+mod frame;
+mod keys;
+mod messages;
+mod origin;
+mod overview;
+mod page;
+mod passwords;
+mod pets;
+mod plot;
+mod sign_in;
+mod sign_up;
+mod times;
+mod visitor;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use crate::config::{Admission, Registration};
+use crate::http::{Api, ApiError};
+use attempts::Attempts;
+use counts::Counts;
+use error::PageError;
+pub use page::Site;
+use passwords::Passwords;
+pub use visitor::Visitor;
+
+/// What the console's pages share beyond the API's.
+#[derive(Debug)]
+pub struct Console {
+    admission: Admission,
+    passwords: Passwords,
+    attempts: Attempts,
+    counts: Counts,
+}
+
+impl Console {
+    pub fn new(admission: Admission) -> Self {
+        Self { admission, passwords: Passwords::new(), attempts: Attempts::new(), counts: Counts::default() }
+    }
+
+    pub fn may_sign_up(&self) -> bool {
+        self.admission.registration == Registration::Open
+    }
+}
+
+/// The pages' routes.
+pub fn routes(api: &Api) -> Router<Api> {
+    Router::new()
+        .route("/", get(overview::show))
+        .route("/sign-up", get(sign_up::show).post(sign_up::submit))
+        .route("/sign-in", get(sign_in::show).post(sign_in::submit))
+        .route("/sign-out", post(sign_in::sign_out))
+        .route("/account", get(account::show))
+        .route("/account/password", post(account::change_password))
+        .route("/account/delete", get(account::confirm_deletion).post(account::delete))
+        .route("/keys", get(keys::list))
+        .route("/keys/new", get(keys::new).post(keys::create))
+        .route("/keys/{id}/rotate", get(keys::confirm_rotation).post(keys::rotate))
+        .route("/keys/{id}/revoke", get(keys::confirm_revocation).post(keys::revoke))
+        .route("/animals", get(pets::list))
+        .route("/animals/new", get(pets::new).post(pets::create))
+        .route("/messages", get(messages::list).post(messages::send))
+        .method_not_allowed_fallback(async || PageError::method_not_allowed())
+        .layer(from_fn_with_state(api.clone(), frame::frame))
+}
+
+/// What is not there: a page among the console's paths, the API's error elsewhere.
+pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
+    const SECTIONS: [&str; 7] = ["account", "animals", "keys", "messages", "sign-in", "sign-out", "sign-up"];
+    let section = request.uri().path().split('/').nth(1).unwrap_or_default();
+    if !SECTIONS.contains(&section) {
+        return ApiError::route_not_found().into_response();
+    }
+    let visitor = Visitor::or_stranger(&api, request.uri(), request.headers()).await;
+    PageError::not_found("There is nothing at this address.").into_page(&api, &visitor)
+}

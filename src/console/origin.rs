@@ -1,0 +1,78 @@
+//! Whether a form was sent by one of our own pages, which is what keeps other sites from acting for who is signed in.
+
+use axum::http::HeaderMap;
+use axum::http::header::{HOST, ORIGIN};
+
+use crate::config::Addresses;
+
+/// Every browser of these years says where a form comes from, in `Origin` or, over TLS and on the machine itself, in
+/// `Sec-Fetch-Site` too. What they say must be right, and one of them must be there: a request without either is no
+/// browser's, and a program has the API.
+pub fn is_ours(headers: &HeaderMap, addresses: &Addresses) -> bool {
+    let site = headers.get("sec-fetch-site").map(|site| site == "same-origin");
+    let origin =
+        headers.get(ORIGIN).map(|origin| origin.to_str().is_ok_and(|origin| is_own(origin, headers, addresses)));
+    match (site, origin) {
+        (Some(site), Some(origin)) => site && origin,
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => false,
+    }
+}
+
+/// The origins our pages may have: where we are bound, where we are reached, and by whichever name the page was opened.
+fn is_own(origin: &str, headers: &HeaderMap, addresses: &Addresses) -> bool {
+    let by_name = || {
+        let scheme = addresses.base_url.as_str().split_once("://").map_or("http", |(scheme, _)| scheme);
+        let host = headers.get(HOST)?.to_str().ok()?;
+        Some(origin.strip_prefix(scheme)?.strip_prefix("://")? == host)
+    };
+    addresses.store_origins().iter().any(|own| own == origin) || by_name().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::BaseUrl;
+
+    #[test]
+    fn what_the_browser_says_must_be_right_and_must_be_said() {
+        let ours = "https://shop.example";
+        let sites = [
+            (None, None),
+            (Some("same-origin"), Some(true)),
+            (Some("same-site"), Some(false)),
+            (Some("cross-site"), Some(false)),
+            (Some("none"), Some(false)),
+        ];
+        let origins = [
+            (None, None),
+            (Some(ours), Some(true)),
+            (Some("https://by.name:8443"), Some(true)),
+            (Some("http://127.0.0.1:8080"), Some(true)),
+            (Some("http://by.name:8443"), Some(false)),
+            (Some("https://evil.example"), Some(false)),
+            (Some("null"), Some(false)),
+            (Some(""), Some(false)),
+            (Some("https://shop.example.evil.example"), Some(false)),
+        ];
+        let store_bound = "127.0.0.1:8080".parse().unwrap();
+        let addresses = Addresses {
+            base_url: BaseUrl::parse("https://shop.example/v1").unwrap(),
+            messages_base_url: BaseUrl::of_bound(store_bound),
+            staging_base_url: None,
+            cors_origins: vec!["https://evil.example".into()],
+            store_bound,
+        };
+        for (site, site_is_right) in sites {
+            for (origin, origin_is_right) in origins {
+                let mut headers = HeaderMap::new();
+                headers.insert(HOST, "by.name:8443".parse().unwrap());
+                site.map(|site| headers.insert("sec-fetch-site", site.parse().unwrap()));
+                origin.map(|origin| headers.insert(ORIGIN, origin.parse().unwrap()));
+                let said: Vec<bool> = [site_is_right, origin_is_right].into_iter().flatten().collect();
+                let expected = !said.is_empty() && said.iter().all(|right| *right);
+                assert_eq!(is_ours(&headers, &addresses), expected, "{site:?} {origin:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The first page: what this is, to a stranger; how the store stands, to who is signed in.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::error::PageError;
+use super::page::{Site, page};
+use super::plot::Plot;
+use super::visitor::Visitor;
+use crate::config::Addresses;
+use crate::domain::{PetStatus, StatusCounts};
+use crate::http::{Api, deprecation};
+
+#[derive(Template)]
+#[template(path = "console/welcome.html")]
+struct Welcome<'a> {
+    site: Site<'a>,
+    addresses: &'a Addresses,
+}
+
+#[derive(Template)]
+#[template(path = "console/overview.html")]
+struct Overview<'a> {
+    site: Site<'a>,
+    addresses: &'a Addresses,
+    counts: StatusCounts,
+    plot: Plot,
+    database: String,
+    has_keys: bool,
+    /// Whether `GET /pets/{petId}` is still there to be warned of.
+    warns_of_removal: bool,
+}
+
+pub async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {
+    let addresses = &api.addresses;
+    let Some(session) = &visitor.session else {
+        let site = Site::new(&api, &visitor, "An animal store with an API", "");
+        return Ok(page(StatusCode::OK, &Welcome { site, addresses }));
+    };
+    let now = api.clock.now();
+    let overview = Overview {
+        site: Site::new(&api, &visitor, "Overview", ""),
+        addresses,
+        counts: api.console.counts.get(&api.store).await?,
+        plot: Plot::new(&api.requests.last_hour(now)),
+        database: api.store.database(),
+        has_keys: !api.store.list_keys_of(session.account, None, 1).await?.0.is_empty(),
+        warns_of_removal: now < deprecation::REMOVED_AT,
+    };
+    Ok(page(StatusCode::OK, &overview))
+}
+
+impl Welcome<'_> {
+    /// A first call, for who has a key.
+    fn curl(&self) -> String {
+        let pets = self.addresses.base_url.path("/pets?status=available");
+        format!("curl '{pets}' \\\n  -H \"Authorization: Bearer $KEY\"")
+    }
+}
+
+impl Overview<'_> {
+    fn cards(&self) -> [(PetStatus, u64); 3] {
+        let counts = self.counts;
+        [(PetStatus::Available, counts.available), (PetStatus::Pending, counts.pending), (PetStatus::Sold, counts.sold)]
+    }
+}

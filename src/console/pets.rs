@@ -1,0 +1,100 @@
+//! The animals: browsed, added, and what the API says to the same.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use super::error::PageError;
+use super::exchange::Exchange;
+use super::form::{Field, Form};
+use super::page::{Site, page};
+use super::visitor::SignedIn;
+use crate::domain::{Invalid, Pet, PetName, PetQuery, PetRef, PetStatus};
+use crate::http::Api;
+use crate::http::input::integer;
+
+#[derive(Template)]
+#[template(path = "console/pets.html")]
+struct List<'a> {
+    site: Site<'a>,
+    pets: Vec<Pet>,
+    status: Option<PetStatus>,
+    /// The last animal shown, where more follow.
+    next: Option<i64>,
+    is_first: bool,
+    exchange: Exchange,
+}
+
+#[derive(Template)]
+#[template(path = "console/pet-new.html")]
+struct New<'a> {
+    site: Site<'a>,
+    name: Field,
+    category_id: Field,
+    status: Field,
+    exchange: Option<Exchange>,
+}
+
+pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let parameters = Form::of_query(&uri);
+    let given = |name: &str| Some(parameters.get(name)).filter(|value| !value.is_empty());
+    let refused = |name: &str, invalid: &Invalid| PageError::bad_request(format!("The {name} {invalid}."));
+    let status = given("status").map(PetStatus::parse).transpose().map_err(|invalid| refused("status", &invalid))?;
+    let after = given("after").map(parse_integer).transpose().map_err(|invalid| refused("id", &invalid))?;
+    let query = PetQuery { status, after, ..PetQuery::default() };
+    let mut pets: Vec<Pet> = Vec::new();
+    let more = api.store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
+    let next = pets.last().filter(|_| more).map(|last| last.id);
+    let exchange = Exchange::list_pets(&api, who.session.account, &as_query(&query)).await;
+    let site = Site::new(&api, &who.visitor, "Animals", "animals");
+    Ok(page(StatusCode::OK, &List { site, pets, status, next, is_first: after.is_none(), exchange }))
+}
+
+pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
+    new_pet(&api, &who, StatusCode::OK, [Field::default(), Field::default(), Field::new("available")], None)
+}
+
+pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    let [mut name, mut category_id, mut status] = ["name", "categoryId", "status"].map(|name| fields.field(name));
+    let parsed = (
+        name.parse("The name", PetName::parse),
+        category_id.parse("The category", |text| parse_integer(text.trim())),
+        status.parse("The status", |text| PetStatus::parse(&text)),
+    );
+    let (Some(named), Some(category), Some(kept)) = parsed else {
+        let fields = [name, category_id, status];
+        return Ok(new_pet(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, fields, None));
+    };
+    let body = serde_json::json!({ "name": named.as_str(), "categoryId": category, "status": kept.as_str() });
+    let exchange = Exchange::create_pet(&api, who.session.account, &body.to_string()).await;
+    // What succeeded makes room for the next one; what failed may be tried again.
+    let fields = match exchange.status.is_success() {
+        true => [Field::default(), Field::default(), Field::new("available")],
+        false => [name, category_id, status],
+    };
+    Ok(new_pet(&api, &who, exchange.status, fields, Some(exchange)))
+}
+
+fn parse_integer(text: &str) -> Result<i64, Invalid> {
+    integer(text).ok_or_else(|| Invalid("must be a whole number of at most 64 bits, written in digits".into()))
+}
+
+/// The query that the API takes for the same page.
+fn as_query(query: &PetQuery) -> String {
+    let status = query.status.map_or(String::new(), |status| format!("&status={}", status.as_str()));
+    let after = query.after.map_or(String::new(), |after| format!("&after={after}"));
+    format!("limit={}{status}{after}", query.limit.get())
+}
+
+fn new_pet(
+    api: &Api,
+    who: &SignedIn,
+    status_code: StatusCode,
+    fields: [Field; 3],
+    exchange: Option<Exchange>,
+) -> Response {
+    let [name, category_id, status] = fields;
+    let site = Site::new(api, &who.visitor, "Add an animal", "animals");
+    page(status_code, &New { site, name, category_id, status, exchange })
+}

@@ -1,0 +1,98 @@
+//! Signing in and out.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::error::PageError;
+use super::form::{Field, Form};
+use super::page::{NO_SECTION, Site, page};
+use super::visitor::{Client, Visitor, with_token, without_token};
+use crate::domain::account::PasswordDigest;
+use crate::domain::session::NewSession;
+use crate::domain::{AccountId, Email, Secret, SessionToken};
+use crate::http::Api;
+
+#[derive(Template)]
+#[template(path = "console/sign-in.html")]
+struct SignIn<'a> {
+    site: Site<'a>,
+    email: Field,
+    password: Field,
+}
+
+pub async fn show(State(api): State<Api>, visitor: Visitor) -> Response {
+    if visitor.session.is_some() {
+        return visitor.redirect("");
+    }
+    form(&api, &visitor, StatusCode::OK, Field::default(), Field::default())
+}
+
+pub async fn submit(
+    State(api): State<Api>,
+    visitor: Visitor,
+    from: Client,
+    fields: Form,
+) -> Result<Response, PageError> {
+    let mut email = fields.field("email");
+    let Some(address) = email.parse("The address", |text| Email::parse(text.trim())) else {
+        return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, Field::default()));
+    };
+    count_attempt(&api, from, &address)?;
+    let Some((account, checked)) = check_password(&api, &address, fields.secret("password")).await? else {
+        return Ok(refused(&api, &visitor, email));
+    };
+    if let Some(before) = &visitor.session {
+        api.store.delete_session(before.hash).await?;
+    }
+    let token = SessionToken::generate();
+    let session = NewSession { hash: token.hash(), account, now: api.clock.now() };
+    Ok(match api.store.create_session(session, checked).await? {
+        true => with_token(&api, &token, visitor.redirect("")),
+        // The password was changed while this one was being checked.
+        false => refused(&api, &visitor, email),
+    })
+}
+
+/// Goes on from signing up: the address is typed already.
+pub fn after_sign_up(api: &Api, mut visitor: Visitor, email: Field) -> Response {
+    visitor.notice =
+        Some("Sign in to go on. If the address was free, its account is ready; if it was taken, nothing has changed.");
+    form(api, &visitor, StatusCode::OK, email, Field::default())
+}
+
+pub async fn sign_out(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {
+    if let Some(session) = &visitor.session {
+        api.store.delete_session(session.hash).await?;
+    }
+    Ok(without_token(&api, visitor.redirect("?notice=signed-out")))
+}
+
+/// The account, and the digest that the password was held against, where it is the right one.
+///
+/// Whether there is an account or not, the same is done, so that neither the answer nor its time tells.
+pub async fn check_password(
+    api: &Api,
+    email: &Email,
+    password: Secret,
+) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
+    let known = api.store.find_password(email).await?;
+    let matches = api.console.passwords.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await?;
+    Ok(known.filter(|_| matches))
+}
+
+/// Refuses who tries too often.
+pub fn count_attempt(api: &Api, Client(from): Client, email: &Email) -> Result<(), PageError> {
+    api.console.attempts.count(from, email, api.clock.now()).map_err(PageError::too_many_attempts)
+}
+
+fn refused(api: &Api, visitor: &Visitor, email: Field) -> Response {
+    let why = "The address or the password is not right.".to_owned();
+    form(api, visitor, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
+}
+
+fn form(api: &Api, visitor: &Visitor, status: StatusCode, email: Field, password: Field) -> Response {
+    let site = Site::new(api, visitor, "Sign in", NO_SECTION);
+    page(status, &SignIn { site, email, password }).into_response()
+}

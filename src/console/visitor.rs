@@ -1,0 +1,160 @@
+//! Who looks at a page, and from where: the session behind the cookie.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::header::{COOKIE, SET_COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use axum::response::Response;
+
+use super::form::Form;
+use super::page::redirect;
+use crate::config;
+use crate::domain::{Session, SessionToken};
+use crate::http::Api;
+use crate::http::limits::Peer;
+use crate::store;
+
+/// Who looks at a page.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    /// Leads from the page to where our paths begin, so that links hold behind a path prefix too.
+    pub root: String,
+    /// What the page before has to say.
+    pub notice: Option<&'static str>,
+    pub session: Option<Session>,
+    /// Whether there was a session once: a cookie came, and nothing is behind it any more.
+    had_session: bool,
+}
+
+impl Visitor {
+    pub async fn of(api: &Api, uri: &Uri, headers: &HeaderMap) -> store::Result<Self> {
+        let mut visitor = Self::stranger(uri);
+        let Some(hash) = cookie(headers, name(api)).and_then(SessionToken::hash_presented) else {
+            return Ok(visitor);
+        };
+        let now = api.clock.now();
+        visitor.session = api.store.find_session(&hash).await?.filter(|session| session.lasts(now));
+        visitor.had_session = visitor.session.is_none();
+        if visitor.session.as_ref().is_some_and(|session| session.is_stale(now))
+            && let Err(error) = api.store.touch_session(hash, now.to_the_minute()).await
+        {
+            // The page can be shown all the same; the session only ends a little earlier.
+            tracing::warn!(%error, "when a session was last used could not be stored");
+        }
+        Ok(visitor)
+    }
+
+    /// The same for pages that are for everybody: who can't be looked up is a stranger.
+    pub async fn or_stranger(api: &Api, uri: &Uri, headers: &HeaderMap) -> Self {
+        Self::of(api, uri, headers).await.unwrap_or_else(|_| Self::stranger(uri))
+    }
+
+    pub fn stranger(uri: &Uri) -> Self {
+        let depth = uri.path().matches('/').count().saturating_sub(1);
+        Self {
+            root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
+            notice: notice(uri),
+            session: None,
+            had_session: false,
+        }
+    }
+
+    /// To another of our pages.
+    pub fn redirect(&self, path: &str) -> Response {
+        redirect(&format!("{}{path}", self.root))
+    }
+}
+
+impl FromRequestParts<Api> for Visitor {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, Self::Rejection> {
+        let visitor: Option<&Arc<Self>> = parts.extensions.get();
+        Ok(visitor.map_or_else(|| Self::stranger(&parts.uri), |visitor| visitor.as_ref().clone()))
+    }
+}
+
+/// Who is signed in: a page that has this among its arguments shows nothing to others.
+pub struct SignedIn {
+    pub visitor: Visitor,
+    pub session: Session,
+}
+
+impl FromRequestParts<Api> for SignedIn {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Response> {
+        let Ok(visitor) = Visitor::from_request_parts(parts, api).await;
+        match visitor.session.clone() {
+            Some(session) => Ok(Self { visitor, session }),
+            None if visitor.had_session => Err(visitor.redirect("sign-in?notice=session-ended")),
+            None => Err(visitor.redirect("sign-in")),
+        }
+    }
+}
+
+/// The address of the network that a form came from, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Client(pub Option<IpAddr>);
+
+impl FromRequestParts<Api> for Client {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
+        let trusted = &api.console.admission.trusted_proxies;
+        let peer: Option<&Peer> = parts.extensions.get();
+        Ok(Self(peer.map(|Peer(peer)| config::client(*peer, &parts.headers, trusted))))
+    }
+}
+
+/// An answer after which the browser holds `token`.
+pub fn with_token(api: &Api, token: &SessionToken, response: Response) -> Response {
+    with_cookie(api, token.expose(), "", response)
+}
+
+/// An answer after which the browser holds none.
+pub fn without_token(api: &Api, response: Response) -> Response {
+    with_cookie(api, "", "; Max-Age=0", response)
+}
+
+fn with_cookie(api: &Api, value: &str, age: &str, mut response: Response) -> Response {
+    // Not readable by scripts, and not sent along when another site posts a form.
+    let secure = if is_https(api) { "; Secure" } else { "" };
+    let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}", name(api));
+    let mut cookie = HeaderValue::try_from(cookie).expect("a token has hexadecimal digits only");
+    cookie.set_sensitive(true);
+    response.headers_mut().insert(SET_COOKIE, cookie);
+    response
+}
+
+/// The prefix `__Host-` has browsers refuse the cookie from anywhere but this host, over TLS (RFC 6265bis, 4.1.3).
+fn name(api: &Api) -> &'static str {
+    if is_https(api) { "__Host-petstore" } else { "petstore" }
+}
+
+fn is_https(api: &Api) -> bool {
+    api.addresses.base_url.as_str().starts_with("https:")
+}
+
+fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let pairs = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    pairs.flat_map(|cookies| cookies.split(';')).find_map(|pair| {
+        let (found, value) = pair.trim().split_once('=')?;
+        (found == name).then_some(value)
+    })
+}
+
+/// A page can be told only what stands here, so that a link can't put words into its mouth.
+fn notice(uri: &Uri) -> Option<&'static str> {
+    Some(match Form::of_query(uri).get("notice") {
+        "account-deleted" => "Your account was deleted, and its keys no longer work.",
+        "key-revoked" => "The key was revoked. It no longer works.",
+        "password-changed" => "Your password was changed. Every other session has ended.",
+        "session-ended" => "Your session has ended. Sign in to go on.",
+        "signed-out" => "You are signed out.",
+        _ => return None,
+    })
+}

@@ -1,0 +1,115 @@
+//! Sessions: what a browser shows instead of a password.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::{AccountId, Email, Secret, Timestamp};
+
+/// How long a session lasts while nobody uses it.
+pub const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How long a session lasts at most, however much it is used.
+pub const ABSOLUTE: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// How exactly the last use is written down: a page view need not be a write.
+const PRECISION: Duration = Duration::from_secs(60);
+
+/// 128 random bits as 32 hexadecimal digits.
+#[derive(Clone, Debug)]
+pub struct SessionToken(Secret);
+
+impl SessionToken {
+    pub fn generate() -> Self {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).expect("the operating system has random bytes");
+        Self(Secret::new(random.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+    }
+
+    /// The hash under which a presented token is looked up, or nothing where `presented` can't be one of ours.
+    pub fn hash_presented(presented: &str) -> Option<SessionHash> {
+        let well_formed =
+            presented.len() == 32 && presented.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        well_formed.then(|| SessionHash(Sha256::digest(presented).into()))
+    }
+
+    pub fn hash(&self) -> SessionHash {
+        SessionHash(Sha256::digest(self.0.expose()).into())
+    }
+
+    /// The token itself, for the cookie.
+    pub fn expose(&self) -> &str {
+        self.0.expose()
+    }
+}
+
+/// The SHA-256 of a token: all that is ever stored of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionHash(pub [u8; 32]);
+
+/// What is stored when somebody signs in.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSession {
+    pub hash: SessionHash,
+    pub account: AccountId,
+    pub now: Timestamp,
+}
+
+/// A session that was begun, and whose it is. Whether it still lasts is asked with [`Session::lasts`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    pub hash: SessionHash,
+    pub account: AccountId,
+    pub email: Email,
+    pub account_created_at: Timestamp,
+    pub created_at: Timestamp,
+    pub last_used_at: Timestamp,
+}
+
+impl Session {
+    pub fn lasts(&self, now: Timestamp) -> bool {
+        now < self.created_at.plus(ABSOLUTE) && now < self.last_used_at.plus(IDLE)
+    }
+
+    /// Whether its use at `now` is worth writing down.
+    pub fn is_stale(&self, now: Timestamp) -> bool {
+        now >= self.last_used_at.plus(PRECISION)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_128_bits_and_is_recognised_by_its_hash() {
+        let token = SessionToken::generate();
+        assert_eq!(token.expose().len(), 32);
+        assert_eq!(SessionToken::hash_presented(token.expose()), Some(token.hash()));
+        assert_ne!(SessionToken::generate().hash(), token.hash());
+        assert_eq!(format!("{token:?}"), "SessionToken([hidden])");
+        for refused in ["", "0", &"g".repeat(32), &"A".repeat(32), &"0".repeat(33)] {
+            assert_eq!(SessionToken::hash_presented(refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_session_ends_when_it_is_idle_and_at_last_in_any_case() {
+        let begun = Timestamp::from_milliseconds(1_795_167_000_123);
+        let mut session = Session {
+            hash: SessionToken::generate().hash(),
+            account: AccountId(1),
+            email: Email::parse("ada@example.com").unwrap(),
+            account_created_at: begun,
+            created_at: begun,
+            last_used_at: begun,
+        };
+        assert!(session.lasts(begun.plus(IDLE).minus_one_millisecond()));
+        assert!(!session.lasts(begun.plus(IDLE)));
+
+        let last = begun.plus(ABSOLUTE).minus_one_millisecond();
+        session.last_used_at = last;
+        assert!(session.lasts(last));
+        assert!(!session.lasts(begun.plus(ABSOLUTE)));
+    }
+}

@@ -1,0 +1,108 @@
+//! Sessions, and what only somebody who has just shown the password may do.
+//!
+//! A password is checked outside of any transaction, since that takes long. So each of these statements asks again
+//! for the digest that was checked: where the password was changed meanwhile, nothing happens.
+//!
+//! A new password and the end of an account are transactions. A statement sees what was there when it began, and not what
+//! came while it waited for the account's row; the one after it does. So no session and no key slips through.
+
+use tokio_postgres::Client;
+
+use super::Postgres;
+use crate::domain::account::PasswordDigest;
+use crate::domain::session::{ABSOLUTE, IDLE, NewSession};
+use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
+use crate::store::{Result, StoreError};
+
+/// Also forgets sessions that have ended, so that those that nobody signed out of do not pile up. The account's row is
+/// locked, so that a password that is being changed begins no session.
+pub const INSERT: &str = "WITH ended AS (
+        DELETE FROM sessions WHERE token_hash IN (
+            SELECT token_hash FROM sessions WHERE created_at <= $5 OR last_used_at <= $6 FOR UPDATE SKIP LOCKED)
+    ) INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
+    SELECT $1, id, $3, $3 FROM accounts WHERE id = $2 AND password_hash = $4 FOR SHARE RETURNING account_id";
+
+pub const FIND: &str = "SELECT a.id, a.email, a.created_at, s.created_at, s.last_used_at
+    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";
+
+pub const TOUCH: &str = "UPDATE sessions SET last_used_at = $2 WHERE token_hash = $1 AND last_used_at < $2";
+
+pub const DELETE: &str = "DELETE FROM sessions WHERE token_hash = $1";
+
+pub async fn insert(db: &Postgres, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
+    let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
+    let (began, used) = (session.now.minus(ABSOLUTE).as_milliseconds(), session.now.minus(IDLE).as_milliseconds());
+    let begun =
+        db.write(|known| &known.insert_session, &[&hash, &session.account.0, &now, &checked.0, &began, &used]).await?;
+    Ok(!begun.is_empty())
+}
+
+pub async fn find(db: &Postgres, hash: &SessionHash) -> Result<Option<Session>> {
+    let rows = db.readers.query(|known| &known.find_session, &[&&hash.0[..]]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let account = row.try_get(0)?;
+    Ok(Some(Session {
+        hash: *hash,
+        account: AccountId(account),
+        email: Email::parse(row.try_get(1)?)
+            .map_err(|error| StoreError::Failed(format!("account {account}: {error}")))?,
+        account_created_at: Timestamp::from_milliseconds(row.try_get(2)?),
+        created_at: Timestamp::from_milliseconds(row.try_get(3)?),
+        last_used_at: Timestamp::from_milliseconds(row.try_get(4)?),
+    }))
+}
+
+pub async fn touch(db: &Postgres, hash: &SessionHash, now: Timestamp) -> Result<()> {
+    db.write(|known| &known.touch_session, &[&&hash.0[..], &now.as_milliseconds()]).await.map(|_| ())
+}
+
+pub async fn delete(db: &Postgres, hash: &SessionHash) -> Result<()> {
+    db.write(|known| &known.delete_session, &[&&hash.0[..]]).await.map(|_| ())
+}
+
+pub async fn change_password(
+    db: &Postgres,
+    session: &NewSession,
+    checked: &PasswordDigest,
+    new: &PasswordDigest,
+) -> Result<bool> {
+    db.write_steps(async |client: &Client| {
+        let change = "UPDATE accounts SET password_hash = $3 WHERE id = $1 AND password_hash = $2";
+        if client.execute(change, &[&session.account.0, &checked.0, &new.0]).await? == 0 {
+            return Ok(false);
+        }
+        client.execute("DELETE FROM sessions WHERE account_id = $1", &[&session.account.0]).await?;
+        let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
+        let begin = "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at) VALUES ($1, $2, $3, $3)";
+        client.execute(begin, &[&hash, &session.account.0, &now]).await?;
+        Ok(true)
+    })
+    .await
+}
+
+pub async fn delete_account(
+    db: &Postgres,
+    account: AccountId,
+    checked: &PasswordDigest,
+    now: Timestamp,
+) -> Result<bool> {
+    db.write_steps(async |client: &Client| {
+        // No address has a space, so nobody can sign up under what takes the place of the folded one.
+        let delete = "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid',
+                email_folded = 'deleted ' || id, password_hash = NULL, deleted_at = $3
+            WHERE id = $1 AND password_hash = $2";
+        let now = now.as_milliseconds();
+        if client.execute(delete, &[&account.0, &checked.0, &now]).await? == 0 {
+            return Ok(false);
+        }
+        client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
+        let revoke = "UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL";
+        client.execute(revoke, &[&account.0, &now]).await?;
+        // Last, since every change of any key waits for this row.
+        let bump = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version'";
+        client.execute(bump, &[]).await?;
+        client.execute("SELECT pg_notify('petstore_keys', '')", &[]).await?;
+        Ok(true)
+    })
+    .await
+}

@@ -1,0 +1,100 @@
+//! Sessions, and what only somebody who has just shown the password may do.
+//!
+//! A password is checked outside of any transaction, since that takes long. So each of these statements asks again
+//! for the digest that was checked: where the password was changed meanwhile, nothing happens.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::keys;
+use crate::domain::account::PasswordDigest;
+use crate::domain::session::{ABSOLUTE, IDLE, NewSession};
+use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
+use crate::store::{Result, StoreError};
+
+pub fn insert(conn: &Connection, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
+    delete_ended(conn, session.now)?;
+    let inserted = conn
+        .prepare_cached(
+            "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
+             SELECT ?1, id, ?3, ?3 FROM accounts WHERE id = ?2 AND password_hash = ?4",
+        )?
+        .execute((session.hash.0, session.account.0, session.now.as_milliseconds(), &checked.0))?;
+    Ok(inserted == 1)
+}
+
+pub fn find(conn: &Connection, hash: &SessionHash) -> Result<Option<Session>> {
+    let row = conn
+        .prepare_cached(
+            "SELECT a.id, a.email, a.created_at, s.created_at, s.last_used_at
+             FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = ?1",
+        )?
+        .query_row([hash.0], |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
+        .optional()?;
+    row.map(|(account, email, account_created_at, created_at, last_used_at)| {
+        Ok(Session {
+            hash: *hash,
+            account: AccountId(account),
+            email: Email::parse(&email).map_err(|error| StoreError::Failed(format!("account {account}: {error}")))?,
+            account_created_at: Timestamp::from_milliseconds(account_created_at),
+            created_at: Timestamp::from_milliseconds(created_at),
+            last_used_at: Timestamp::from_milliseconds(last_used_at),
+        })
+    })
+    .transpose()
+}
+
+pub fn touch(conn: &Connection, hash: &SessionHash, now: Timestamp) -> Result<()> {
+    conn.prepare_cached("UPDATE sessions SET last_used_at = ?2 WHERE token_hash = ?1 AND last_used_at < ?2")?
+        .execute((hash.0, now.as_milliseconds()))?;
+    Ok(())
+}
+
+pub fn delete(conn: &Connection, hash: &SessionHash) -> Result<()> {
+    conn.prepare_cached("DELETE FROM sessions WHERE token_hash = ?1")?.execute([hash.0])?;
+    Ok(())
+}
+
+pub fn change_password(
+    conn: &Connection,
+    session: &NewSession,
+    checked: &PasswordDigest,
+    new: &PasswordDigest,
+) -> Result<bool> {
+    let changed = conn
+        .prepare_cached("UPDATE accounts SET password_hash = ?3 WHERE id = ?1 AND password_hash = ?2")?
+        .execute((session.account.0, &checked.0, &new.0))?;
+    if changed == 0 {
+        return Ok(false);
+    }
+    delete_all(conn, session.account)?;
+    insert(conn, session, new)
+}
+
+pub fn delete_account(conn: &Connection, account: AccountId, checked: &PasswordDigest, now: Timestamp) -> Result<bool> {
+    // No address has a space, so nobody can sign up under what takes the place of the folded one.
+    let deleted = conn
+        .prepare_cached(
+            "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid', email_folded = 'deleted ' || id,
+                 password_hash = NULL, deleted_at = ?3
+             WHERE id = ?1 AND password_hash = ?2",
+        )?
+        .execute((account.0, &checked.0, now.as_milliseconds()))?;
+    if deleted == 0 {
+        return Ok(false);
+    }
+    delete_all(conn, account)?;
+    keys::revoke_all(conn, account, now)?;
+    Ok(true)
+}
+
+fn delete_all(conn: &Connection, account: AccountId) -> Result<()> {
+    conn.prepare_cached("DELETE FROM sessions WHERE account_id = ?1")?.execute([account.0])?;
+    Ok(())
+}
+
+/// So that sessions that nobody signed out of do not pile up.
+fn delete_ended(conn: &Connection, now: Timestamp) -> Result<()> {
+    conn.prepare_cached("DELETE FROM sessions WHERE created_at <= ?1 OR last_used_at <= ?2")?
+        .execute((now.minus(ABSOLUTE).as_milliseconds(), now.minus(IDLE).as_milliseconds()))?;
+    Ok(())
+}

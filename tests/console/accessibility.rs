@@ -1,0 +1,97 @@
+//! axe finds nothing to object to on any page, in light and dark, wide and narrow.
+
+use serde_json::Value;
+
+use crate::browser::{Browser, Scripts};
+use crate::person::PASSWORD;
+use crate::support::Service;
+
+#[tokio::test]
+async fn no_page_has_a_violation() {
+    let service = Service::start().await;
+    let browser = Browser::start(&service, Scripts::On).await;
+    let axe = axe();
+    for path in ["/", "/sign-up", "/sign-in", "/docs/deprecations"] {
+        browser.open(path).await;
+        check(&browser, &axe, path).await;
+    }
+    browser.open("/sign-up").await;
+    browser.follow("main button").await;
+    check(&browser, &axe, "a form that was refused").await;
+
+    browser.sign_up_and_in("ada@lovelace.example", PASSWORD).await;
+    for path in ["/", "/keys", "/animals", "/messages"] {
+        browser.open(path).await;
+        check(&browser, &axe, &format!("{path}, empty")).await;
+    }
+    for status in ["available", "pending", "sold"] {
+        service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
+    }
+    browser.open("/animals/new").await;
+    browser.type_into("#name", "Mimi").await;
+    browser.type_into("#categoryId", "1").await;
+    browser.follow("main button").await;
+    check(&browser, &axe, "an animal that was added").await;
+    browser.open("/messages").await;
+    browser.type_into("#message", "Hello, store!").await;
+    browser.follow("main button").await;
+    check(&browser, &axe, "a message that was sent").await;
+    for name in ["one", "two"] {
+        browser.open("/keys/new").await;
+        browser.type_into("#name", name).await;
+        browser.follow("main button").await;
+    }
+    check(&browser, &axe, "a key that was made").await;
+    browser.open("/keys").await;
+    browser.follow("tbody .row-actions a").await;
+    check(&browser, &axe, "a key to rotate").await;
+    browser.open("/keys").await;
+    browser.follow("a.danger").await;
+    check(&browser, &axe, "a key to revoke").await;
+    browser.follow("main button").await;
+    check(&browser, &axe, "a key that was revoked").await;
+    for path in [
+        "/",
+        "/keys",
+        "/keys/new",
+        "/animals",
+        "/animals/new",
+        "/account",
+        "/account/delete",
+        "/keys/99/revoke",
+        "/docs",
+    ] {
+        browser.open(path).await;
+        browser.evaluate("for (const one of document.querySelectorAll('details')) one.open = true").await;
+        check(&browser, &axe, path).await;
+    }
+    browser.close().await;
+}
+
+/// Looks at all but what Swagger UI draws, which is not ours.
+async fn check(browser: &Browser, axe: &str, page: &str) {
+    browser.evaluate(&format!("if (!window.axe) {{ {axe} }}")).await;
+    for (scheme, width) in [("light", 1100), ("dark", 1100), ("dark", 360), ("light", 360)] {
+        browser.set_scheme(scheme).await;
+        browser.set_width(width).await;
+        let found =
+            browser.evaluate("return JSON.stringify((await axe.run({ exclude: ['#swagger-ui'] })).violations)").await;
+        let found: Vec<Value> = serde_json::from_str(found.as_str().unwrap()).unwrap_or_else(|_| panic!("{found}"));
+        let found: Vec<_> = found
+            .iter()
+            .flat_map(|violation| {
+                let nodes = violation["nodes"].as_array().unwrap();
+                nodes.iter().map(|node| format!("{}: {} {}", violation["help"], node["html"], node["failureSummary"]))
+            })
+            .collect();
+        assert!(found.is_empty(), "{page}, {scheme}, {width} pixels:\n{}", found.join("\n"));
+    }
+}
+
+/// The source of axe, which `scripts/test` installs.
+fn axe() -> String {
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/npm/node_modules/axe-core/axe.min.js");
+    std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{error}: {} is missing: run scripts/test, which installs it", path.display()))
+}

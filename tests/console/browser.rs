@@ -1,0 +1,210 @@
+//! A real browser, driven by the WebDriver protocol (W3C), which is JSON over HTTP: what these tests need of it is
+//! small enough to need no client library.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Request, Service, soon};
+
+/// How long a page may take to be there. A busy machine is slow.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Chromium, without a window. It ends with this value.
+pub struct Browser {
+    driver: Child,
+    address: SocketAddr,
+    session: String,
+    /// The browser's own process, which the driver leaves behind where it is not told to end it.
+    process: Option<i64>,
+    site: String,
+    _profile: tempfile::TempDir,
+}
+
+/// What a browser may be told when it starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scripts {
+    On,
+    Off,
+}
+
+impl Browser {
+    pub async fn start(service: &Service, scripts: Scripts) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{error}: run scripts/test, which installs chromium-driver"));
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let port = lines.find_map(|line| line.split_once("successfully on port ").map(|(_, port)| port.to_owned()));
+        let port: u16 = port.expect("the driver says its port").trim_end_matches('.').parse().unwrap();
+        // A full pipe would stop the driver.
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let scripts = if scripts == Scripts::On { 1 } else { 2 };
+        let options = json!({
+            // The sandbox refuses to work for root, which is who runs tests in a container.
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+                     format!("--user-data-dir={}", profile.path().display())],
+            "prefs": { "profile.managed_default_content_settings.javascript": scripts },
+        });
+        let wanted =
+            json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "goog:chromeOptions": options } } });
+        let mut browser = Self {
+            driver,
+            address,
+            session: String::new(),
+            process: None,
+            site: format!("http://{}", service.store_address),
+            _profile: profile,
+        };
+        let session = browser.call("POST", "/session", wanted).await;
+        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        browser.process = session["capabilities"]["goog:processID"].as_i64();
+        assert!(browser.process.is_some(), "{session}");
+        browser.post("/timeouts", json!({ "implicit": PATIENCE.as_millis() as u64 })).await;
+        browser
+    }
+
+    /// Opens one of our pages.
+    pub async fn open(&self, path: &str) {
+        self.post("/url", json!({ "url": format!("{}{path}", self.site) })).await;
+    }
+
+    /// Types into what a CSS selector finds.
+    pub async fn type_into(&self, selector: &str, text: &str) {
+        let element = self.find(selector).await;
+        self.post(&format!("/element/{element}/value"), json!({ "text": text })).await;
+    }
+
+    /// Clicks, and waits for the page that this leads to.
+    pub async fn follow(&self, selector: &str) {
+        let before = self.find("html").await;
+        self.click(selector).await;
+        let asked = Instant::now();
+        while self.find("html").await == before {
+            assert!(asked.elapsed() < PATIENCE, "{selector} leads nowhere");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.find("footer").await;
+    }
+
+    /// Presses keys, wherever the focus is; waits for nothing.
+    pub async fn press(&self, keys: &str) {
+        let keys: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })])
+            .collect();
+        self.post("/actions", json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": keys }] })).await;
+    }
+
+    pub async fn click(&self, selector: &str) {
+        let element = self.find(selector).await;
+        self.post(&format!("/element/{element}/click"), json!({})).await;
+    }
+
+    /// The text of what a CSS selector finds, as it is seen.
+    pub async fn text(&self, selector: &str) -> String {
+        let element = self.find(selector).await;
+        self.get(&format!("/element/{element}/text")).await.as_str().unwrap().to_owned()
+    }
+
+    pub async fn is_shown(&self, selector: &str) -> bool {
+        let element = self.find(selector).await;
+        self.get(&format!("/element/{element}/displayed")).await == true
+    }
+
+    /// The path and query of the page.
+    pub async fn path(&self) -> String {
+        let url = self.get("/url").await;
+        url.as_str().unwrap().strip_prefix(&self.site).unwrap().to_owned()
+    }
+
+    /// What a script's promise comes to. The page's policy does not stop the driver.
+    pub async fn evaluate(&self, script: &str) -> Value {
+        let script = format!(
+            "const done = arguments[0]; (async () => {{ {script} }})().then(done, error => done(String(error)));"
+        );
+        self.post("/execute/async", json!({ "script": script, "args": [] })).await
+    }
+
+    /// Shows pages as on a screen of this width, in CSS pixels.
+    pub async fn set_width(&self, width: u32) {
+        let screen = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    }
+
+    /// Shows pages `light` or `dark`.
+    pub async fn set_scheme(&self, scheme: &str) {
+        let features = json!([
+            { "name": "prefers-color-scheme", "value": scheme },
+            // Nothing is caught half-way from one colour to the next.
+            { "name": "prefers-reduced-motion", "value": "reduce" }
+        ]);
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
+    /// Lets pages read and write the clipboard without asking the person who is not there.
+    pub async fn allow_clipboard(&self) {
+        let permissions =
+            json!({ "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": self.site });
+        self.devtools("Browser.grantPermissions", permissions).await;
+    }
+
+    pub async fn sign_up_and_in(&self, email: &str, password: &str) {
+        self.open("/sign-up").await;
+        self.type_into("#email", email).await;
+        for _ in 0..2 {
+            self.type_into("#password", password).await;
+            self.follow("main button").await;
+        }
+        assert_eq!(self.text("h1").await, "Overview");
+    }
+
+    async fn devtools(&self, command: &str, parameters: Value) {
+        self.post("/goog/cdp/execute", json!({ "cmd": command, "params": parameters })).await;
+    }
+
+    async fn find(&self, selector: &str) -> String {
+        let element = self.post("/element", json!({ "using": "css selector", "value": selector })).await;
+        element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        self.call("POST", &format!("{}{path}", self.session), body).await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.call("GET", &format!("{}{path}", self.session), Value::Null).await
+    }
+
+    async fn call(&self, method: &str, path: &str, body: Value) -> Value {
+        let request = Request::new(self.address, method, path);
+        let request = if body.is_null() { request } else { request.json(body.to_string()) };
+        let answer = tokio::time::timeout(3 * PATIENCE, request.send()).await.expect("the driver answers");
+        assert_eq!(answer.status(), 200, "{method} {path} {body}: {}", answer.body);
+        answer.json()["value"].take()
+    }
+
+    /// Ends the browser; where a test fails before, dropping it does.
+    pub async fn close(mut self) {
+        soon(self.call("DELETE", &self.session.clone(), Value::Null)).await;
+        self.process = None;
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.and_then(|process| rustix::process::Pid::from_raw(process.try_into().ok()?))
+        {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}

@@ -1,0 +1,112 @@
+//! No other site acts for who is signed in here.
+
+use crate::person::{PASSWORD, Person, with_form};
+use crate::support::Service;
+
+/// Every form there is, with what would make it do something.
+fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
+    let form = |path: &str, fields: &[(&'static str, &'static str)]| (path.to_owned(), fields.to_vec());
+    vec![
+        form("/sign-up", &[("email", "eve@evil.example"), ("password", PASSWORD)]),
+        form("/sign-in", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]),
+        form("/sign-out", &[]),
+        form("/account/password", &[("current", PASSWORD), ("new", "chosen by another site")]),
+        form("/account/delete", &[("password", PASSWORD)]),
+        form("/keys/new", &[("name", "planted"), ("expiry", "never")]),
+        form(&format!("/keys/{key}/rotate"), &[("overlap", "0s")]),
+        form(&format!("/keys/{key}/revoke"), &[]),
+        form("/animals/new", &[("name", "planted"), ("categoryId", "1"), ("status", "sold")]),
+        form("/messages", &[("message", "planted")]),
+    ]
+}
+
+#[tokio::test]
+async fn every_form_of_another_site_is_refused_and_does_nothing() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let key = ada.key("laptop").await;
+    let page = ada.get("/keys").await.body;
+    let id = crate::person::between(&page, "keys/", "/revoke").rsplit('/').next().unwrap().to_owned();
+    let state = || {
+        let database = service.database();
+        let digest = |sql: &str| -> String { database.query_row(sql, [], |row| row.get(0)).unwrap() };
+        [
+            digest("SELECT group_concat(email || coalesce(password_hash, '')) FROM accounts"),
+            digest("SELECT group_concat(name || coalesce(expires_at, '') || coalesce(revoked_at, '')) FROM api_keys"),
+            digest("SELECT count(*) || '' FROM pets"),
+            digest("SELECT count(*) || '' FROM messages"),
+            digest("SELECT group_concat(hex(token_hash)) FROM sessions"),
+        ]
+    };
+    let before = state();
+    let own = format!("http://{}", service.store_address);
+    let foreign: Vec<(Option<&str>, Option<&str>)> = vec![
+        (None, None),
+        (None, Some("https://evil.example")),
+        (None, Some("null")),
+        (Some("cross-site"), Some("https://evil.example")),
+        (Some("cross-site"), Some(&own)),
+        (Some("same-site"), Some("http://127.0.0.1:1")),
+        (Some("same-site"), None),
+        (Some("none"), None),
+        (Some("same-origin"), Some("https://evil.example")),
+    ];
+    for (path, fields) in forms(&id) {
+        for (site, origin) in &foreign {
+            for content_type in
+                ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain", "application/json"]
+            {
+                let mut request = ada.request("POST", &path);
+                if let Some(site) = site {
+                    request = request.header("sec-fetch-site", site);
+                }
+                if let Some(origin) = origin {
+                    request = request.header("origin", origin);
+                }
+                let answer = match content_type {
+                    "application/x-www-form-urlencoded" => with_form(request, &fields),
+                    other => request.header("content-type", other).body("x"),
+                };
+                let answer = answer.send().await;
+                assert_eq!(answer.status(), 403, "{path} {site:?} {origin:?} {content_type}");
+                assert!(answer.body.contains("sent from another site") && answer.header("set-cookie").is_none());
+            }
+        }
+    }
+    assert_eq!(state(), before);
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+}
+
+#[tokio::test]
+async fn looking_at_pages_changes_nothing() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    ada.key("laptop").await;
+    let version = service.store.version();
+    for (path, _) in forms("1") {
+        for method in ["GET", "HEAD"] {
+            let status = ada.request(method, &path).send().await.status();
+            assert!([200, 303, 404, 405].contains(&status), "{method} {path}: {status}");
+        }
+    }
+    for path in ["/", "/keys", "/animals", "/messages", "/account", "/docs"] {
+        assert_eq!(ada.get(path).await.status(), 200, "{path}");
+    }
+    assert_eq!(service.store.version(), version, "nothing was committed");
+}
+
+#[tokio::test]
+async fn only_forms_are_taken_and_only_as_large_as_their_fields_may_be() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let own = format!("http://{}", service.store_address);
+    let request = || ada.request("POST", "/messages").header("origin", &own);
+    assert_eq!(request().json(r#"{"message":"Hello"}"#).send().await.status(), 415);
+    assert_eq!(request().body("message=Hello").send().await.status(), 415);
+    let large = format!("message={}", "x".repeat(128 * 1024));
+    let type_ = "application/x-www-form-urlencoded";
+    assert_eq!(request().header("content-type", type_).body(large).send().await.status(), 413);
+
+    let longest = "🦊".repeat(10_000);
+    assert_eq!(ada.post("/messages", &[("message", &longest)]).await.status(), 202);
+}

@@ -1,0 +1,157 @@
+//! Forms: what is wrong stands beside its field, and what was typed is kept.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::person::{PASSWORD, Person, between};
+use crate::support::{NOW, Service, Setup, read_answer, soon};
+
+#[tokio::test]
+async fn a_refused_form_keeps_what_was_typed_and_says_what_is_wrong_with_each_field() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+
+    let page = ada.post("/animals/new", &[("name", "\"><b>\t"), ("categoryId", "3.5"), ("status", "sold")]).await;
+
+    assert_eq!(page.status(), 422);
+    assert_eq!(message(&page.body, "name"), "The name has the control character U+0009, which is not allowed.");
+    assert_eq!(
+        message(&page.body, "categoryId"),
+        "The category must be a whole number of at most 64 bits, written in digits."
+    );
+    assert!(page.body.contains("value=\"&#34;&#62;&#60;b&#62;\t\""), "{}", page.body);
+    assert!(page.body.contains(r#"value="3.5""#) && page.body.contains(r#"value="sold" checked"#));
+    assert_eq!(service.store.count_pets().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn signing_up_says_what_is_wrong_and_never_shows_the_password() {
+    let service = Service::start().await;
+    let mut ada = Person::new(&service);
+    let page = ada.post("/sign-up", &[("email", "ada"), ("password", "too short")]).await;
+    assert_eq!(page.status(), 422);
+    assert_eq!(message(&page.body, "email"), "The address must be an e-mail address, for instance ada@example.com.");
+    assert_eq!(message(&page.body, "password"), "The password has 9 characters; 12 to 128 are allowed.");
+    assert!(page.body.contains(r#"value="ada""#) && !page.body.contains("too short"));
+
+    let page = ada.post("/sign-in", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
+    assert!(page.body.contains(r#"value="ada@lovelace.example""#) && !page.body.contains(PASSWORD));
+}
+
+#[tokio::test]
+async fn a_form_that_does_not_arrive_in_time_is_answered_all_the_same() {
+    let mut setup = Setup::default();
+    setup.limits.request = Duration::from_millis(200);
+    let service = Service::start_with(setup).await;
+    let mut stream = TcpStream::connect(service.store_address).await.unwrap();
+    let head = format!(
+        "POST /sign-in HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nemail=",
+        service.store_address
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+
+    let answer = soon(read_answer(&mut stream)).await;
+
+    assert_eq!(answer.status(), 408);
+    assert!(answer.body.contains("The form did not arrive in time."), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_message_is_sent_as_it_was_typed() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let refused = ada.post("/messages", &[("message", " \r\n ")]).await;
+    assert_eq!(refused.status(), 422);
+    assert_eq!(message(&refused.body, "message"), "The message is only white space; some other character is needed.");
+
+    // A browser writes the end of a line as two characters.
+    let page = ada.post("/messages", &[("message", "Hello,\r\n<store>")]).await;
+
+    assert_eq!(page.status(), 202);
+    assert!(page.body.contains("HTTP/1.1 202 Accepted"), "{}", page.body);
+    assert_eq!(between(&page.body, r#"<p class="message">"#, "</p>"), "Hello,\n&#60;store&#62;");
+    let text: String = service.database().query_row("SELECT message FROM messages", [], |row| row.get(0)).unwrap();
+    assert_eq!(text, "Hello,\n<store>");
+}
+
+#[tokio::test]
+async fn what_the_page_shows_is_what_the_api_answers() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let key = ada.key("laptop").await;
+
+    let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", " 3 "), ("status", "pending")]).await;
+    let shown = unescaped(between(&added.body, "<code id=\"answer\">", "</code>"));
+    let created =
+        service.request("POST", "/v1/pets").key(&key).json(r#"{"name":"Rex","categoryId":3,"status":"pending"}"#);
+    assert_eq!(shown, answer(&created.send().await).replace("/2\n", "/1\n").replace(":2,", ":1,"));
+    let request = unescaped(between(&added.body, "<code id=\"request\">", "</code>"));
+    assert!(request.ends_with(r#"-d '{"name":"Rex","categoryId":3,"status":"pending"}'"#), "{request}");
+
+    for _ in 0..20 {
+        service.post("/v1/pets", r#"{"name":"Mimi","categoryId":1,"status":"pending"}"#).await;
+    }
+    let page = ada.get("/animals?status=pending&after=1").await;
+    let shown = unescaped(between(&page.body, "<code id=\"answer\">", "</code>"));
+    let listed = service.request("GET", "/v1/pets?limit=20&status=pending&after=1").key(&key).send().await;
+    assert_eq!(shown, answer(&listed));
+    assert!(page.body.contains("href=\"./animals?status=pending&amp;after=21\" rel=\"next\""), "{}", page.body);
+    assert_eq!(ada.get("/animals?status=lost").await.status(), 400);
+    assert_eq!(ada.get("/animals?after=x").await.status(), 400);
+}
+
+#[tokio::test]
+async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let old = ada.key("laptop").await;
+    let page = ada.get("/keys").await.body;
+    let path = format!("/keys/{}/rotate", between(&page, "keys/", "/rotate").rsplit('/').next().unwrap());
+    assert_eq!(ada.post(&path, &[("overlap", "9999d")]).await.status(), 400);
+
+    let page = ada.post(&path, &[("overlap", "1h")]).await;
+
+    let new = between(&page.body, "<code id=\"key\">", "</code>");
+    assert!(page.body.contains("works until 20 Nov 2026, 10:30 UTC."), "{}", page.body);
+    let list = async |key: &str| service.request("GET", "/v1/pets").key(key).send().await.status();
+    assert_eq!((list(&old).await, list(new).await), (200, 200));
+    service.clock.set(NOW.plus(std::time::Duration::from_secs(3600)));
+    assert_eq!((list(&old).await, list(new).await), (401, 200));
+    assert!(ada.get("/keys").await.body.contains(">expired<"));
+    assert_eq!(ada.post(&path, &[("overlap", "1h")]).await.status(), 404, "it no longer works");
+}
+
+#[tokio::test]
+async fn a_key_may_be_made_to_expire_and_is_listed_by_its_hint_alone() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    assert_eq!(ada.post("/keys/new", &[("name", ""), ("expiry", "30d")]).await.status(), 422);
+    assert_eq!(ada.post("/keys/new", &[("name", "x"), ("expiry", "31d")]).await.status(), 422);
+    let made = ada.post("/keys/new", &[("name", "ci"), ("expiry", "30d")]).await;
+    let key = between(&made.body, "<code id=\"key\">", "</code>").to_owned();
+    assert_eq!(made.header("cache-control"), Some("no-store"));
+
+    let list = ada.get("/keys").await.body;
+    assert!(list.contains("20 Dec 2026") && list.contains(&key[43..]) && !list.contains(&key), "{list}");
+}
+
+/// What stands beside a field that was refused.
+fn message(page: &str, field: &str) -> String {
+    assert!(page.contains(&format!("aria-describedby=\"{field}-hint {field}-error\"")), "{page}");
+    between(page, &format!("id=\"{field}-error\">"), "</p>").to_owned()
+}
+
+fn unescaped(html: &str) -> String {
+    html.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">").replace("&#38;", "&")
+}
+
+/// An answer of the API as a page shows it: what is the handlers', without what every answer gets on its way out.
+fn answer(answer: &crate::support::Answer) -> String {
+    let own = ["content-type", "location", "link"];
+    let headers = answer.head.headers.iter().filter(|(name, _)| own.contains(&name.as_str()));
+    let headers: String = headers.map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap())).collect();
+    format!("HTTP/1.1 {}\n{headers}\n{}", answer.head.status, answer.body)
+}

@@ -1,0 +1,17 @@
+//! The console: over sockets, and as a person sees it in a real browser. Chromium and its driver come with
+//! `scripts/test`, and so does axe; where one is missing a test fails.
+
+mod accessibility;
+mod accounts;
+mod browser;
+mod cross_site;
+mod forms;
+mod on_postgres;
+mod pages;
+mod person;
+#[path = "../support/postgres.rs"]
+mod postgres_server;
+mod sessions;
+mod stories;
+#[path = "../support/mod.rs"]
+mod support;

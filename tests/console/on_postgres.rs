@@ -1,0 +1,43 @@
+//! The console on PostgreSQL: the same pages on the other database.
+
+use crate::person::{PASSWORD, Person, between};
+use crate::postgres_server;
+use crate::support::{Service, Setup};
+
+#[tokio::test]
+async fn somebody_signs_up_makes_a_key_and_leaves() {
+    let postgres = Some(postgres_server::database());
+    let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut copied = Person { cookie: ada.cookie.clone(), ..Person::new(&service) };
+
+    let overview = ada.get("/").await;
+    assert_eq!(overview.status(), 200, "{}", overview.body);
+    let version = between(&overview.body, "<dd>PostgreSQL ", "</dd>");
+    assert!(!version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{version}");
+
+    let key = ada.key("laptop").await;
+    let list = async || service.request("GET", "/v1/pets").key(&key).send().await.status();
+    assert_eq!(list().await, 200);
+    assert!(ada.get("/keys").await.body.contains("laptop"));
+    let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
+    assert_eq!(added.status(), 201, "{}", added.body);
+    assert!(ada.get("/animals").await.body.contains("Rex"));
+    let sent = ada.post("/messages", &[("message", "Hello, store!")]).await;
+    assert_eq!(sent.status(), 202, "{}", sent.body);
+    assert!(ada.get("/messages").await.body.contains("Hello, store!"));
+
+    let changed = ada.post("/account/password", &[("current", PASSWORD), ("new", "another fine password")]).await;
+    assert_eq!((changed.status(), changed.header("location")), (303, Some("../account?notice=password-changed")));
+    assert!(ada.is_signed_in().await && !copied.is_signed_in().await);
+
+    copied.cookie.clone_from(&ada.cookie);
+    assert_eq!(ada.post("/sign-out", &[]).await.status(), 303);
+    assert!(!ada.is_signed_in().await && !copied.is_signed_in().await);
+    assert_eq!(list().await, 200, "the key goes on working");
+
+    ada.sign_in("ada@lovelace.example", "another fine password").await;
+    let deleted = ada.post("/account/delete", &[("password", "another fine password")]).await;
+    assert_eq!((deleted.status(), deleted.header("location")), (303, Some("../?notice=account-deleted")));
+    assert_eq!(list().await, 401);
+}

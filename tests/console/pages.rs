@@ -1,0 +1,156 @@
+//! What every page keeps to.
+
+use crate::person::Person;
+use crate::support::{Request, Service};
+
+const PAGES: [&str; 9] = [
+    "/",
+    "/account",
+    "/account/delete",
+    "/animals",
+    "/animals/new",
+    "/keys",
+    "/keys/new",
+    "/messages",
+    "/docs/deprecations",
+];
+
+#[tokio::test]
+async fn pages_are_small_and_load_nothing_from_elsewhere() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    // As full as they get by ordinary use.
+    for number in 0..30 {
+        ada.key(&format!("key number {number}")).await;
+        ada.post("/messages", &[("message", &"A message of some length. ".repeat(40))]).await;
+        service.post("/v1/pets", r#"{"name":"Sir Barksalot the Third","categoryId":1234567890}"#).await;
+    }
+    let mut strangers = Person::new(&service);
+    let mut pages = vec![strangers.get("/").await, strangers.get("/sign-in").await, strangers.get("/sign-up").await];
+    for path in PAGES {
+        pages.push(ada.get(path).await);
+    }
+    for page in pages {
+        assert_eq!((page.status(), page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+        assert!(page.body.len() < 30 * 1024, "{} bytes: {}", page.body.len(), &page.body[..200]);
+        let policy = page.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'; "), "{policy}");
+        assert!(
+            policy.ends_with("base-uri 'none'; frame-ancestors 'none'") || policy.contains("connect-src"),
+            "{policy}"
+        );
+        assert!(!policy.contains("unsafe") && policy.contains("form-action 'self'"), "{policy}");
+        for inline in ["<style", " style=", "<script>", " onclick=", "javascript:"] {
+            assert!(!page.body.contains(inline), "{inline}");
+        }
+        for loaded in
+            page.body.split(['"', ' ']).filter(|part| part.contains("docs/petstore.") || part.ends_with(".js"))
+        {
+            let file = loaded.trim_start_matches(['.', '/']);
+            assert_eq!(service.request("HEAD", &format!("/{file}")).send().await.status(), 200, "{loaded}");
+        }
+        assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(page.header("referrer-policy"), Some("same-origin"));
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_signed_in_is_sent_to_sign_in() {
+    let service = Service::start().await;
+    let mut somebody = Person::new(&service);
+    for path in &PAGES[1..8] {
+        let answer = somebody.get(path).await;
+        let up = "../".repeat(path.matches('/').count() - 1);
+        let root = if up.is_empty() { "./".to_owned() } else { up };
+        assert_eq!((answer.status(), answer.header("location")), (303, Some(&*format!("{root}sign-in"))), "{path}");
+    }
+    for path in [
+        "/keys/new",
+        "/keys/1/revoke",
+        "/keys/1/rotate",
+        "/animals/new",
+        "/messages",
+        "/account/delete",
+        "/account/password",
+    ] {
+        assert_eq!(somebody.post(path, &[]).await.status(), 303, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    for path in ["/keys/x/revoke", "/keys/99/rotate", "/keys/", "/keys/1", "/animals/1", "/sign-in/x", "/account/x"] {
+        let page = ada.get(path).await;
+        assert_eq!((page.status(), page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{path}");
+        assert!(page.body.contains("Sign out"), "it is one of the console's pages: {}", page.body);
+    }
+    let page =
+        ada.request("DELETE", "/keys").header("origin", &format!("http://{}", service.store_address)).send().await;
+    assert_eq!((page.status(), page.header("allow")), (405, Some("GET,HEAD")));
+    assert!(page.body.contains("<h1>Not possible</h1>"), "{}", page.body);
+
+    for path in ["/pets", "/v1/keys", "/admin", "/signup", "/keysx"] {
+        assert_eq!(ada.get(path).await.code(), "not_found", "{path}");
+    }
+    for door in [service.messages_address, service.ops_address] {
+        for path in ["/", "/keys", "/sign-in", "/messages"] {
+            assert_eq!(Request::new(door, "GET", path).send().await.code(), "not_found", "{door} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_overview_shows_how_the_store_stands() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let page = ada.get("/").await.body;
+    assert!(page.contains("create an API key") && page.contains("No request yet."), "{page}");
+    for status in ["available", "available", "sold"] {
+        service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
+    }
+    ada.key("laptop").await;
+
+    let page = ada.get("/").await.body;
+
+    for (figure, words) in [("2", "available"), ("0", "pending"), ("1", "sold")] {
+        let card = format!("<span class=\"figure\">{figure}</span> <span class=\"status {words}\">{words}</span>");
+        assert!(page.contains(&card), "{card} is not in {page}");
+    }
+    assert!(page.contains("3 in all; 3 in the busiest minute."), "{page}");
+    assert!(page.contains(r#"<rect x="591" y="0" width="8" height="100"/>"#), "{page}");
+    assert!(page.contains("removed on <time datetime=\"2030-12-05\">5 December 2030</time>"), "{page}");
+    for shown in ["staging", env!("CARGO_PKG_VERSION"), "SQLite 3.", &format!("http://{}/v1", service.messages_address)]
+    {
+        assert!(page.contains(shown), "{shown} is not in {page}");
+    }
+    assert!(!page.contains("create an API key"));
+
+    service.clock.set(petstore::domain::Timestamp::from_milliseconds(1_922_659_200_000));
+    ada.sign_in("ada@lovelace.example", crate::person::PASSWORD).await;
+    assert!(!ada.get("/").await.body.contains("is deprecated and is removed"), "it is gone by then");
+}
+
+#[tokio::test]
+async fn the_reference_wears_the_same_header() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    for path in ["/docs", "/docs/deprecations"] {
+        let page = ada.get(path).await;
+        assert!(page.body.contains("ada@lovelace.example") && page.body.contains("Sign out"), "{}", page.body);
+        assert_eq!(page.header("cache-control"), Some("private, no-cache"));
+        assert!(Person::new(&service).get(path).await.body.contains("Sign in"));
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_gone_is_a_page_that_says_so() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    service.store.close().await;
+    let page = ada.get("/keys").await;
+    assert_eq!((page.status(), page.header("retry-after")), (503, Some("1")));
+    assert!(page.body.contains("The store can’t do this at the moment."), "{}", page.body);
+    assert_eq!(ada.get("/docs").await.status(), 200, "who reads the reference needs no database");
+}

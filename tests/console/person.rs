@@ -1,0 +1,85 @@
+//! Somebody with a browser that is no more than a cookie.
+
+use std::net::SocketAddr;
+
+use crate::support::{Answer, Request, Service};
+
+pub const PASSWORD: &str = "correct horse battery";
+
+pub struct Person {
+    pub address: SocketAddr,
+    /// `name=value`, as it was set last.
+    pub cookie: Option<String>,
+}
+
+impl Person {
+    pub fn new(service: &Service) -> Self {
+        Self { address: service.store_address, cookie: None }
+    }
+
+    /// Somebody who has just signed up and in.
+    pub async fn signed_in(service: &Service, email: &str) -> Self {
+        let mut person = Self::new(service);
+        let answer = person.post("/sign-up", &[("email", email), ("password", PASSWORD)]).await;
+        assert_eq!(answer.status(), 200);
+        assert!(answer.body.contains("Sign in to go on.") && answer.body.contains(email), "{}", answer.body);
+        person.sign_in(email, PASSWORD).await;
+        person
+    }
+
+    pub async fn sign_in(&mut self, email: &str, password: &str) {
+        let answer = self.post("/sign-in", &[("email", email), ("password", password)]).await;
+        assert_eq!((answer.status(), answer.header("location")), (303, Some("./")), "{}", answer.body);
+    }
+
+    pub async fn get(&mut self, path: &str) -> Answer {
+        self.send(self.request("GET", path)).await
+    }
+
+    /// Sends a form as one of our pages would.
+    pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let request = self.request("POST", path).header("origin", &format!("http://{}", self.address));
+        self.send(with_form(request, fields)).await
+    }
+
+    /// A request with this browser's cookie.
+    pub fn request(&self, method: &str, path: &str) -> Request {
+        let request = Request::new(self.address, method, path);
+        match &self.cookie {
+            Some(cookie) => request.header("cookie", &format!("theme=dark; {cookie}")),
+            None => request,
+        }
+    }
+
+    pub async fn send(&mut self, request: Request) -> Answer {
+        let answer = request.send().await;
+        if let Some(cookie) = answer.header("set-cookie") {
+            let cookie = cookie.split(';').next().unwrap();
+            self.cookie = Some(cookie.to_owned()).filter(|cookie| !cookie.ends_with('='));
+        }
+        answer
+    }
+
+    pub async fn is_signed_in(&mut self) -> bool {
+        self.get("/").await.body.contains("Sign out")
+    }
+
+    /// A new key, as the page shows it.
+    pub async fn key(&mut self, name: &str) -> String {
+        let page = self.post("/keys/new", &[("name", name), ("expiry", "never")]).await;
+        assert_eq!(page.status(), 200, "{}", page.body);
+        between(&page.body, "<code id=\"key\">", "</code>").to_owned()
+    }
+}
+
+pub fn with_form(request: Request, fields: &[(&str, &str)]) -> Request {
+    let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    request.header("content-type", "application/x-www-form-urlencoded").body(body)
+}
+
+/// What stands in a page between two texts.
+pub fn between<'p>(page: &'p str, before: &str, after: &str) -> &'p str {
+    let start = page.find(before).unwrap_or_else(|| panic!("{before:?} is not in {page}")) + before.len();
+    let length = page[start..].find(after).unwrap_or_else(|| panic!("{after:?} does not follow in {page}"));
+    &page[start..start + length]
+}

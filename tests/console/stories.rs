@@ -1,0 +1,193 @@
+//! What people do, in a real browser.
+
+use std::process::Command;
+
+use petstore::domain::session::IDLE;
+
+use crate::browser::{Browser, Scripts};
+use crate::person::PASSWORD;
+use crate::support::{NOW, Service};
+
+#[tokio::test]
+async fn from_signing_up_to_a_key_that_works_and_one_that_no_longer_does() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.open("/").await;
+    assert_eq!(ada.text("h1").await, "An animal store with an API");
+    ada.follow("main a.primary").await;
+    ada.type_into("#email", "ada@lovelace.example").await;
+    ada.type_into("#password", PASSWORD).await;
+    ada.follow("main button").await;
+    assert!(ada.text("[role=status]").await.starts_with("Sign in to go on."));
+    ada.type_into("#password", PASSWORD).await;
+    ada.follow("main button").await;
+
+    ada.follow(".callout a").await;
+    ada.type_into("#name", "laptop").await;
+    ada.follow("main button").await;
+    let key = ada.text("#key").await;
+    let line = ada.text("#curl").await;
+    let list = async || service.request("GET", "/v1/pets").key(&key).send().await;
+    assert_eq!(list().await.status(), 200);
+    assert!(key.starts_with("pet_test_") && line.contains(&format!("Authorization: Bearer {key}")), "{line}");
+    let curl = move || Command::new("sh").args(["-c", &line]).env("NO_PROXY", "127.0.0.1").output().unwrap();
+    let output = tokio::task::spawn_blocking(curl).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "[]", "the line works in a shell");
+
+    ada.allow_clipboard().await;
+    ada.click("[data-copy=key]").await;
+    let copied = ada.evaluate("for (let i = 0; i < 100 && document.querySelector('[data-copy=key]').textContent !== 'Copied'; i++) await new Promise(after => setTimeout(after, 50)); return navigator.clipboard.readText()").await;
+    assert_eq!(copied, key.as_str());
+
+    ada.follow("main p:last-child a").await;
+    assert_eq!(ada.text("tbody th").await, "laptop");
+    ada.follow("a.danger").await;
+    assert_eq!(ada.text("h1").await, "Revoke laptop?");
+    assert_eq!(list().await.status(), 200, "nothing happens before it is confirmed");
+    ada.follow("main button").await;
+
+    assert_eq!(ada.text("[role=status]").await, "The key was revoked. It no longer works.");
+    assert_eq!(ada.text("tbody .badge").await, "revoked");
+    assert_eq!((list().await.status(), list().await.code().as_str()), (401, "invalid_api_key"));
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn without_scripts_everything_works() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::Off).await;
+    ada.sign_up_and_in("ada@lovelace.example", PASSWORD).await;
+
+    ada.open("/keys/new").await;
+    ada.type_into("#name", "laptop").await;
+    ada.follow("main button").await;
+    let key = ada.text("#key").await;
+    assert!(!ada.is_shown("[data-copy=key]").await, "a button that could do nothing is not there");
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+
+    ada.open("/animals/new").await;
+    ada.type_into("#name", "Rex").await;
+    ada.type_into("#categoryId", "3").await;
+    ada.follow("main button").await;
+    assert!(ada.text("#answer").await.starts_with("HTTP/1.1 201 Created"));
+    ada.follow("main .actions a").await;
+    assert_eq!(ada.text("tbody th").await, "Rex");
+    ada.click("summary").await;
+    assert!(ada.text("#answer").await.contains(r#""name":"Rex""#));
+
+    ada.open("/messages").await;
+    ada.type_into("#message", "Hello, store!").await;
+    ada.follow("main button").await;
+    assert_eq!(ada.text(".message").await, "Hello, store!");
+
+    ada.open("/keys").await;
+    ada.follow("tbody .row-actions a").await;
+    ada.follow("main button").await;
+    assert_ne!(ada.text("#key").await, key);
+
+    ada.follow("header button").await;
+    assert_eq!(ada.text("[role=status]").await, "You are signed out.");
+    ada.open("/docs").await;
+    assert!(ada.text("noscript, main").await.contains("This page needs JavaScript."));
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn two_browsers_at_once_are_two_sessions_of_one_account() {
+    let service = Service::start().await;
+    let (desk, phone) = tokio::join!(Browser::start(&service, Scripts::On), Browser::start(&service, Scripts::On));
+    desk.sign_up_and_in("ada@lovelace.example", PASSWORD).await;
+    phone.open("/sign-in").await;
+    phone.type_into("#email", "ADA@lovelace.example").await;
+    phone.type_into("#password", PASSWORD).await;
+    phone.follow("main button").await;
+
+    phone.open("/keys/new").await;
+    phone.type_into("#name", "phone").await;
+    phone.follow("main button").await;
+    desk.open("/keys").await;
+    assert_eq!(desk.text("tbody th").await, "phone");
+
+    desk.open("/account").await;
+    desk.type_into("#current", PASSWORD).await;
+    desk.type_into("#new", "another fine password").await;
+    desk.follow("main button").await;
+    assert_eq!(desk.text("[role=status]").await, "Your password was changed. Every other session has ended.");
+    phone.open("/keys").await;
+    assert_eq!(phone.path().await, "/sign-in?notice=session-ended");
+    desk.open("/keys").await;
+    assert_eq!(desk.text("h1").await, "API keys");
+    tokio::join!(desk.close(), phone.close());
+}
+
+#[tokio::test]
+async fn when_a_session_has_ended_the_next_click_leads_to_signing_in() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.sign_up_and_in("ada@lovelace.example", PASSWORD).await;
+
+    service.clock.set(NOW.plus(IDLE));
+    ada.follow("header nav a[href$=keys]").await;
+
+    assert_eq!(ada.text("[role=status]").await, "Your session has ended. Sign in to go on.");
+    ada.type_into("#email", "ada@lovelace.example").await;
+    ada.type_into("#password", PASSWORD).await;
+    ada.follow("main button").await;
+    assert_eq!(ada.text("h1").await, "Overview");
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn on_a_narrow_screen_nothing_is_cut_off() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.set_width(360).await;
+    ada.sign_up_and_in("a.rather.long.address.of.ada.lovelace@lovelace-and-daughters.example", PASSWORD).await;
+    service.post("/v1/pets", &format!(r#"{{"name":"{}","categoryId":-9223372036854775808}}"#, "Rex".repeat(80))).await;
+    ada.open("/keys/new").await;
+    ada.type_into("#name", &"a-name-without-any-space".repeat(4)).await;
+    ada.follow("main button").await;
+    for path in [
+        "",
+        "/",
+        "/keys",
+        "/keys/new",
+        "/animals",
+        "/animals/new",
+        "/messages",
+        "/account",
+        "/account/delete",
+        "/docs/deprecations",
+    ] {
+        if !path.is_empty() {
+            ada.open(path).await;
+        }
+        let cut = ada.evaluate(
+            "const { scrollWidth, clientWidth } = document.documentElement; return scrollWidth - clientWidth",
+        );
+        assert_eq!(cut.await, 0, "{path} is wider than the screen");
+    }
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn a_form_is_filled_in_and_sent_with_the_keyboard_alone() {
+    const TAB: &str = "\u{e004}";
+    const ENTER: &str = "\u{e007}";
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.sign_up_and_in("ada@lovelace.example", PASSWORD).await;
+    ada.open("/keys/new").await;
+
+    ada.press(TAB).await;
+    assert_eq!(ada.evaluate("return document.activeElement.textContent").await, "Skip to the content");
+    ada.press(ENTER).await;
+    ada.press(TAB).await;
+    ada.press("laptop").await;
+    let seen = ada.evaluate("return getComputedStyle(document.activeElement).outlineStyle").await;
+    assert_eq!(seen, "solid", "where one is can be seen");
+    ada.press(ENTER).await;
+
+    assert!(ada.text("#key").await.starts_with("pet_test_"));
+    ada.close().await;
+}

@@ -1,0 +1,131 @@
+//! PostgreSQL: what is done to an account while another process is at it.
+
+use std::time::{Duration, Instant};
+
+use petstore::domain::account::PasswordDigest;
+use petstore::domain::api_key::{KeyName, NewKey, Rotation};
+use petstore::domain::session::NewSession;
+use petstore::domain::{AccountId, ApiKey, Email, KeyId, SessionToken, Timestamp};
+use petstore::store::postgres::{Options, Postgres};
+use petstore::store::{Store, StoreError};
+use tokio::task::JoinHandle;
+
+use crate::postgres_server::{self, query, try_query};
+
+const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+/// A session as the other process makes it; the row of the account is locked as long as it takes.
+const BEGIN_SESSION: &str = "SELECT id FROM accounts WHERE id = 1 FOR SHARE;
+    INSERT INTO sessions SELECT sha256('token'), 1, 1795167000123, 1795167000123";
+
+const MAKE_KEY: &str = "INSERT INTO api_keys (account_id, name, hash, hint, created_at)
+    VALUES (1, 'late', sha256('key'), 'pet_live_…late', 1795167000123)";
+
+const DELETE_ACCOUNT: &str = "UPDATE accounts SET email_folded = 'deleted 1', password_hash = NULL, deleted_at = 1;
+    DELETE FROM sessions; UPDATE api_keys SET revoked_at = 1";
+
+#[tokio::test]
+async fn an_account_takes_along_what_was_made_while_it_is_deleted() {
+    let ada = Ada::new().await;
+    let other = ada.meanwhile(&format!("{BEGIN_SESSION}; {MAKE_KEY}")).await;
+
+    assert!(ada.store.delete_account(ada.account, ada.digest.clone(), NOW).await.unwrap());
+
+    other.await.unwrap();
+    assert_eq!(query(&ada.url, "SELECT count(*), count(revoked_at) FROM api_keys"), "2|2");
+    assert_eq!(query(&ada.url, "SELECT count(*) FROM sessions"), "0");
+}
+
+#[tokio::test]
+async fn a_new_password_ends_a_session_that_began_meanwhile() {
+    let ada = Ada::new().await;
+    let other = ada.meanwhile(BEGIN_SESSION).await;
+
+    let new = PasswordDigest("$argon2id$new".into());
+    let session = ada.session();
+    assert!(ada.store.change_password(session, ada.digest.clone(), new).await.unwrap());
+
+    other.await.unwrap();
+    assert_eq!(query(&ada.url, "SELECT count(*) FROM sessions"), "1");
+    assert!(ada.store.find_session(&session.hash).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_account_that_is_being_deleted_gets_no_key() {
+    let ada = Ada::new().await;
+    let other = ada.meanwhile(DELETE_ACCOUNT).await;
+    let made = ada.store.create_key(new_key(&ApiKey::generate(ada.store.deployment()), ada.account)).await;
+    assert!(matches!(made, Err(StoreError::Refused(_))), "{made:?}");
+    other.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_of_an_account_that_is_being_deleted_gets_no_successor() {
+    let ada = Ada::new().await;
+    let other = ada.meanwhile(DELETE_ACCOUNT).await;
+    let successor = ApiKey::generate(ada.store.deployment());
+    let rotation = Rotation { hash: successor.hash(), hint: successor.hint(), now: NOW, old_until: NOW };
+    assert_eq!(ada.store.rotate_key(ada.key, rotation).await.unwrap(), None);
+    other.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_account_that_is_being_deleted_begins_no_session() {
+    let ada = Ada::new().await;
+    let other = ada.meanwhile(DELETE_ACCOUNT).await;
+    assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap());
+    other.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_that_is_being_changed_begins_no_session() {
+    let ada = Ada::new().await;
+    let other = ada.meanwhile("UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions").await;
+    assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap());
+    other.await.unwrap();
+}
+
+/// An account with a password and a key, in a database of its own.
+struct Ada {
+    url: String,
+    store: Store,
+    account: AccountId,
+    digest: PasswordDigest,
+    key: KeyId,
+}
+
+impl Ada {
+    async fn new() -> Self {
+        let url = postgres_server::Server::shared().database();
+        let options = Options::new(petstore::store::postgres::DatabaseUrl::parse(&url).unwrap());
+        let store = Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()));
+        let digest = PasswordDigest("$argon2id$old".into());
+        let email = Email::parse("ada@example.com").unwrap();
+        let account = store.create_account(email, Some(digest.clone()), NOW).await.unwrap().unwrap();
+        let key = ApiKey::generate(store.deployment());
+        let key = store.create_key(new_key(&key, account)).await.unwrap();
+        Self { url, store, account, digest, key }
+    }
+
+    /// Another process carries out `sql` and has yet to commit it, which it does a little later.
+    async fn meanwhile(&self, sql: &str) -> JoinHandle<()> {
+        let (url, sql) = (self.url.clone(), format!("BEGIN; {sql}; SELECT pg_sleep(0.6); COMMIT"));
+        let other = tokio::task::spawn_blocking(move || _ = try_query(&url, &sql).unwrap());
+        let sleeps = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event = 'PgSleep'";
+        let began = Instant::now();
+        while query(&self.url, sleeps) == "0" {
+            assert!(began.elapsed() < Duration::from_secs(20), "the other process does not begin");
+        }
+        other
+    }
+
+    fn session(&self) -> NewSession {
+        NewSession { hash: SessionToken::generate().hash(), account: self.account, now: NOW }
+    }
+}
+
+fn new_key(key: &ApiKey, account: AccountId) -> NewKey {
+    let name = KeyName::parse("test".into()).unwrap();
+    NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at: None }
+}
