@@ -4,14 +4,16 @@
 //! The set of databases is closed, so it is an enum and not a trait: a missing arm does not compile.
 
 mod error;
+mod migrations;
 pub mod moving;
 pub mod postgres;
 pub mod sqlite;
 
 pub use error::StoreError;
+pub use migrations::MigrationStatus;
 use postgres::Postgres;
 use sqlite::Sqlite;
-pub use sqlite::{MigrationStatus, Version};
+pub use sqlite::Version;
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};

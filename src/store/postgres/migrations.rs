@@ -10,7 +10,8 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::session::silent;
-use crate::store::{MigrationStatus, Result, StoreError};
+use crate::store::migrations::{self, MigrationStatus};
+use crate::store::{Result, StoreError};
 
 mod embedded {
     refinery::embed_migrations!("migrations/postgres");
@@ -50,12 +51,9 @@ impl Schema {
 
     /// Whether there is nothing to apply. A database that is too new for this program is refused.
     pub fn is_current(&self) -> Result<bool> {
-        let newest = newest();
+        let newest = migrations::newest(&runner());
         if self.oldest > newest {
-            return Err(StoreError::Failed(format!(
-                "the database is at schema version {} and this program knows up to {newest}: use a newer petstore",
-                self.applied
-            )));
+            return Err(migrations::too_new(self.applied, newest));
         }
         Ok(self.applied >= newest)
     }
@@ -74,21 +72,11 @@ pub async fn run(client: &mut Client) -> Result<()> {
 }
 
 pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
-    let applied = Schema::read(client).await?.applied;
-    let runner = runner();
-    let known = runner.get_migrations().iter().map(|migration| MigrationStatus {
-        name: migration.to_string(),
-        applied: i64::from(migration.version()) <= applied,
-    });
-    Ok(known.collect())
+    Ok(migrations::status(&runner(), Schema::read(client).await?.applied))
 }
 
 fn runner() -> Runner {
     embedded::migrations::runner().set_target(Target::Latest)
-}
-
-fn newest() -> i64 {
-    runner().get_migrations().iter().map(|migration| i64::from(migration.version())).max().unwrap_or(0)
 }
 
 /// Whether the schema that statements without one speak of has such a table.

@@ -3,17 +3,11 @@
 use refinery::{Report, Runner, Target};
 use rusqlite::Connection;
 
+use crate::store::migrations::{self, MigrationStatus};
 use crate::store::{Result, StoreError};
 
 mod embedded {
     refinery::embed_migrations!("migrations/sqlite");
-}
-
-/// One migration, and whether a database has it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct MigrationStatus {
-    pub name: String,
-    pub applied: bool,
 }
 
 /// Applies what is missing. A database newer than this program is refused, untouched.
@@ -23,14 +17,8 @@ pub fn run(conn: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-pub fn status(conn: &mut Connection) -> Result<Vec<MigrationStatus>> {
-    let runner = runner();
-    let applied = applied_version(conn)?;
-    let known = runner.get_migrations().iter().map(|migration| MigrationStatus {
-        name: migration.to_string(),
-        applied: i64::from(migration.version()) <= applied,
-    });
-    Ok(known.collect())
+pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
+    Ok(migrations::status(&runner(), applied_version(conn)?))
 }
 
 fn runner() -> Runner {
@@ -38,14 +26,9 @@ fn runner() -> Runner {
 }
 
 fn refuse_newer(conn: &Connection) -> Result<()> {
-    let newest = runner().get_migrations().iter().map(|migration| i64::from(migration.version())).max().unwrap_or(0);
+    let newest = migrations::newest(&runner());
     let applied = applied_version(conn)?;
-    if applied > newest {
-        return Err(StoreError::Failed(format!(
-            "the database is at schema version {applied} and this program knows up to {newest}: use a newer petstore"
-        )));
-    }
-    Ok(())
+    if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
 }
 
 /// The greatest version applied, 0 for a new database.
@@ -106,8 +89,8 @@ mod tests {
     #[test]
     fn the_status_tells_what_is_missing() {
         let mut conn = Connection::open_in_memory().unwrap();
-        assert!(status(&mut conn).unwrap().iter().all(|migration| !migration.applied));
+        assert!(status(&conn).unwrap().iter().all(|migration| !migration.applied));
         run(&mut conn).unwrap();
-        assert!(status(&mut conn).unwrap().iter().all(|migration| migration.applied));
+        assert!(status(&conn).unwrap().iter().all(|migration| migration.applied));
     }
 }

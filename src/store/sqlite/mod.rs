@@ -21,13 +21,12 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-pub use migrations::MigrationStatus;
 use readers::Readers;
 pub use wal_index::Stamp as Version;
 use wal_index::WalIndex;
 use writer::Writer;
 
-use super::{Result, StoreError};
+use super::{MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
 
 /// The file in the data directory.
@@ -108,8 +107,8 @@ impl Sqlite {
     /// Which migrations a database has and lacks, without changing it.
     pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
         require_database(data_dir)?;
-        let mut conn = connect(&data_dir.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        migrations::status(&mut conn)
+        let conn = connect(&data_dir.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        migrations::status(&conn)
     }
 
     pub const fn deployment(&self) -> Deployment {
