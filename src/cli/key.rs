@@ -83,15 +83,7 @@ impl CreateKey {
             let account = store.find_account(&self.account).await?;
             let account = account.ok_or_else(|| Failure(format!("there is no account {}", self.account.as_str())))?;
             let key = ApiKey::generate(store.deployment());
-            let now = Clock::System.now();
-            let new = NewKey {
-                account: account.id,
-                name: self.name,
-                hash: key.hash(),
-                hint: key.hint(),
-                created_at: now,
-                expires_at: self.expires_in.map(|lifetime| now.plus(lifetime)),
-            };
+            let new = NewKey::of(&key, account.id, self.name, Clock::System.now(), self.expires_in);
             store.create_key(new).await?;
             print(&format!("{}\n", key.expose()))
         })
@@ -122,9 +114,7 @@ impl RotateKey {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
             let key = ApiKey::generate(store.deployment());
-            let now = Clock::System.now();
-            let rotation = Rotation { hash: key.hash(), hint: key.hint(), now, old_until: now.plus(self.overlap) };
-            match store.rotate_key(self.id, rotation).await? {
+            match store.rotate_key(self.id, Rotation::to(&key, Clock::System.now(), self.overlap)).await? {
                 Some(_) => print(&format!("{}\n", key.expose())),
                 None => Err(Failure(format!("there is no key {} that still works", self.id.0))),
             }

@@ -61,8 +61,7 @@ async fn key(store: &Store, file: &Path) -> Result<String, Failure> {
     };
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("quickstart".into())?;
-    let (hash, hint) = (key.hash(), key.hint());
-    store.create_key(NewKey { account, name, hash, hint, created_at: now, expires_at: None }).await?;
+    store.create_key(NewKey::of(&key, account, name, now, None)).await?;
     if let Some(folder) = file.parent() {
         // Only the embedded database has made it by now.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

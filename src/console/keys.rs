@@ -134,16 +134,7 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
         return Ok(new_key(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry));
     };
     let key = ApiKey::generate(api.store.deployment());
-    let now = api.clock.now();
-    let stored = NewKey {
-        account: who.session.account,
-        name: named,
-        hash: key.hash(),
-        hint: key.hint(),
-        created_at: now,
-        expires_at: lifetime.map(|lifetime| now.plus(lifetime)),
-    };
-    api.store.create_key(stored).await?;
+    api.store.create_key(NewKey::of(&key, who.session.account, named, api.clock.now(), lifetime)).await?;
     api.keyring.note_change();
     Ok(made(&api, &who, &key, None))
 }
@@ -164,9 +155,7 @@ pub async fn rotate(
     let overlap = choice(fields.get("overlap"), &OVERLAPS)
         .map_err(|invalid| PageError::bad_request(format!("The overlap {invalid}.")))?;
     let key = ApiKey::generate(api.store.deployment());
-    let now = api.clock.now();
-    let rotation = Rotation { hash: key.hash(), hint: key.hint(), now, old_until: now.plus(overlap) };
-    if api.store.rotate_key(KeyId(before.id), rotation).await?.is_none() {
+    if api.store.rotate_key(KeyId(before.id), Rotation::to(&key, api.clock.now(), overlap)).await?.is_none() {
         return Err(PageError::not_found("This key no longer works, so it can’t be rotated. Make a new one."));
     }
     api.keyring.note_change();

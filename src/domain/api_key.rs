@@ -1,5 +1,7 @@
 //! API keys: how one is made, read, hashed and remembered.
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 
 use super::{AccountId, Deployment, Email, Invalid, Secret, Timestamp, check_text};
@@ -92,6 +94,19 @@ pub struct NewKey {
     pub expires_at: Option<Timestamp>,
 }
 
+impl NewKey {
+    pub fn of(
+        key: &ApiKey,
+        account: AccountId,
+        name: KeyName,
+        created_at: Timestamp,
+        lifetime: Option<Duration>,
+    ) -> Self {
+        let expires_at = lifetime.map(|lifetime| created_at.plus(lifetime));
+        Self { account, name, hash: key.hash(), hint: key.hint(), created_at, expires_at }
+    }
+}
+
 /// What is stored when a key gets a successor: the new key's hash and hint, and until when the old one works
 /// (unless it expires before).
 #[derive(Clone, Debug)]
@@ -100,6 +115,13 @@ pub struct Rotation {
     pub hint: String,
     pub now: Timestamp,
     pub old_until: Timestamp,
+}
+
+impl Rotation {
+    /// `overlap` is how long the key before works beside its successor `key`.
+    pub fn to(key: &ApiKey, now: Timestamp, overlap: Duration) -> Self {
+        Self { hash: key.hash(), hint: key.hint(), now, old_until: now.plus(overlap) }
+    }
 }
 
 /// What the request path needs to know of a key.
