@@ -1,9 +1,10 @@
-"""What petstore promises when things fail, measured by making them fail: a module per promise.
+"""What petstore promises when things fail, measured by making them fail.
 
-A row is a module with NUMBER, PROMISE, FIGURE, ROUNDS (how many make the full figure) and `run(trial)`, which returns
-a `Result`. It is added by naming it in ROWS.
+A row has NUMBER, PROMISE, FIGURE, CONTROL (what shows that its test can fail), ROUNDS (how many make the full figure)
+and `run(trial)`, which returns a `Result`. It is a module here, added by naming it in ROWS, or a line of the table in
+`suite.py`, and then the full form of a test in `tests/promises`.
 """
 
-from . import failover, no_standby
+from . import failover, no_standby, suite
 
-ROWS = (failover, no_standby)
+ROWS = tuple(sorted((failover, no_standby, *suite.ROWS), key=lambda row: row.NUMBER))

@@ -14,6 +14,7 @@ from .trial import Result
 NUMBER = 4
 PROMISE = "a PostgreSQL failover loses nothing"
 FIGURE = "50 failovers, 0 lost, writes back within 10 s of the promotion, no restart"
+CONTROL = "without synchronous replication, the end of a primary whose standbys hang loses acknowledged writes"
 ROUNDS = 50
 WITHIN = 10
 WAYS = tuple(FAULTS)

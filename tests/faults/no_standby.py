@@ -14,6 +14,7 @@ from .trial import Result
 NUMBER = 5
 PROMISE = "no false success without a standby"
 FIGURE = "100 each, 0 false 201"
+CONTROL = "without synchronous replication, writes are acknowledged while the standbys hang"
 ROUNDS = 100
 AT_ONCE = 10
 CANCEL = """

@@ -10,3 +10,4 @@ mod postgres_server;
 mod process;
 mod revoking;
 mod standby;
+mod trial;
