@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args, Command, ValueEnum};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
 
 use crate::domain::{Deployment, Invalid};
 use crate::store::postgres::DatabaseUrl;
@@ -78,6 +78,24 @@ pub struct Service {
     /// A proxy that is believed about whom it forwards for (X-Forwarded-For): an address or a network
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
+    /// The certificate of the doors, with its chain (PEM): with it they speak TLS; read again when it changes
+    #[arg(long, value_name = "FILE", env = "PETSTORE_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM, without a passphrase)
+    #[arg(long, value_name = "FILE", env = "PETSTORE_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve production on an address that other machines reach, without TLS and without a proxy that has it
+    #[arg(
+        long,
+        value_name = "WHETHER",
+        env = "PETSTORE_INSECURE",
+        default_value = "false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pub insecure: bool,
     /// How many connections may be open at once [default: as many as the file descriptors allow]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
@@ -91,6 +109,16 @@ pub enum Door {
     Store,
     Messages,
     Ops,
+}
+
+impl std::fmt::Display for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Store => "store",
+            Self::Messages => "messages",
+            Self::Ops => "operations",
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -121,6 +149,22 @@ pub enum LogLevel {
     Trace,
 }
 
+/// What the doors themselves speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+impl std::fmt::Display for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
+}
+
 /// A public base address: `http` or `https`, a host, perhaps a path, and `/v1` at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(String);
@@ -145,8 +189,12 @@ impl BaseUrl {
     }
 
     /// The base address of a door that is reached where it is bound.
-    pub fn of_bound(address: SocketAddr) -> Self {
-        Self(format!("http://{address}/v1"))
+    pub fn of_bound(scheme: Scheme, address: SocketAddr) -> Self {
+        Self(format!("{scheme}://{address}/v1"))
+    }
+
+    pub fn is_https(&self) -> bool {
+        self.0.starts_with("https:")
     }
 
     pub fn as_str(&self) -> &str {
@@ -179,24 +227,30 @@ pub struct Addresses {
     pub messages_base_url: BaseUrl,
     pub staging_base_url: Option<BaseUrl>,
     pub cors_origins: Vec<String>,
-    /// Where the store door is bound.
+    /// What the doors speak, and where the store's is bound.
+    pub scheme: Scheme,
     pub store_bound: SocketAddr,
 }
 
 impl Addresses {
     pub fn new(service: &Service, store_bound: SocketAddr, messages_bound: SocketAddr) -> Self {
+        let scheme = if service.tls_cert.is_some() { Scheme::Https } else { Scheme::Http };
+        let known = |configured: &Option<BaseUrl>, bound| {
+            configured.clone().unwrap_or_else(|| BaseUrl::of_bound(scheme, bound))
+        };
         Self {
-            base_url: service.base_url.clone().unwrap_or_else(|| BaseUrl::of_bound(store_bound)),
-            messages_base_url: service.messages_base_url.clone().unwrap_or_else(|| BaseUrl::of_bound(messages_bound)),
+            base_url: known(&service.base_url, store_bound),
+            messages_base_url: known(&service.messages_base_url, messages_bound),
             staging_base_url: service.staging_base_url.clone(),
             cors_origins: service.cors_origin.clone(),
+            scheme,
             store_bound,
         }
     }
 
     /// The origins that the store door's own pages have.
     pub fn store_origins(&self) -> Vec<String> {
-        let mut origins = vec![BaseUrl::of_bound(self.store_bound).origin(), self.base_url.origin()];
+        let mut origins = vec![BaseUrl::of_bound(self.scheme, self.store_bound).origin(), self.base_url.origin()];
         origins.dedup();
         origins
     }

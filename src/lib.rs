@@ -1,7 +1,7 @@
 //! An animal store as an HTTP and JSON service.
 //!
 //! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `keyring`, `http`, `console`
-//! and `server` (how it is reached), `config` and `cli` (how it is started).
+//! and `server` (how it is reached), `tls` (on either side), `config` and `cli` (how it is started).
 
 pub mod cli;
 pub mod config;
@@ -12,3 +12,4 @@ pub mod keyring;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+pub mod tls;

@@ -3,6 +3,7 @@
 mod account;
 mod completions;
 mod config;
+mod exposure;
 mod healthcheck;
 mod key;
 mod migrate;

@@ -38,7 +38,7 @@ impl Quickstart {
             if store.count_pets().await? == 0 {
                 store.import_pets(Box::new(animals())).await?;
             }
-            serve(&self.service, store, |addresses| welcome(addresses, &key)).await
+            serve(&self.service, store, |addresses| welcome(addresses, &self.service, &key)).await
         })
     }
 }
@@ -88,7 +88,8 @@ fn animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
     })
 }
 
-fn welcome(addresses: &Addresses, key: &str) -> String {
+fn welcome(addresses: &Addresses, service: &Service, key: &str) -> String {
+    let curl = service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with);
     let store = addresses.base_url.as_str();
     let messages = addresses.messages_base_url.as_str();
     let root = addresses.base_url.root();
@@ -103,18 +104,24 @@ fn welcome(addresses: &Addresses, key: &str) -> String {
   API key        {key}
 
 List the animals that are available:
-  curl '{store}/pets?status=available&limit=5' -H 'Authorization: Bearer {key}'
+  {curl} '{store}/pets?status=available&limit=5' -H 'Authorization: Bearer {key}'
 
 Add one:
-  curl '{store}/pets' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"name\":\"Bello\",\"categoryId\":1}}'
+  {curl} '{store}/pets' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"name\":\"Bello\",\"categoryId\":1}}'
 
 Get one (deprecated, removed on 5 December 2030):
-  curl '{store}/pets/1' -H 'Authorization: Bearer {key}'
+  {curl} '{store}/pets/1' -H 'Authorization: Bearer {key}'
 
 Send a message:
-  curl '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'
+  {curl} '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'
 
 Stop with Ctrl-C.
 "
     )
+}
+
+/// curl, believing in `certificate`, for a shell in any folder.
+fn curl_with(certificate: &Path) -> String {
+    let certificate = std::path::absolute(certificate).unwrap_or_else(|_| certificate.to_owned());
+    format!("curl --cacert '{}'", certificate.display().to_string().replace('\'', r"'\''"))
 }

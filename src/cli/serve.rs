@@ -9,11 +9,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Level;
 
-use super::{Create, Failure, Outcome, open, print, tell};
+use super::{Create, Failure, Outcome, exposure, open, print, tell};
 use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
 use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
-use crate::server::{self, Access, Limits, Stop};
+use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 
 /// Run the service
@@ -43,6 +43,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&Addresses) -> String) -> Outcome {
     let mut signals =
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+    let tls = tls(service)?;
+    exposure::check(service, store.deployment())?;
     let listeners = Listeners::bind(service).await?;
     let addresses = listeners.addresses(service);
     let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
@@ -58,7 +60,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     listeners.log(&store);
     print(&welcome(&addresses))?;
     let (asked, stop) = watch::channel(Stop::No);
-    let mut running = tokio::spawn(server::run(listeners.into_doors(&api), api, limits, stop));
+    let mut running = tokio::spawn(server::run(listeners.into_doors(&api), tls, api, limits, stop));
     let mut failure = None;
     loop {
         tokio::select! {
@@ -84,6 +86,15 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         () = signals.next() => tracing::warn!("leaving without waiting for the database"),
     }
     failure.map_or(Ok(()), |why| Err(Failure(why)))
+}
+
+fn tls(service: &Service) -> Result<Option<Tls>, Failure> {
+    match (&service.tls_cert, &service.tls_key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(Tls::load(certificate, key)?)),
+        (Some(_), None) => Err(Failure("a certificate needs its private key: give --tls-key too".into())),
+        (None, Some(_)) => Err(Failure("a private key needs its certificate: give --tls-cert too".into())),
+    }
 }
 
 /// Where the first account is made.

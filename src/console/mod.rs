@@ -39,7 +39,7 @@ pub use visitor::Visitor;
 /// What the console's pages share beyond the API's.
 #[derive(Debug)]
 pub struct Console {
-    admission: Admission,
+    pub(crate) admission: Admission,
     passwords: Passwords,
     attempts: Attempts,
     counts: Counts,

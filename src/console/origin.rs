@@ -32,7 +32,7 @@ fn is_own(origin: &str, headers: &HeaderMap, addresses: &Addresses) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::BaseUrl;
+    use crate::config::{BaseUrl, Scheme};
 
     #[test]
     fn what_the_browser_says_must_be_right_and_must_be_said() {
@@ -58,9 +58,10 @@ mod tests {
         let store_bound = "127.0.0.1:8080".parse().unwrap();
         let addresses = Addresses {
             base_url: BaseUrl::parse("https://shop.example/v1").unwrap(),
-            messages_base_url: BaseUrl::of_bound(store_bound),
+            messages_base_url: BaseUrl::of_bound(Scheme::Http, store_bound),
             staging_base_url: None,
             cors_origins: vec!["https://evil.example".into()],
+            scheme: Scheme::Http,
             store_bound,
         };
         for (site, site_is_right) in sites {

@@ -136,7 +136,7 @@ fn name(api: &Api) -> &'static str {
 }
 
 fn is_https(api: &Api) -> bool {
-    api.addresses.base_url.as_str().starts_with("https:")
+    api.addresses.base_url.is_https()
 }
 
 fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW, ORIGIN, VARY};
+use axum::http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -23,6 +23,8 @@ use super::requests::Requests;
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
 /// A door's routes, and what happens around each of their answers.
 #[derive(Clone, Debug)]
 pub struct Edge {
@@ -31,12 +33,13 @@ pub struct Edge {
     /// The same routes for requests from pages of other origins, where any are let in.
     for_origins: Option<Router>,
     deprecated: Option<Deprecation>,
+    https_only: bool,
     requests: Arc<Requests>,
 }
 
 impl Edge {
     pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
-        Self { routes, direct: None, for_origins, deprecated: None, requests: Arc::default() }
+        Self { routes, direct: None, for_origins, deprecated: None, https_only: false, requests: Arc::default() }
     }
 
     /// The same with one operation's deprecation announced.
@@ -47,6 +50,11 @@ impl Edge {
     /// The same with some of its operations answered past the router.
     pub fn answering(self, direct: Direct) -> Self {
         Self { direct: Some(direct), ..self }
+    }
+
+    /// The same, telling browsers to come back by TLS only (RFC 6797), where it is so.
+    pub fn https_only(self, https_only: bool) -> Self {
+        Self { https_only, ..self }
     }
 
     /// The same with the API's requests counted in `requests`.
@@ -88,6 +96,9 @@ impl Edge {
         if self.for_origins.is_some() {
             // A cache must not give the answer for one origin to another, or to none.
             response.headers_mut().entry(VARY).or_insert(HeaderValue::from_static("origin"));
+        }
+        if self.https_only {
+            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
         }
         response.headers_mut().insert(X_REQUEST_ID, id);
         response

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
+use crate::config::{BaseUrl, Scheme};
 use crate::console;
 use deprecation::Deprecation;
 use direct::Direct;
@@ -43,6 +44,7 @@ pub fn store_door(api: &Api) -> Edge {
         .merge(console::routes(api))
         .fallback(console::not_found);
     door(api, routes, &api.addresses.cors_origins)
+        .https_only(is_https_only(api, &api.addresses.base_url))
         .answering(Direct::store(api))
         .deprecating(Deprecation::of_get_pet(&api.addresses))
 }
@@ -52,12 +54,21 @@ pub fn messages_door(api: &Api) -> Edge {
     let routes =
         Router::new().route("/v1/messages", post(messages::send)).fallback(async || ApiError::route_not_found());
     let origins = [api.addresses.cors_origins.clone(), api.addresses.store_origins()].concat();
-    door(api, routes, &origins).answering(Direct::messages(api))
+    door(api, routes, &origins)
+        .https_only(is_https_only(api, &api.addresses.messages_base_url))
+        .answering(Direct::messages(api))
 }
 
 /// The operations door, for who runs the service.
 pub fn operations_door(api: &Api) -> Edge {
-    door(api, Router::new().fallback(async || ApiError::route_not_found()), &[])
+    let routes = Router::new().fallback(async || ApiError::route_not_found());
+    door(api, routes, &[]).https_only(api.addresses.scheme == Scheme::Https)
+}
+
+/// Whether a door is reached by TLS: its own, or that of the proxy in front of it.
+fn is_https_only(api: &Api, public: &BaseUrl) -> bool {
+    let behind_a_proxy = !api.console.admission.trusted_proxies.is_empty();
+    api.addresses.scheme == Scheme::Https || (behind_a_proxy && public.is_https())
 }
 
 /// What every door has: the health checks, and the way in and out.

@@ -17,7 +17,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Limits;
 use super::body::TimedBody;
 use super::deadlines::{Deadlines, Phase};
+use super::stream::{Secured, Stream};
+use super::tls::Tls;
 use crate::http::{ApiError, Code, Edge};
 
 /// How long to read what a client still sends after its connection's last answer. Closing with unread bytes would
@@ -36,6 +38,7 @@ const HEAD_BYTES: usize = 32 * 1024;
 
 pub struct Connection {
     stream: TcpStream,
+    tls: Option<Tls>,
     peer: SocketAddr,
     edge: Edge,
     limits: Limits,
@@ -45,12 +48,13 @@ pub struct Connection {
 impl Connection {
     pub fn new(
         stream: TcpStream,
+        tls: Option<Tls>,
         peer: SocketAddr,
         edge: Edge,
         limits: Limits,
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        Self { stream, peer, edge, limits, stopped }
+        Self { stream, tls, peer, edge, limits, stopped }
     }
 
     pub async fn run(mut self) {
@@ -58,8 +62,16 @@ impl Connection {
         if self.stream.set_nodelay(true).is_err() {
             return;
         }
+        let stream = match &self.tls {
+            None => Stream::Plain(self.stream),
+            // In a box, so that plain connections don't carry the room for a handshake along.
+            Some(tls) => match Box::pin(handshake(self.stream, tls, self.peer, self.limits, &mut self.stopped)).await {
+                Some(stream) => stream,
+                None => return,
+            },
+        };
         let deadlines = Arc::new(Deadlines::new(self.limits));
-        let socket = Socket { io: TokioIo::new(self.stream), deadlines: Arc::clone(&deadlines) };
+        let socket = Socket { io: TokioIo::new(stream), deadlines: Arc::clone(&deadlines) };
         let (edge, answering, peer) = (&self.edge, &deadlines, self.peer.ip());
         let service = service_fn(move |request: http::Request<Incoming>| {
             // In a box, since hyper hands a connection back only where this future can be moved.
@@ -104,11 +116,16 @@ impl Connection {
                     return;
                 }
             }
+            // There is nothing to say, but that it is the end: through TLS, a connection that only breaks off looks cut.
+            Some(Phase::Idle) => {
+                let _ = timeout(LINGER, stream.shutdown()).await;
+                return;
+            }
             // A client that does not read would not read this either.
             Some(_) => return,
             None => {}
         }
-        let _ = timeout(LINGER, linger(&mut stream)).await;
+        let _ = timeout(LINGER, stream.linger()).await;
     }
 }
 
@@ -116,12 +133,25 @@ fn in_time(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time, deadlines)) }
 }
 
-/// Says that nothing follows, and reads on until the client has heard it.
-async fn linger(stream: &mut TcpStream) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut rest = [0; 4096];
-    while stream.read(&mut rest).await? > 0 {}
-    Ok(())
+/// The stream once TLS is agreed on. A handshake may take as long as a head, and ends where the service is to stop.
+async fn handshake(
+    stream: TcpStream,
+    tls: &Tls,
+    peer: SocketAddr,
+    limits: Limits,
+    stopped: &mut watch::Receiver<bool>,
+) -> Option<Stream> {
+    let secured = tokio::select! {
+        secured = timeout(limits.head, Stream::secure(stream, tls, peer)) => secured.ok()?.ok()?,
+        _ = stopped.wait_for(|stopped| *stopped) => return None,
+    };
+    match secured {
+        Secured::Tls(stream) => Some(stream),
+        Secured::Told(mut stream) => {
+            let _ = timeout(LINGER, stream.linger()).await;
+            None
+        }
+    }
 }
 
 /// The answer to a head that did not arrive in time, of which there is no request to give to a handler.
@@ -132,7 +162,7 @@ fn head_timeout(limit: Duration) -> Vec<u8> {
 
 /// The socket, telling the deadlines what it sees.
 struct Socket {
-    io: TokioIo<TcpStream>,
+    io: TokioIo<Stream>,
     deadlines: Arc<Deadlines>,
 }
 
@@ -168,8 +198,10 @@ impl Write for Socket {
     /// hyper flushes once its own buffer is empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        if flushed.is_ready() {
-            self.deadlines.flushed();
+        match flushed {
+            Poll::Ready(_) => self.deadlines.flushed(),
+            // Only through TLS, which takes what is written before the network does.
+            Poll::Pending => self.deadlines.flush_blocked(),
         }
         flushed
     }

@@ -83,6 +83,13 @@ impl Deadlines {
         }
     }
 
+    /// The socket has taken an answer, but could not pass all of it on for now.
+    pub fn flush_blocked(&self) {
+        if self.phase() == Phase::Answering {
+            self.enter(Phase::Blocked);
+        }
+    }
+
     /// Everything that was to be written is written.
     pub fn flushed(&self) {
         if matches!(self.phase(), Phase::Answering | Phase::Blocked) {
@@ -170,6 +177,14 @@ mod tests {
         std::thread::sleep(Duration::from_millis(35));
         deadlines.write_blocked();
         assert_eq!(deadlines.check(), Err(Phase::Blocked), "a byte now and then is not progress");
+        deadlines.flushed();
+        deadlines.request_began();
+        deadlines.flush_blocked();
+        assert!(deadlines.check().is_ok(), "what is left of the answer before does not count against this one");
+        deadlines.answered();
+        deadlines.flush_blocked();
+        std::thread::sleep(Duration::from_millis(35));
+        assert_eq!(deadlines.check(), Err(Phase::Blocked), "an answer that only TLS has taken was not read");
         deadlines.flushed();
         assert!(deadlines.check().is_ok());
         std::thread::sleep(Duration::from_millis(45));

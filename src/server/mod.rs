@@ -1,8 +1,10 @@
-//! Listeners, connections and the stop: HTTP/1 on hyper, with limits that hyper leaves to its user.
+//! Listeners, connections and the stop: HTTP/1 on hyper, plain or through TLS, with limits that hyper leaves to its user.
 
 mod body;
 mod connection;
 mod deadlines;
+mod stream;
+mod tls;
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::http::{Api, Edge, limits};
 use connection::Connection;
+pub use tls::Tls;
 
 /// How long open requests may take to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -73,8 +76,15 @@ pub enum Stop {
     Now,
 }
 
-/// Answers on `doors` until told to stop, by whoever holds the other end of `stop` or has let go of it.
-pub async fn run(doors: Vec<(TcpListener, Edge, Access)>, api: Api, limits: Limits, mut stop: watch::Receiver<Stop>) {
+/// Answers on `doors` until told to stop, by whoever holds the other end of `stop` or has let go of it. With `tls`, all
+/// doors speak it and nothing else.
+pub async fn run(
+    doors: Vec<(TcpListener, Edge, Access)>,
+    tls: Option<Tls>,
+    api: Api,
+    limits: Limits,
+    mut stop: watch::Receiver<Stop>,
+) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
     for (listener, edge, access) in doors {
@@ -83,11 +93,20 @@ pub async fn run(doors: Vec<(TcpListener, Edge, Access)>, api: Api, limits: Limi
             Access::Public => Arc::clone(&slots),
             Access::Operator => Arc::new(Semaphore::new(OPERATOR_CONNECTIONS)),
         };
-        tokio::spawn(accept(listener, edge, limits, slots, stopped.clone()));
+        tokio::spawn(accept(listener, tls.clone(), edge, limits, slots, stopped.clone()));
     }
     let following = tokio::spawn({
         let api = api.clone();
-        async move { tokio::join!(api.keyring.follow(), api.keyring.write_down_uses(), api.requests.follow(&api.clock)) }
+        let certificate = async move {
+            match tls {
+                Some(tls) => tls.follow().await,
+                None => std::future::pending().await,
+            }
+        };
+        async move {
+            let (keyring, requests) = (&api.keyring, &api.requests);
+            tokio::join!(keyring.follow(), keyring.write_down_uses(), requests.follow(&api.clock), certificate)
+        }
     });
 
     // An error means that nobody can ask any more, which asks for a stop too.
@@ -114,6 +133,7 @@ pub async fn run(doors: Vec<(TcpListener, Edge, Access)>, api: Api, limits: Limi
 
 async fn accept(
     listener: TcpListener,
+    tls: Option<Tls>,
     edge: Edge,
     limits: Limits,
     slots: Arc<Semaphore>,
@@ -134,7 +154,7 @@ async fn accept(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let connection = Connection::new(stream, peer, edge.clone(), limits, stopped.clone());
+                let connection = Connection::new(stream, tls.clone(), peer, edge.clone(), limits, stopped.clone());
                 tokio::spawn(async move {
                     connection.run().await;
                     drop(slot);

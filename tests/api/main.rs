@@ -18,3 +18,6 @@ mod request_id;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;

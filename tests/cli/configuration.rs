@@ -17,6 +17,9 @@ fn without_anything_set_the_defaults_are_shown() {
         # cors-origin is not set
         registration = "open" # default
         # trusted-proxy is not set
+        # tls-cert is not set
+        # tls-key is not set
+        insecure = "false" # default
         # max-connections is not set
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
@@ -56,6 +59,9 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         cors-origin = ["https://a.example", "https://b.example"] # file
         registration = "open" # default
         # trusted-proxy is not set
+        # tls-cert is not set
+        # tls-key is not set
+        insecure = "false" # default
         max-connections = "9" # file
         drain-delay = "0s" # default
         data-dir = "petstore-data" # default
@@ -91,6 +97,9 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("cors-origin", "https://d.example"),
         ("registration", "closed"),
         ("trusted-proxy", "10.0.0.0/8"),
+        ("tls-cert", "cert.pem"),
+        ("tls-key", "key.pem"),
+        ("insecure", "true"),
         ("max-connections", "7"),
         ("drain-delay", "5s"),
         ("data-dir", "elsewhere"),

@@ -16,4 +16,7 @@ mod serve;
 mod small_commands;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;
 mod usage;

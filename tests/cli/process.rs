@@ -232,6 +232,18 @@ impl Server {
         self.listening[door].as_str().unwrap().parse().unwrap()
     }
 
+    /// Waits for a message in its log, and returns the line.
+    pub fn logged(&self, message: &str) -> Value {
+        loop {
+            let line = self.running.stderr.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("the log does not say {message:?}"));
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["message"] == message {
+                return line;
+            }
+        }
+    }
+
     /// `GET` on the store door.
     pub async fn get(&self, path: &str, key: &str) -> Answer {
         Request::new(self.address("store"), "GET", path).key(key).send().await

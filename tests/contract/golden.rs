@@ -1,7 +1,7 @@
 //! The document as a whole, for a person to read in a diff.
 
 use expect_test::expect_file;
-use petstore::config::{Addresses, BaseUrl};
+use petstore::config::{Addresses, BaseUrl, Scheme};
 use petstore::domain::{Deployment, Timestamp};
 use petstore::http::openapi::document;
 
@@ -21,8 +21,8 @@ pub fn after_removal() -> String {
 
 /// The document of a service whose addresses are the ones bound.
 pub fn staging() -> String {
-    let bound = BaseUrl::of_bound(([127, 0, 0, 1], 8081).into());
-    let own = BaseUrl::of_bound(addresses().store_bound);
+    let bound = BaseUrl::of_bound(Scheme::Http, ([127, 0, 0, 1], 8081).into());
+    let own = BaseUrl::of_bound(Scheme::Http, addresses().store_bound);
     let addresses = Addresses { base_url: own, messages_base_url: bound, staging_base_url: None, ..addresses() };
     document(&addresses, Deployment::Staging, NOW)
 }
@@ -33,6 +33,7 @@ fn addresses() -> Addresses {
         messages_base_url: BaseUrl::parse("https://messages.petstore.example/v1").unwrap(),
         staging_base_url: Some(BaseUrl::parse("https://staging.petstore.example/v1").unwrap()),
         cors_origins: Vec::new(),
+        scheme: Scheme::Http,
         store_bound: ([127, 0, 0, 1], 8080).into(),
     }
 }

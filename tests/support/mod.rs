@@ -9,15 +9,15 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use petstore::config::{Addresses, Admission, BaseUrl, Network, Registration};
+use petstore::config::{Addresses, Admission, BaseUrl, Network, Registration, Scheme};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Clock, Deployment, Email, KeyId, Timestamp};
 use petstore::http::{self, Api};
-use petstore::server::{self, Access, Limits, Stop};
+use petstore::server::{self, Access, Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -34,6 +34,7 @@ pub struct Setup {
     pub trusted_proxies: Vec<Network>,
     pub queue: usize,
     pub busy_timeout: Duration,
+    pub tls: Option<Tls>,
     /// A PostgreSQL database instead of the embedded one.
     pub postgres: Option<DatabaseUrl>,
 }
@@ -49,6 +50,7 @@ impl Default for Setup {
             trusted_proxies: Vec::new(),
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
+            tls: None,
             postgres: None,
         }
     }
@@ -94,11 +96,13 @@ impl Service {
         let (store_door, messages_door, ops_door) = (listener().await, listener().await, listener().await);
         let (store_address, messages_address, ops_address) =
             (store_door.local_addr().unwrap(), messages_door.local_addr().unwrap(), ops_door.local_addr().unwrap());
+        let scheme = if setup.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let addresses = Addresses {
-            base_url: setup.base_url.unwrap_or_else(|| BaseUrl::of_bound(store_address)),
-            messages_base_url: BaseUrl::of_bound(messages_address),
+            base_url: setup.base_url.unwrap_or_else(|| BaseUrl::of_bound(scheme, store_address)),
+            messages_base_url: BaseUrl::of_bound(scheme, messages_address),
             staging_base_url: None,
             cors_origins: setup.cors_origins,
+            scheme,
             store_bound: store_address,
         };
         let admission = Admission { registration: setup.registration, trusted_proxies: setup.trusted_proxies };
@@ -109,7 +113,7 @@ impl Service {
             (ops_door, http::operations_door(&api), Access::Operator),
         ];
         let (stop, stopped) = watch::channel(Stop::No);
-        let running = tokio::spawn(server::run(doors, api.clone(), setup.limits, stopped));
+        let running = tokio::spawn(server::run(doors, setup.tls, api.clone(), setup.limits, stopped));
         let email = Email::parse("ada@example.com").unwrap();
         let account = store.create_account(email, None, NOW).await.unwrap().unwrap();
         let key = make_key(&store, account, None).await.1;
@@ -237,6 +241,11 @@ impl Request {
 
     pub async fn send(self) -> Answer {
         let stream = TcpStream::connect(self.address).await.unwrap();
+        self.send_over(stream).await
+    }
+
+    /// Sends it on a connection of its own that is there already.
+    pub async fn send_over(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Answer {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         let connection = tokio::spawn(connection);
         let request = self.request.body(Full::new(Bytes::from(self.body))).unwrap();
@@ -313,7 +322,7 @@ pub async fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     read_to_end(&mut stream).await
 }
 
-pub async fn read_to_end(stream: &mut TcpStream) -> String {
+pub async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     String::from_utf8(answer).unwrap()
@@ -321,6 +330,12 @@ pub async fn read_to_end(stream: &mut TcpStream) -> String {
 
 /// Reads one answer off a connection on which others may follow.
 pub async fn read_answer(stream: &mut TcpStream) -> Answer {
+    let address = stream.peer_addr().unwrap();
+    read_answer_of(address, stream).await
+}
+
+/// The same, off a connection of any kind to `address`.
+pub async fn read_answer_of(address: SocketAddr, stream: &mut (impl AsyncRead + Unpin)) -> Answer {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.expect("an answer comes before the end"));
@@ -334,7 +349,7 @@ pub async fn read_answer(stream: &mut TcpStream) -> Answer {
         response = response.header(name, value);
     }
     let (head, ()) = response.body(()).unwrap().into_parts();
-    let mut answer = Answer { head, body: String::new(), address: stream.peer_addr().unwrap() };
+    let mut answer = Answer { head, body: String::new(), address };
     let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.unwrap();

@@ -1,0 +1,128 @@
+//! TLS as it is used on either side: at the doors (`server::tls`), and towards PostgreSQL (`store::postgres::tls`).
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// The cryptography behind TLS. Named wherever a connection is configured, so that nothing depends on a default of the
+/// process.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The certificates in a PEM file, in their order; at least one. `file` is its name, for the error.
+pub fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates {
+        Ok(found) if found.is_empty() => Err(format!("{file} has no certificate in PEM")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("{file} is not PEM: {error}")),
+    }
+}
+
+/// Whom a client believes to be the server it wants.
+#[derive(Debug)]
+pub enum Trust {
+    /// Whoever answers. The connection is encrypted, with somebody.
+    Anybody,
+    /// Who has a certificate from one of these authorities, in any name.
+    Authority(Authorities),
+    /// Who has one in the server's name.
+    Name(Authorities),
+}
+
+/// Certificates of authorities, and certificates of servers that are believed without one.
+#[derive(Debug)]
+pub struct Authorities {
+    roots: RootCertStore,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Authorities {
+    /// Passes over what can't be read, as bundles of many authorities have it; nothing where that is all of it.
+    pub fn new(certificates: Vec<CertificateDer<'static>>) -> Option<Self> {
+        let mut roots = RootCertStore::empty();
+        let (usable, _) = roots.add_parsable_certificates(certificates.iter().cloned());
+        (usable > 0).then_some(Self { roots, certificates })
+    }
+}
+
+/// How to connect to a server that is trusted on these terms. `protocol` is announced by ALPN (RFC 7301).
+pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, rustls::Error> {
+    let provider = provider();
+    let verifier = Verifier { trust, provider: Arc::clone(&provider) };
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = config.with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(config)
+}
+
+#[derive(Debug)]
+struct Verifier {
+    trust: Trust,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let (Trust::Authority(authorities) | Trust::Name(authorities)) = &self.trust else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        // A server's own certificate in the file is as good as its authority's. Tools that sign a certificate with
+        // itself mark it as an authority's, which a server may not present otherwise.
+        if !authorities.certificates.contains(certificate) {
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&parsed, &authorities.roots, intermediates, now, algorithms)?;
+        }
+        if matches!(self.trust, Trust::Name(_)) {
+            verify_server_name(&parsed, name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        match self.trust {
+            // That somebody has the key of a certificate which anybody can make proves nothing, and there are old
+            // certificates that can't even be read.
+            Trust::Anybody => Ok(HandshakeSignatureValid::assertion()),
+            _ => verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms),
+        }
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        match self.trust {
+            Trust::Anybody => Ok(HandshakeSignatureValid::assertion()),
+            _ => verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms),
+        }
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

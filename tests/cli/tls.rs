@@ -1,0 +1,218 @@
+//! TLS at the doors: certificates that are renewed or wrong, and addresses that should not be open without.
+
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use crate::process::{Folder, Server, Signal};
+use crate::support::{read_answer_of, soon};
+use crate::tls_client::Certificate;
+
+const TLS: &str = "--tls-cert cert.pem --tls-key cert.key";
+
+/// A folder with a certificate, `cert.pem` and `cert.key`, that is for this machine.
+fn folder() -> (Folder, Certificate) {
+    let folder = Folder::new();
+    let certificate = Certificate::of_localhost(&folder.path(""), "cert");
+    (folder, certificate)
+}
+
+#[test]
+fn everything_that_quickstart_prints_works_through_tls() {
+    let (folder, _) = folder();
+    let server = folder.serve(&format!("quickstart {TLS}"));
+    let printed = server.printed_until("Stop");
+    assert!(printed.contains(&format!("console        https://{}/\n", server.address("store"))), "{printed}");
+
+    let curls: Vec<_> = printed.lines().filter(|line| line.starts_with("  curl --cacert ")).collect();
+    assert_eq!(curls.len(), 4, "{printed}");
+    for (line, status) in curls.iter().zip(["200", "201", "200", "202"]) {
+        let line =
+            format!("{line} --silent --show-error --max-time 30 --output /dev/null --write-out '%{{http_code}}'");
+        let output = folder.program("sh").args(["-c", &line]).current_dir("/").output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), status, "{line}: {output:?}");
+    }
+    // curl believes in nobody else.
+    let without = curls[0].replace("--cacert", "--capath /nowhere --output");
+    let refused = folder.program("sh").args(["-c", &without]).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("self-signed certificate"), "{refused:?}");
+}
+
+#[test]
+fn healthcheck_asks_through_tls_where_the_doors_speak_it() {
+    let (folder, _) = folder();
+    let server = folder.serve(&format!("serve {TLS}"));
+    let address = server.address("ops");
+    assert_eq!(folder.run(&format!("healthcheck {TLS} --ops-listen {address}")).shown(), "exit 0\n");
+    assert_eq!(folder.run(&format!("healthcheck --ops-listen {address}")).code, Some(1));
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_for_new_connections_and_ends_none() {
+    let (folder, first) = folder();
+    let server = folder.serve(&format!("serve {TLS}"));
+    let mut open = first.connect(server.address("store")).await;
+    assert_is_answered(&server, &mut open).await;
+
+    for (name, by_signal) in [("second", false), ("third", true)] {
+        let next = Certificate::of_localhost(&folder.path(""), name);
+        assert!(!next.is_presented(server.address("store")).await);
+        next.replace(&first);
+        if by_signal {
+            server.running.signal(Signal::HUP);
+        }
+        let replaced = Instant::now();
+        while !next.is_presented(server.address("store")).await {
+            assert!(replaced.elapsed() < Duration::from_secs(60), "the new certificate does not come");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(next.is_presented(server.address("messages")).await && next.is_presented(server.address("ops")).await);
+        assert_is_answered(&server, &mut open).await;
+    }
+    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+}
+
+#[tokio::test]
+async fn a_signal_has_it_read_again_though_nothing_has_changed() {
+    let (folder, certificate) = folder();
+    let server = folder.serve(&format!("serve {TLS}"));
+    // It says that it listens a moment before it looks out for signals.
+    assert!(certificate.is_presented(server.address("store")).await);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    server.running.signal(Signal::HUP);
+
+    server.logged("the certificate was read again; new connections get it");
+}
+
+#[tokio::test]
+async fn a_certificate_that_can_not_be_used_leaves_the_old_one_in_place() {
+    const REFUSED: &str = "the new certificate can't be used; the old one stays";
+    let (folder, first) = folder();
+    let server = folder.serve(&format!("serve {TLS}"));
+    let other = Certificate::of_localhost(&folder.path(""), "other");
+    let mut reasons = String::new();
+    let mut refused = async || {
+        let why = server.logged(REFUSED)["why"].as_str().unwrap().to_owned();
+        assert!(first.is_presented(server.address("store")).await, "{why}");
+        reasons.push_str(&format!("{why}\n"));
+    };
+
+    folder.write("cert.pem", "no certificate");
+    refused().await;
+    std::fs::copy(&other.file, &first.file).unwrap();
+    refused().await;
+    folder.write("cert.key", "no key");
+    refused().await;
+    std::fs::remove_file(&first.key).unwrap();
+    refused().await;
+
+    expect![[r#"
+        cert.pem has no certificate in PEM
+        cert.pem and cert.key can't be used together: keys may not be consistent: KeyMismatch
+        cert.key has no private key in PEM; one with a passphrase can't be read
+        cert.key: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&reasons);
+    other.replace(&first);
+    server.logged("the certificate was read again; new connections get it");
+    assert!(other.is_presented(server.address("store")).await);
+}
+
+#[test]
+fn it_does_not_start_with_a_certificate_that_can_not_be_used() {
+    let (folder, _) = folder();
+    let other = Certificate::of_localhost(&folder.path(""), "other");
+    folder.write("empty.pem", "");
+    let mut shown = String::new();
+    for flags in [
+        "--tls-cert cert.pem",
+        "--tls-key cert.key",
+        "--tls-cert missing.pem --tls-key cert.key",
+        "--tls-cert empty.pem --tls-key cert.key",
+        "--tls-cert cert.pem --tls-key cert.pem",
+        "--tls-cert cert.pem --tls-key other.key",
+    ] {
+        let ended = folder.run(&format!("serve --listen 127.0.0.1:0 {flags}"));
+        shown.push_str(&format!("{flags}\n{}", ended.shown()));
+    }
+    assert!(other.key.exists());
+    expect![[r#"
+        --tls-cert cert.pem
+        exit 1
+        ERROR a certificate needs its private key: give --tls-key too
+        --tls-key cert.key
+        exit 1
+        ERROR a private key needs its certificate: give --tls-cert too
+        --tls-cert missing.pem --tls-key cert.key
+        exit 1
+        ERROR missing.pem: No such file or directory (os error 2)
+        --tls-cert empty.pem --tls-key cert.key
+        exit 1
+        ERROR empty.pem has no certificate in PEM
+        --tls-cert cert.pem --tls-key cert.pem
+        exit 1
+        ERROR cert.pem has no private key in PEM; one with a passphrase can't be read
+        --tls-cert cert.pem --tls-key other.key
+        exit 1
+        ERROR cert.pem and other.key can't be used together: keys may not be consistent: KeyMismatch
+    "#]]
+    .assert_eq(&shown);
+}
+
+#[test]
+fn production_refuses_an_address_that_others_reach_without_tls() {
+    let (folder, _) = folder();
+    // Addresses that this machine has not, so that what should be refused is not open for a moment either.
+    let store = "--listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+    let messages = "--listen 127.0.0.1:0 --messages-listen 192.0.2.1:8081 --ops-listen 127.0.0.1:0";
+    let operations = "--listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --doors ops";
+    let mut shown = String::new();
+    for flags in [
+        store.to_owned(),
+        messages.to_owned(),
+        format!("{store} --insecure"),
+        format!("{store} --data-dir staging --deployment staging"),
+        format!("{store} --trusted-proxy 10.0.0.1"),
+        format!("{store} {TLS}"),
+        operations.to_owned(),
+    ] {
+        let ended = folder.run(&format!("serve --log-level warn {flags}"));
+        shown.push_str(&format!("{flags}\n{}", ended.shown()));
+    }
+    expect![[r#"
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0
+        exit 1
+        ERROR the store door listens on 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS; --insecure serves all the same
+        --listen 127.0.0.1:0 --messages-listen 192.0.2.1:8081 --ops-listen 127.0.0.1:0
+        exit 1
+        ERROR the messages door listens on 192.0.2.1:8081, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS; --insecure serves all the same
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --insecure
+        exit 1
+        WARN the store door listens on 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS
+        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --data-dir staging --deployment staging
+        exit 1
+        WARN the store door listens on 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS
+        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --trusted-proxy 10.0.0.1
+        exit 1
+        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --tls-cert cert.pem --tls-key cert.key
+        exit 1
+        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --doors ops
+        exit 1
+        WARN the operations door listens on 192.0.2.1:8082, which other machines may reach: anybody can ask it
+        ERROR can't listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
+    "#]]
+    .assert_eq(&shown);
+}
+
+async fn assert_is_answered(server: &Server, stream: &mut TlsStream<TcpStream>) {
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert_eq!(soon(read_answer_of(server.address("store"), stream)).await.status(), 200);
+}

@@ -1,0 +1,99 @@
+//! Certificates, made by openssl, and a client that holds servers to them.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// A certificate and its private key, in files.
+pub struct Certificate {
+    pub file: PathBuf,
+    pub key: PathBuf,
+    /// As servers present it, whatever became of the file.
+    pub der: CertificateDer<'static>,
+}
+
+impl Certificate {
+    /// One of a server, signed with itself: `NAME.pem` and `NAME.key`. `names` as in `DNS:localhost,IP:127.0.0.1`.
+    pub fn of_server(folder: &Path, name: &str, names: &str) -> Self {
+        let extensions = format!("basicConstraints=critical,CA:FALSE\nsubjectAltName={names}");
+        Self::make(folder, name, &extensions, None)
+    }
+
+    /// What most tests need of one.
+    pub fn of_localhost(folder: &Path, name: &str) -> Self {
+        Self::of_server(folder, name, "DNS:localhost,IP:127.0.0.1")
+    }
+
+    pub fn of_authority(folder: &Path, name: &str) -> Self {
+        Self::make(folder, name, "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign", None)
+    }
+
+    /// One of a server, signed by this authority.
+    pub fn sign(&self, folder: &Path, name: &str, names: &str) -> Self {
+        let extensions = format!("basicConstraints=critical,CA:FALSE\nsubjectAltName={names}");
+        Self::make(folder, name, &extensions, Some(self))
+    }
+
+    fn make(folder: &Path, name: &str, extensions: &str, authority: Option<&Self>) -> Self {
+        let (file, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+        let config = folder.join(format!("{name}.cnf"));
+        let text = format!("[req]\ndistinguished_name=dn\nx509_extensions=ext\n[dn]\n[ext]\n{extensions}\n");
+        std::fs::write(&config, text).unwrap();
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-nodes", "-days", "30", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        openssl.arg("-config").arg(config).args(["-subj", &format!("/CN={name}")]);
+        openssl.arg("-keyout").arg(&key).arg("-out").arg(&file);
+        if let Some(authority) = authority {
+            openssl.arg("-CA").arg(&authority.file).arg("-CAkey").arg(&authority.key);
+        }
+        let made = openssl.output().expect("openssl is there: scripts/test installs it");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let der = CertificateDer::from_pem_file(&file).unwrap();
+        Self { file, key, der }
+    }
+
+    /// Puts this certificate and its key in the place of another's.
+    pub fn replace(&self, other: &Self) {
+        std::fs::copy(&self.key, &other.key).unwrap();
+        std::fs::copy(&self.file, &other.file).unwrap();
+    }
+
+    /// Connects to a server that must have this certificate, and shakes hands.
+    pub async fn connect(&self, address: SocketAddr) -> TlsStream<TcpStream> {
+        self.try_connect(address, rustls::ALL_VERSIONS).await.unwrap()
+    }
+
+    /// Whether it is the one that a new connection is answered with.
+    pub async fn is_presented(&self, address: SocketAddr) -> bool {
+        self.try_connect(address, rustls::ALL_VERSIONS).await.is_ok()
+    }
+
+    pub async fn try_connect(
+        &self,
+        address: SocketAddr,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(address).await?;
+        TlsConnector::from(Arc::new(self.client(versions))).connect(address.ip().into(), stream).await
+    }
+
+    fn client(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config
+    }
+}
