@@ -84,7 +84,7 @@ fn its_password_is_asked_for_and_never_shown() {
     for refused in [
         "mysql://ada:s3cret@db/shop",
         "postgres://ada:s3cret@db:port/shop",
-        "postgres://ada:s3cret@db/shop?sslmode=require",
+        "postgres://ada:s3cret@db/shop?sslmode=verify-full",
     ] {
         for command in ["serve --database-url", "config show --database-url", "move --to"] {
             let ended = folder.run(&format!("{command} {refused}"));

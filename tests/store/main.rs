@@ -7,3 +7,6 @@ mod postgres;
 mod postgres_server;
 mod sqlite;
 mod stories;
+mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -115,6 +115,22 @@ impl Server {
         let rules = "host all all 127.0.0.1/32 scram-sha-256";
         let file = self.folder.join("data/pg_hba.conf");
         std::fs::write(file, rules).unwrap();
+        self.control(&["reload"]);
+    }
+
+    /// From now on, connections over the network must be encrypted, and the server has this certificate.
+    pub fn require_tls(&self, certificate: &Path, key: &Path) {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+        let data = self.folder.join("data");
+        let owner = data.metadata().unwrap();
+        for (from, to) in [(certificate, "server.crt"), (key, "server.key")] {
+            let to = data.join(to);
+            std::fs::copy(from, &to).unwrap();
+            std::fs::set_permissions(&to, PermissionsExt::from_mode(0o600)).unwrap();
+            chown(&to, Some(owner.uid()), Some(owner.gid())).unwrap();
+        }
+        self.set("ssl", "on");
+        std::fs::write(data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust").unwrap();
         self.control(&["reload"]);
     }
 

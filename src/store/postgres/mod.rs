@@ -15,6 +15,7 @@ mod readers;
 mod rows;
 mod session;
 pub mod sessions;
+mod tls;
 mod url;
 mod writer;
 

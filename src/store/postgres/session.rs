@@ -9,8 +9,9 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 use tokio_postgres::error::Severity;
-use tokio_postgres::{AsyncMessage, Client, NoTls, Socket, Statement};
+use tokio_postgres::{AsyncMessage, Client, Socket, Statement};
 
+use super::tls;
 use super::url::DatabaseUrl;
 use super::{accounts, keys, messages, pets, sessions};
 use crate::store::{Result, StoreError};
@@ -39,7 +40,8 @@ impl Connection {
     /// Connects to the first of the hosts that answers and takes writes: all are asked at once, so that one which hangs
     /// holds nobody up. `keys_changed` is told when the server says that a key was.
     pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Self, JoinHandle<()>)> {
-        let asked = url.hosts().iter().map(|host| Box::pin(host.connect(NoTls)));
+        let tls = url.tls().connector()?;
+        let asked = url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
         let connected = timeout(OPEN, select_ok(asked)).await;
         let ((client, connection), _others) = connected.map_err(|_| silent(OPEN))??;
         let warnings = Arc::new(AtomicU64::new(0));
@@ -77,7 +79,7 @@ impl Connection {
 }
 
 async fn drive(
-    mut connection: tokio_postgres::Connection<Socket, tokio_postgres::tls::NoTlsStream>,
+    mut connection: tokio_postgres::Connection<Socket, tls::Stream>,
     warnings: Arc<AtomicU64>,
     keys_changed: Arc<Notify>,
 ) {

@@ -1,0 +1,169 @@
+//! TLS to PostgreSQL: what each `sslmode` asks of the server, as libpq has it.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use petstore::domain::Deployment;
+use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
+
+use crate::postgres_server::Server;
+use crate::tls_client::Certificate;
+
+/// A server that takes encrypted connections only, with a certificate for `localhost` alone.
+struct Secure {
+    server: Server,
+    database: String,
+    authority: Certificate,
+}
+
+impl Secure {
+    /// The one that tests share which leave it as it is. `ada` has a password, which is asked for with and without TLS.
+    fn shared() -> &'static Self {
+        static SHARED: OnceLock<Secure> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let secure = Self::start();
+            secure.server.sql("postgres", "CREATE ROLE ada LOGIN SUPERUSER PASSWORD 's3cret'");
+            let rules = "local all all trust\nhost all ada all scram-sha-256\nhostssl all petstore 127.0.0.1/32 trust";
+            secure.take_connections(rules);
+            secure
+        })
+    }
+
+    fn start() -> Self {
+        let server = Server::start();
+        let authority = Certificate::of_authority(&server.folder, "authority");
+        let certificate = authority.sign(&server.folder, "server", "DNS:localhost");
+        let database = server.database().rsplit_once('/').unwrap().1.to_owned();
+        server.require_tls(&certificate.file, &certificate.key);
+        Self { server, database, authority }
+    }
+
+    /// By these rules of PostgreSQL's `pg_hba.conf`, and no others.
+    fn take_connections(&self, rules: &str) {
+        std::fs::write(self.server.folder.join("data/pg_hba.conf"), rules).unwrap();
+        self.server.control(&["reload"]);
+    }
+
+    /// How connecting goes: whether it is encrypted, or why it failed.
+    async fn connect(&self, hosts: &str, parameters: &str) -> Result<bool, String> {
+        self.connect_as("petstore", hosts, parameters).await
+    }
+
+    async fn connect_as(&self, user: &str, hosts: &str, parameters: &str) -> Result<bool, String> {
+        static TRIED: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tried{}", TRIED.fetch_add(1, Ordering::Relaxed));
+        let hosts = hosts.replace("PORT", &self.server.port().to_string());
+        let url = format!("postgres://{user}@{hosts}/{}?application_name={name}&{parameters}", self.database);
+        let url = DatabaseUrl::parse(&url).unwrap();
+        let options = Options { create: Some(Deployment::Staging), ..Options::new(url) };
+        let store = Postgres::open(&options).await.map_err(|error| error.to_string())?;
+        let encrypted = "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)";
+        let encrypted = format!("{encrypted} WHERE application_name = '{name}'");
+        let encrypted = self.server.sql(&self.database, &encrypted);
+        store.close().await;
+        assert!(["t", "f"].contains(&encrypted.as_str()), "all of its connections are alike: {encrypted}");
+        Ok(encrypted == "t")
+    }
+
+    fn root(&self) -> String {
+        format!("sslrootcert={}", self.authority.file.display())
+    }
+}
+
+#[tokio::test]
+async fn without_a_word_and_with_require_it_is_encrypted_whoever_answers() {
+    let secure = Secure::shared();
+    for mode in ["", "sslmode=prefer", "sslmode=require"] {
+        assert_eq!(secure.connect("127.0.0.1:PORT", mode).await, Ok(true), "{mode}");
+    }
+    let plain = secure.connect("127.0.0.1:PORT", "sslmode=disable").await.unwrap_err();
+    assert!(plain.contains("no encryption"), "{plain}");
+}
+
+#[tokio::test]
+async fn verify_ca_wants_the_authority_and_verify_full_the_name_too() {
+    let secure = Secure::shared();
+    let root = secure.root();
+    let other = Certificate::of_authority(&secure.server.folder, "other");
+    let other = format!("sslrootcert={}", other.file.display());
+    for (hosts, parameters, outcome) in [
+        ("127.0.0.1:PORT", format!("sslmode=verify-ca&{root}"), Ok(true)),
+        ("127.0.0.1:PORT", format!("sslmode=require&{root}"), Ok(true)),
+        ("localhost:PORT", format!("sslmode=verify-full&{root}"), Ok(true)),
+        ("127.0.0.1:PORT", format!("sslmode=verify-full&{root}"), Err("not valid for name")),
+        ("127.0.0.1:PORT", format!("sslmode=verify-ca&{other}"), Err("UnknownIssuer")),
+        ("127.0.0.1:PORT", format!("sslmode=require&{other}"), Err("UnknownIssuer")),
+        ("localhost:PORT", format!("sslmode=verify-full&{other}"), Err("UnknownIssuer")),
+        // Each of several hosts is held to its own name.
+        ("127.0.0.1:PORT,localhost:PORT", format!("sslmode=verify-full&{root}"), Ok(true)),
+        ("127.0.0.1:PORT,127.0.0.1:PORT", format!("sslmode=verify-full&{root}"), Err("not valid for name")),
+        ("localhost:PORT", "sslmode=verify-full&sslrootcert=missing.pem".into(), Err("missing.pem: No such file")),
+    ] {
+        let tried = secure.connect(hosts, &parameters).await;
+        match (&tried, outcome) {
+            (Ok(encrypted), Ok(expected)) => assert_eq!(*encrypted, expected, "{hosts} {parameters}"),
+            (Err(why), Err(expected)) => assert!(why.contains(expected), "{hosts} {parameters}: {why}"),
+            _ => panic!("{hosts} {parameters}: {tried:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_signed_with_itself_is_believed_where_it_is_the_one_that_is_named() {
+    let secure = Secure::start();
+    // As `openssl req -x509` makes it: marked as an authority's.
+    let own =
+        openssl(&secure.server.folder, "own", "req -x509 -subj /CN=localhost -addext subjectAltName=DNS:localhost");
+    secure.server.require_tls(&own.0, &own.1);
+    let root = format!("sslrootcert={}", own.0.display());
+    assert_eq!(secure.connect("localhost:PORT", &format!("sslmode=verify-full&{root}")).await, Ok(true));
+    let name = secure.connect("127.0.0.1:PORT", &format!("sslmode=verify-full&{root}")).await.unwrap_err();
+    assert!(name.contains("not valid for name"), "{name}");
+    assert!(secure.connect("localhost:PORT", &format!("sslmode=verify-full&{}", secure.root())).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_taken_plain_unless_tls_was_asked_for() {
+    let secure = Secure::start();
+    secure.server.set("ssl", "off");
+    secure.take_connections("host all all 127.0.0.1/32 trust");
+    for mode in ["", "sslmode=prefer", "sslmode=disable"] {
+        assert_eq!(secure.connect("127.0.0.1:PORT", mode).await, Ok(false), "{mode}");
+    }
+    for mode in ["sslmode=require".into(), format!("sslmode=verify-full&{}", secure.root())] {
+        let refused = secure.connect("localhost:PORT", &mode).await.unwrap_err();
+        assert!(refused.contains("server does not support TLS"), "{mode}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_proven_for_this_very_connection() {
+    let secure = Secure::shared();
+    let connect = async |parameters: &str| secure.connect_as("ada:s3cret", "127.0.0.1:PORT", parameters).await;
+
+    assert_eq!(connect("sslmode=require&channel_binding=require").await, Ok(true));
+    assert_eq!(connect("sslmode=disable").await, Ok(false));
+    let plain = connect("sslmode=disable&channel_binding=require").await.unwrap_err();
+    assert!(plain.contains("channel binding"), "{plain}");
+}
+
+#[tokio::test]
+async fn a_socket_of_unix_needs_no_tls_whatever_was_asked_for() {
+    let secure = Secure::shared();
+    let folder = secure.server.folder.display().to_string().replace('/', "%2F");
+    for mode in ["sslmode=prefer".to_owned(), format!("sslmode=verify-full&{}", secure.root())] {
+        assert_eq!(secure.connect(&format!("{folder}:PORT"), &mode).await, Ok(false), "{mode}");
+    }
+}
+
+/// Runs openssl with a new private key: the files of the certificate and of the key.
+fn openssl(folder: &Path, name: &str, line: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+    let (file, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+    let mut openssl = Command::new("openssl");
+    openssl.args(line.split(' ')).args(["-nodes", "-newkey", "rsa:2048", "-keyout"]).arg(&key).arg("-out").arg(&file);
+    let made = openssl.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    (file, key)
+}
