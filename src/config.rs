@@ -254,8 +254,12 @@ pub struct File(toml::Table);
 impl File {
     /// Reads the file and checks that `command` and its subcommands know each of its keys.
     pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let table: toml::Table = toml::from_str(&text).map_err(|error| error.to_string())?;
+        Self::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?, command)
+    }
+
+    /// The same from the text of a file.
+    pub fn parse(text: &str, command: &Command) -> Result<Self, String> {
+        let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut known = Vec::new();
         collect_settings(command, &mut known);
         for (key, value) in &table {
