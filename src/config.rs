@@ -78,7 +78,8 @@ pub struct Service {
     /// A proxy that is believed about whom it forwards for (X-Forwarded-For): an address or a network
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
-    /// How many connections may be open at once [default: as many as the file descriptors allow]
+    /// How many connections may be open at once; further ones are answered 503 [default: as many as the file descriptors
+    /// allow]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
     /// How long to go on answering after a stop signal, so that proxies notice that /readyz says no
