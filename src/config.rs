@@ -98,7 +98,8 @@ pub struct Service {
         action = ArgAction::Set
     )]
     pub insecure: bool,
-    /// How many connections may be open at once [default: as many as the file descriptors allow]
+    /// How many connections may be open at once; further ones are answered 503 [default: as many as the file descriptors
+    /// allow]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
     /// How long to go on answering after a stop signal, so that proxies notice that /readyz says no
@@ -203,8 +204,12 @@ pub struct File(toml::Table);
 impl File {
     /// Reads the file and checks that `command` and its subcommands know each of its keys.
     pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let table: toml::Table = toml::from_str(&text).map_err(|error| error.to_string())?;
+        Self::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?, command)
+    }
+
+    /// The same from the text of a file.
+    pub fn parse(text: &str, command: &Command) -> Result<Self, String> {
+        let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut known = Vec::new();
         collect_settings(command, &mut known);
         for (key, value) in &table {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Level;
@@ -15,6 +15,9 @@ use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
+
+/// How many connections wait for the process to take them.
+const BACKLOG: u32 = 1024;
 
 /// Run the service
 #[derive(Args, Debug)]
@@ -45,7 +48,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     let tls = tls(service)?;
     exposure::check(service, store.deployment())?;
-    let listeners = Listeners::bind(service).await?;
+    let listeners = Listeners::bind(service)?;
     let addresses = listeners.addresses(service);
     let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
     let defaults = Limits::default();
@@ -131,21 +134,20 @@ struct Listeners {
 }
 
 impl Listeners {
-    async fn bind(service: &Service) -> Result<Self, Failure> {
-        let bind = async |door: Door, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>, Failure> {
+    fn bind(service: &Service) -> Result<Self, Failure> {
+        let bind = |door: Door, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>, Failure> {
             if !service.doors.contains(&door) {
                 return Ok(None);
             }
-            let bound = TcpListener::bind(address).await;
-            bound.map(Some).map_err(|error| Failure(format!("can't listen on {address} ({flag}): {error}")))
+            listen(address).map(Some).map_err(|error| Failure(format!("can't listen on {address} ({flag}): {error}")))
         };
         if service.doors.is_empty() {
             return Err(Failure("there is no door to open: `doors` is empty".into()));
         }
         Ok(Self {
-            store: bind(Door::Store, service.listen, "--listen").await?,
-            messages: bind(Door::Messages, service.messages_listen, "--messages-listen").await?,
-            operations: bind(Door::Ops, service.ops_listen, "--ops-listen").await?,
+            store: bind(Door::Store, service.listen, "--listen")?,
+            messages: bind(Door::Messages, service.messages_listen, "--messages-listen")?,
+            operations: bind(Door::Ops, service.ops_listen, "--ops-listen")?,
         })
     }
 
@@ -176,6 +178,16 @@ impl Listeners {
         ];
         doors.into_iter().filter_map(|(listener, edge, access)| Some((listener?, edge, access))).collect()
     }
+}
+
+/// tokio's own `bind` queues 128, fewer than may come at once; beyond the queue, clients wait a second before they try
+/// again. The system may allow less.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Else an address would stay taken for a minute after a process has ended.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn bound(listener: Option<&TcpListener>) -> Option<SocketAddr> {

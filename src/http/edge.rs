@@ -9,7 +9,9 @@ use std::time::SystemTime;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY};
+use axum::http::header::{
+    ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CONNECTION, CONTENT_LENGTH, DATE, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -18,6 +20,7 @@ use tower::Service;
 use super::deprecation::Deprecation;
 use super::direct::Direct;
 use super::error::{ApiError, Cause};
+use super::framing;
 use super::limits::Peer;
 use super::requests::Requests;
 
@@ -105,6 +108,12 @@ impl Edge {
     }
 
     async fn route(&self, request: Request<Body>, peer: IpAddr) -> Response {
+        if let Err(unclear) = framing::check(&request) {
+            let mut response = unclear.into_response();
+            // Whoever sends such a request may mean the next one to be read by somebody else.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            return response;
+        }
         let (mut routes, mut request) = match (&self.for_origins, &self.direct) {
             (Some(routes), _) if is_from_a_page(&request) => (routes.clone(), request),
             (_, Some(direct)) => match direct.answer(request).await {
@@ -121,17 +130,22 @@ impl Edge {
     }
 
     /// An error as the bytes of a last answer, for a connection on which no request came about.
-    pub fn answer_without_request(error: &ApiError) -> Vec<u8> {
-        let id = new_request_id();
+    pub fn answer_without_request(error: ApiError) -> Vec<u8> {
         let body = error.body();
-        let head = format!(
-            "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n\r\n",
-            error.status(),
-            body.len(),
-            httpdate::fmt_http_date(SystemTime::now()),
-            id.to_str().unwrap_or_default(),
-        );
-        [head.into_bytes(), body].concat()
+        let mut response = error.into_response();
+        let date = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now())).expect("a date is visible ASCII");
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_LENGTH, body.len().into());
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        headers.insert(DATE, date);
+        headers.insert(X_REQUEST_ID, new_request_id());
+        let mut answer = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
+        for (name, value) in response.headers() {
+            answer.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        answer.extend_from_slice(b"\r\n");
+        answer.extend(body);
+        answer
     }
 }
 

@@ -57,7 +57,8 @@ impl JsonBody {
     }
 }
 
-fn parameters<'q, const N: usize>(
+/// The values of the parameters of `query` that the operation has, in the order of `names`.
+pub fn parameters<'q, const N: usize>(
     query: Option<&'q str>,
     names: [&str; N],
 ) -> Result<[Option<Cow<'q, str>>; N], ApiError> {

@@ -46,9 +46,7 @@ pub struct Message {
     ))
 )]
 pub async fn send(State(api): State<Api>, caller: Caller, body: JsonBody) -> Result<Response, ApiError> {
-    let fields = Fields::parse(body.text(), ["message"])?;
-    let text = fields.required_string("message", |text| MessageText::parse(text.into_owned()))?;
-    let message = domain::Message::new(caller.account, text, api.clock.now());
+    let message = domain::Message::new(caller.account, parse_message(body.text())?, api.clock.now());
     api.store.create_message(message.clone()).await?;
     let answer = Message {
         id: message.id.to_string(),
@@ -57,4 +55,9 @@ pub async fn send(State(api): State<Api>, caller: Caller, body: JsonBody) -> Res
         created_at: message.created_at.to_string(),
     };
     Ok(json::answer_value(StatusCode::ACCEPTED, &answer))
+}
+
+/// Reads the text of a message to send from its JSON.
+pub fn parse_message(text: &str) -> Result<MessageText, ApiError> {
+    Fields::parse(text, ["message"])?.required_string("message", |text| MessageText::parse(text.into_owned()))
 }

@@ -7,6 +7,7 @@ mod direct;
 pub(crate) mod docs;
 mod edge;
 mod error;
+mod framing;
 mod health;
 pub(crate) mod input;
 mod json;
@@ -29,7 +30,8 @@ use deprecation::Deprecation;
 use direct::Direct;
 pub use edge::Edge;
 pub use error::{ApiError, Cause, Code};
-pub use pets::parse_new_pet;
+pub use messages::parse_message;
+pub use pets::{parse_new_pet, parse_pet_query};
 pub use state::Api;
 
 /// The store door: the animals, their document and reference, and the console.

@@ -1,5 +1,6 @@
 //! The animals: `listPets`, `createPet`, `getPet`.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, State};
@@ -12,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
 use super::error::{ApiError, Code};
-use super::input::{JsonBody, Query, integer};
+use super::input::{self, JsonBody, Query, integer};
 use super::json::{self, Fields};
 use super::openapi::schema;
 use super::pages::Page;
@@ -35,7 +36,7 @@ use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatu
     ))
 )]
 pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = pet_query(&query)?;
+    let query = pet_query(query.parameters(PARAMETERS)?)?;
     // Taken before the animals are read: a commit in between makes the page old at once, never wrongly new.
     let version = api.store.version();
     let kept = version.and_then(|version| api.pages.get(&query, version));
@@ -147,8 +148,15 @@ pub fn id_segment(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/pets/").filter(|id| !id.is_empty() && !id.contains('/'))
 }
 
-fn pet_query(query: &Query) -> Result<PetQuery, ApiError> {
-    let [limit, status, after] = query.parameters(["limit", "status", "after"])?;
+/// The parameters of a list, in the order in which `pet_query` takes their values.
+const PARAMETERS: [&str; 3] = ["limit", "status", "after"];
+
+/// Reads what is asked of a list from the query of its address.
+pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
+    pet_query(input::parameters(Some(query), PARAMETERS)?)
+}
+
+fn pet_query([limit, status, after]: [Option<Cow<'_, str>>; 3]) -> Result<PetQuery, ApiError> {
     let number = |name: &str, text: &str| {
         let invalid = || Invalid("must be an integer: digits with an optional minus sign, within 64 bits".into());
         integer(text).ok_or_else(|| ApiError::invalid_value(name, &invalid()))

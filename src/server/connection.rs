@@ -129,6 +129,24 @@ impl Connection {
     }
 }
 
+/// How long to wait for a client to take notice that it is turned away, and close.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Refuses a connection for which there is no slot. Its request is not read first: under overload that is work, too.
+pub async fn turn_away(mut stream: TcpStream, encrypted: bool) {
+    if encrypted {
+        // It would take a handshake to say so, which a flood must not cost.
+        return;
+    }
+    let refused = ApiError::unavailable("all connections are taken");
+    let told = async {
+        stream.write_all(&Edge::answer_without_request(refused)).await?;
+        linger(&mut stream).await
+    };
+    // Who does not listen has gone.
+    let _ = timeout(TURN, told).await;
+}
+
 fn in_time(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time, deadlines)) }
 }
@@ -157,7 +175,7 @@ async fn handshake(
 /// The answer to a head that did not arrive in time, of which there is no request to give to a handler.
 fn head_timeout(limit: Duration) -> Vec<u8> {
     let message = format!("The head of the request did not arrive within {} seconds.", limit.as_secs_f32());
-    Edge::answer_without_request(&ApiError::new(Code::RequestTimeout, message))
+    Edge::answer_without_request(ApiError::new(Code::RequestTimeout, message))
 }
 
 /// The socket, telling the deadlines what it sees.

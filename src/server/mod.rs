@@ -26,8 +26,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many connections the operations door takes beside those of the public doors.
 const OPERATOR_CONNECTIONS: usize = 16;
 
-/// Descriptors that are not for public connections: the database, the listeners, the log, the operator.
-const RESERVED_DESCRIPTORS: u64 = 64 + OPERATOR_CONNECTIONS as u64;
+/// How many connections too many may be told so at once; further ones wait in the listener's backlog for it.
+const TURNED_AWAY: usize = 16;
+
+/// Descriptors that are not for public connections: the database, the listeners, the log, the operator, and who is
+/// turned away.
+const RESERVED_DESCRIPTORS: u64 = 64 + (OPERATOR_CONNECTIONS + TURNED_AWAY) as u64;
 
 /// The deadlines of a connection and how many there may be.
 #[derive(Clone, Copy, Debug)]
@@ -139,27 +143,40 @@ async fn accept(
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
     loop {
-        // Where all slots are taken, new connections wait in the listener's backlog. None is held while nobody comes,
-        // since doors share them.
+        // Before a connection is taken there must be a slot for it, or at least a place to refuse it from. Neither is
+        // held while nobody comes, since doors share the slots.
         let accepted = async {
-            drop(slots.acquire().await);
-            let accepted = listener.accept().await;
-            (Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed"), accepted)
+            tokio::select! {
+                slot = slots.acquire() => drop(slot),
+                place = turned_away.acquire() => drop(place),
+            }
+            listener.accept().await
         };
-        let (slot, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return,
             accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let connection = Connection::new(stream, tls.clone(), peer, edge.clone(), limits, stopped.clone());
-                tokio::spawn(async move {
-                    connection.run().await;
-                    drop(slot);
-                });
-            }
+            Ok((stream, peer)) => match Arc::clone(&slots).try_acquire_owned() {
+                Ok(slot) => {
+                    let connection = Connection::new(stream, tls.clone(), peer, edge.clone(), limits, stopped.clone());
+                    tokio::spawn(async move {
+                        connection.run().await;
+                        drop(slot);
+                    });
+                }
+                Err(_) => {
+                    let encrypted = tls.is_some();
+                    let place = Arc::clone(&turned_away).acquire_owned().await.expect("the semaphore is never closed");
+                    tokio::spawn(async move {
+                        connection::turn_away(stream, encrypted).await;
+                        drop(place);
+                    });
+                }
+            },
             // The client went away while it waited: that is its business.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {

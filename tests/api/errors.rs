@@ -234,7 +234,8 @@ async fn a_broken_database_is_an_internal_error_that_shows_nothing_of_it() {
 #[tokio::test]
 async fn a_panic_is_an_internal_error() {
     let routes = axum::Router::new().route("/", axum::routing::get(async || -> () { panic!("the secret cause") }));
-    let request = http::Request::builder().uri("/").header("x-request-id", "mine").body(axum::body::Body::empty());
+    let request = http::Request::builder().uri("/").header("host", "x").header("x-request-id", "mine");
+    let request = request.body(axum::body::Body::empty());
     let response = Edge::new(routes, None).answer(request.unwrap(), Ipv4Addr::LOCALHOST.into()).await;
     assert_eq!(response.status(), 500);
     assert_eq!(response.headers()["x-request-id"], "mine");

@@ -74,6 +74,8 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
         }
     }
     assert_eq!(state(), before);
+    let each = foreign.len() * 4;
+    println!("measured: {} forms, each sent in {each} ways of another site: all refused", forms(&id).len());
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
 }
 
@@ -93,6 +95,7 @@ async fn looking_at_pages_changes_nothing() {
         assert_eq!(ada.get(path).await.status(), 200, "{path}");
     }
     assert_eq!(service.store.version(), version, "nothing was committed");
+    println!("measured: GET of every page and form changes nothing");
 }
 
 #[tokio::test]

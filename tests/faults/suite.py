@@ -17,7 +17,8 @@ from cluster.processes import Failed
 
 from .trial import Result
 
-CARGO = ["cargo", "test", "--locked", "--release", "--test", "promises"]
+CARGO = ["cargo", "test", "--locked", "--release", "--test"]
+EXACTLY = ["--exact", "--nocapture"]
 # So that a run that ends in a failure says why, and nothing else does.
 LAST_WORDS = 15
 
@@ -31,17 +32,18 @@ class Suite(NamedTuple):
     CONTROL: str
     ROUNDS: int
     tests: tuple
+    BINARY: str = "promises"
 
     @property
     def test(self):
         """Where it is, for the page."""
-        return ", ".join(f"`tests/promises` {name}" for name in self.tests)
+        return ", ".join(f"`tests/{self.BINARY}` {name}" for name in self.tests)
 
     def run(self, trial):
-        build()
+        build(self.BINARY)
         measured, failures = [], []
         for name in self.tests:
-            figure, failure = run_test(trial, name, trial.rounds(self.ROUNDS), self.NUMBER)
+            figure, failure = run_test(trial, self, name)
             measured.append(figure)
             failures += failure
         return Result("; ".join(measured), failures)
@@ -56,24 +58,146 @@ ROWS = (
         ROUNDS=200,
         tests=("crash::an_acknowledged_write_survives_kill_9",),
     ),
+    Suite(
+        NUMBER=9,
+        PROMISE="accounts are apart",
+        FIGURE="every page, form and operation of the API with another account's things, both databases, 0 leaks",
+        CONTROL="whose they are finds all of them by the same way",
+        ROUNDS=1,
+        tests=("apart::nothing_of_another_account_is_seen_or_touched",),
+    ),
+    Suite(
+        NUMBER=10,
+        PROMISE="no way around the key",
+        FIGURE="every operation of the document; missing, garbage, revoked, expired, of the other deployment, doubled; "
+        "401 before anything else",
+        CONTROL="with a key, none of the operations answers 401",
+        ROUNDS=1,
+        tests=("without_key::every_operation_asks_for_a_key_before_anything_else",),
+    ),
+    Suite(
+        NUMBER=17,
+        PROMISE="load is held",
+        FIGURE="80 % of the measured peak for 10 minutes, 0 errors, memory within 10 %",
+        CONTROL="row 18: at three times the peak the same client sees requests refused or late",
+        ROUNDS=600,
+        tests=("overload::four_fifths_of_the_peak_are_held",),
+    ),
+    Suite(
+        NUMBER=18,
+        PROMISE="overload is shed, not collapsed under",
+        FIGURE="three times the peak: goodput at least 80 % of the peak, refusals within 100 ms, normal within 5 s after",
+        CONTROL="with fewer connections than clients, those too many must have been refused",
+        ROUNDS=20,
+        tests=(
+            "overload::three_times_the_peak_of_lists_is_shed",
+            "overload::three_times_the_peak_of_creates_is_shed",
+            "overload::more_clients_than_connections_are_turned_away",
+        ),
+    ),
+    Suite(
+        NUMBER=19,
+        PROMISE="slow clients are bounded",
+        FIGURE="5,000 sockets that are silent, slow with head or body, or don't read: closed in time, others' p99 at "
+        "most twice as long",
+        CONTROL="none of them is closed before its time",
+        ROUNDS=5_000,
+        tests=("slow::others_do_not_feel_five_thousand_of_them",),
+    ),
+    Suite(
+        NUMBER=20,
+        PROMISE="running out of file descriptors does no lasting harm",
+        FIGURE="`ulimit -n 128`, 500 connections: accepts again within 2 s, no busy loop",
+        CONTROL="told to take more connections than it has descriptors for, it does run out of them",
+        ROUNDS=1,
+        tests=("descriptors::five_hundred_clients_of_a_hundred_descriptors_do_no_lasting_harm",),
+    ),
+    Suite(
+        NUMBER=21,
+        PROMISE="malformed HTTP makes nobody read what was meant for another",
+        FIGURE="300 cases, 0 desynchronised",
+        CONTROL="a server that believes the first `Content-Length` is caught by the same cases",
+        ROUNDS=6_000,
+        tests=("malformed::no_request_is_found_inside_another",),
+    ),
+    Suite(
+        NUMBER=22,
+        PROMISE="bad JSON is never a 5xx",
+        FIGURE="300 cases, the same answer on both databases",
+        CONTROL="the databases alone do not agree about NUL",
+        ROUNDS=7_000,
+        tests=("odd_json::odd_json_is_never_a_5xx_and_both_databases_answer_the_same",),
+    ),
+    Suite(
+        NUMBER=24,
+        PROMISE="parsers hold",
+        FIGURE="10 million inputs each for key, query, body, cursor and configuration, 0 crashes",
+        CONTROL="a parser that cuts text at a byte is found out",
+        ROUNDS=10_000_000,
+        tests=(
+            "fuzz::no_key_crashes_its_parser",
+            "fuzz::no_query_crashes_its_parser",
+            "fuzz::no_body_crashes_its_parser",
+            "fuzz::no_cursor_crashes_its_parser",
+            "fuzz::no_configuration_crashes_its_parser",
+        ),
+    ),
+    Suite(
+        NUMBER=25,
+        PROMISE="a flood of sign-ins is contained",
+        FIGURE="200 at once while the API is loaded: bounded hashes at once, the API's p99 at most twice as long",
+        CONTROL="some of the flood must have been hashed, and some refused",
+        ROUNDS=30,
+        tests=("sign_ins::two_hundred_at_once_are_contained",),
+    ),
+    Suite(
+        NUMBER=27,
+        PROMISE="no cross-site request",
+        FIGURE="every form with every wrong pair of `Origin` and `Sec-Fetch-Site`, in every type: all refused; GET "
+        "changes nothing",
+        CONTROL="the same forms, sent from our own pages, do something (`tests/console/forms.rs`)",
+        ROUNDS=1,
+        tests=(
+            "cross_site::every_form_of_another_site_is_refused_and_does_nothing",
+            "cross_site::looking_at_pages_changes_nothing",
+        ),
+        BINARY="console",
+    ),
+    Suite(
+        NUMBER=28,
+        PROMISE="secrets never leak",
+        FIGURE="keys, passwords and a session searched for in the log at trace level, database, WAL and panic text, 0 hits",
+        CONTROL="what is no secret is found in each of these places",
+        ROUNDS=1,
+        tests=("secrets::no_secret_is_in_the_log_the_database_or_beside_it",),
+    ),
+    Suite(
+        NUMBER=29,
+        PROMISE="a clean drain",
+        FIGURE="100 restarts under load behind HAProxy, which reads `/readyz`: 0 failed requests",
+        CONTROL="processes that just vanish fail requests",
+        ROUNDS=100,
+        tests=("drain::restarts_behind_a_proxy_drop_no_request",),
+    ),
 )
 
 
-def build():
+def build(binary):
     """Before the run, so that what the compiler says is not taken for the test's."""
     if not shutil.which("cargo"):
         raise Failed("cargo is missing: install Rust")
-    if subprocess.run([*CARGO, "--no-run"], cwd=ROOT).returncode:
-        raise Failed("tests/promises does not build")
+    if subprocess.run([*CARGO, binary, "--no-run"], cwd=ROOT).returncode:
+        raise Failed(f"tests/{binary} does not build")
 
 
-def run_test(trial, name, rounds, number):
+def run_test(trial, row, name):
     """What it measured, and why it failed, where it did. Its log is kept in target."""
+    rounds = trial.rounds(row.ROUNDS)
     environment = os.environ | {"PETSTORE_ROUNDS": str(rounds), "PETSTORE_SEED": str(trial.seed)}
-    log_path = ROOT / "target" / f"promise-{number}.log"
+    log_path = ROOT / "target" / f"promise-{row.NUMBER}.log"
     log_path.parent.mkdir(exist_ok=True)
     measured, ran, failed = "nothing", False, False
-    with log_path.open("w") as log, session([*CARGO, name, "--", "--exact", "--nocapture"], environment, log) as test:
+    with log_path.open("w") as log, session([*CARGO, row.BINARY, name, "--", *EXACTLY], environment, log) as test:
         for line in test.stdout:
             log.write(line)
             log.flush()

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// Longer than any answer may take: beyond it, a process hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Serving, on free ports.
+pub const SERVE: &str = "serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+
 /// Where the data lies, as a variable of the environment says it.
 #[derive(Clone)]
 pub struct Database(&'static str, OsString);
@@ -51,11 +54,12 @@ pub struct Process {
 impl Process {
     /// Starts `petstore serve` on free ports and waits until it listens.
     pub fn serve(database: &Database) -> Self {
-        let mut child = database
-            .petstore("serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::start(database.petstore(SERVE))
+    }
+
+    /// The same with a command that ends in becoming `petstore serve`.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let listening = log
             .by_ref()
@@ -65,7 +69,8 @@ impl Process {
         // The rest of the log is read away, so that the service never waits for a reader; a failing test shows it.
         std::thread::spawn(move || log.for_each(|line| eprintln!("{}", line.unwrap_or_default())));
         let listening: serde_json::Value = serde_json::from_str(&listening).unwrap();
-        let address = |door: &str| listening[door].as_str().unwrap().to_owned();
+        // A door that is not open has none.
+        let address = |door: &str| listening[door].as_str().unwrap_or_default().to_owned();
         Self { store: address("store"), messages: address("messages"), child }
     }
 
@@ -79,6 +84,31 @@ impl Process {
 
     pub fn send_message(&self, key: &str, text: &str) -> Answer {
         Answer::to(&self.messages, "POST", "/v1/messages", key, &format!(r#"{{"message":"{text}"}}"#))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Processor time so far, in user and system mode together.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        // Linux counts these in hundredths of a second on every machine there is.
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// The memory that it holds, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// Waits for the end of a process that was told to stop.
+    pub fn ended(&mut self) {
+        self.child.wait().unwrap();
     }
 
     /// `kill -9`.

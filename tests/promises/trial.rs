@@ -7,6 +7,12 @@ pub fn rounds(short: u32) -> u32 {
     from_environment("PETSTORE_ROUNDS").map_or(short, |rounds| rounds.try_into().expect("a number of rounds"))
 }
 
+/// Whether this run is to reach the figure, on a machine that does nothing else. The short form runs beside other tests,
+/// where times tell nothing.
+pub fn is_full() -> bool {
+    from_environment("PETSTORE_ROUNDS").is_some()
+}
+
 /// Says what was measured, which `scripts/promises` keeps: the last that a test prints.
 pub fn measured(figure: &str) {
     println!("measured: {figure}");

@@ -1,0 +1,157 @@
+//! Promise 9: accounts are apart. What one account has, another neither sees nor touches: in the console, wherever its
+//! links and forms lead, nor with its key, whatever operation the document has.
+
+use std::collections::BTreeSet;
+
+use petstore::domain::MessageId;
+use serde_json::Value;
+
+use crate::person::{PASSWORD, Person, between};
+use crate::postgres_server;
+use crate::support::{Request, Service, Setup};
+use crate::trial;
+
+/// What only Ada may see: each stands in one of her things.
+const CANARIES: [&str; 3] = ["canary-ada@lovelace.example", "canary-of-her-key", "canary-of-her-message"];
+
+#[tokio::test]
+async fn nothing_of_another_account_is_seen_or_touched() {
+    let postgres = Some(postgres_server::database());
+    let mut figures = Vec::new();
+    for setup in [Setup::default(), Setup { postgres, ..Setup::default() }] {
+        let service = Service::start_with(setup).await;
+        let mut ada = Person::signed_in(&service, CANARIES[0]).await;
+        let adas = ada.key(CANARIES[1]).await;
+        let keys = ada.get("/keys").await.body;
+        let id = between(&keys, "keys/", "/revoke").rsplit('/').next().unwrap().to_owned();
+        let hint = &adas[adas.len() - 4..];
+        let sent = ada.post("/messages", &[("message", CANARIES[2])]).await;
+        assert_eq!(sent.status(), 202);
+        let message = format!("msg_{}", between(&sent.body, "<code>msg_", "</code>"));
+        assert!(MessageId::parse(&message).is_some(), "{message}");
+
+        let mut grace = Person::signed_in(&service, "grace@hopper.example").await;
+        let graces = grace.key("grace's").await;
+        let starts = [
+            "/".to_owned(),
+            format!("/keys/{id}/rotate"),
+            format!("/keys/{id}/revoke"),
+            format!("/messages?before={message}"),
+            "/messages?before=msg_ffffffffffffffffffffffffffffffff".into(),
+            "/account?notice=password-changed".into(),
+        ];
+
+        // The control: whose they are finds them all by the same way.
+        let (seen, _) = crawl(&mut ada, &starts).await;
+        assert!(CANARIES.iter().all(|canary| seen.contains(canary)) && seen.contains(hint));
+        let (seen, pages) = crawl(&mut grace, &starts).await;
+        assert!(!CANARIES.iter().any(|canary| seen.contains(canary)), "a page shows what is Ada's");
+
+        for (path, fields) in [
+            (format!("/keys/{id}/rotate"), &[("overlap", "0s")][..]),
+            (format!("/keys/{id}/revoke"), &[]),
+            (format!("/keys/0{id}/revoke"), &[]),
+            (format!("/keys/{id}%00/revoke"), &[]),
+        ] {
+            let answer = grace.post(&path, fields).await;
+            assert_eq!(answer.status(), 404, "{path}");
+            assert!(!CANARIES.iter().any(|canary| answer.body.contains(canary)), "{path}");
+        }
+
+        // A session's token is no more than what it is: another one, however near, is nobody's.
+        let adas_cookie = ada.cookie.clone().unwrap();
+        let (name, token) = adas_cookie.split_once('=').unwrap();
+        let near = token.chars().map(|c| if c == 'a' { 'b' } else { 'a' }).take(1).chain(token.chars().skip(1));
+        for token in [near.collect(), token[1..].to_owned(), token.to_uppercase() + "x", String::new()] {
+            let mut forger = Person { cookie: Some(format!("{name}={token}")), ..Person::new(&service) };
+            assert!(!forger.is_signed_in().await, "{token}");
+        }
+
+        let mut asked = 0;
+        for request in operations(&service).await {
+            let answer = request.key(&graces).send().await;
+            assert!(!CANARIES.iter().any(|canary| answer.body.contains(canary)), "{}", answer.shown());
+            asked += 1;
+        }
+
+        // Whatever Grace does to her own account leaves Ada's as it was.
+        let deleted = grace.post("/account/delete", &[("password", PASSWORD)]).await;
+        assert_eq!(deleted.status(), 303, "{}", deleted.body);
+        assert_eq!(service.request("GET", "/v1/pets").key(&graces).send().await.status(), 401);
+        assert_eq!(service.request("GET", "/v1/pets").key(&adas).send().await.status(), 200);
+        assert!(ada.get("/keys").await.body.contains(CANARIES[1]));
+        assert!(ada.get("/messages").await.body.contains(CANARIES[2]));
+        figures.push(format!("{}: {pages} pages, 4 forms, {asked} requests to the API", service.store.database()));
+    }
+    trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
+}
+
+/// Opens these pages and all they link to on this site, and puts together what they show; says how many there were.
+async fn crawl(person: &mut Person, starts: &[String]) -> (String, usize) {
+    let mut waiting = starts.to_vec();
+    let mut opened = BTreeSet::new();
+    let mut seen = String::new();
+    while let Some(path) = waiting.pop() {
+        // The files of the API reference are everybody's.
+        if path.starts_with("/docs/") || !opened.insert(path.clone()) {
+            continue;
+        }
+        assert!(opened.len() < 500, "the pages never end");
+        let answer = person.get(&path).await;
+        assert!(answer.status() < 500, "{path}: {}", answer.body);
+        let links = ["href=\"", "action=\""].iter().flat_map(|attribute| answer.body.split(attribute).skip(1));
+        waiting.extend(links.filter_map(|rest| resolve(&path, rest.split('"').next()?)));
+        seen += &answer.body;
+    }
+    (seen, opened.len())
+}
+
+/// Where a relative link leads from a page; nothing where it leads elsewhere.
+fn resolve(page: &str, link: &str) -> Option<String> {
+    if link.contains(':') || link.starts_with("//") || link.starts_with('#') {
+        return None;
+    }
+    if link.starts_with('/') {
+        return Some(link.to_owned());
+    }
+    let path = page.split('?').next().unwrap();
+    if let Some(query) = link.strip_prefix('?') {
+        return Some(format!("{path}?{query}"));
+    }
+    let mut parts: Vec<&str> = path.split('/').skip(1).collect();
+    parts.pop();
+    let (link, query) = link.split_once('?').map_or((link, String::new()), |(link, query)| (link, format!("?{query}")));
+    for part in link.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            part => parts.push(part),
+        }
+    }
+    Some(format!("/{}{query}", parts.join("/").trim_end_matches('.')))
+}
+
+/// A request for each operation of the document, with every id that Ada's things have.
+async fn operations(service: &Service) -> Vec<Request> {
+    let document: Value = service.get("/openapi.json").await.json();
+    let mut requests = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in
+            item.as_object().unwrap().iter().filter(|(_, value)| value["operationId"].is_string())
+        {
+            let door = if path == "/messages" { service.messages_address } else { service.store_address };
+            for id in ["1", "2", "3"] {
+                let parts = path.split('/').map(|part| if part.starts_with('{') { id } else { part });
+                let path = format!("/v1{}", parts.collect::<Vec<_>>().join("/"));
+                let request = Request::new(door, &method.to_uppercase(), &path);
+                let example = operation.pointer("/requestBody/content/application~1json/example");
+                requests.push(match example {
+                    Some(example) => request.json(example.to_string()),
+                    None => request,
+                });
+            }
+        }
+    }
+    assert!(requests.len() >= 12, "the document lists too little");
+    requests
+}

@@ -1,0 +1,336 @@
+//! Promise 21: nothing that is sent after a malformed request, or inside it, is ever taken for another request.
+//!
+//! Every case carries a whole request, `smuggled`, where one of two readers would find it: in what the other holds for a
+//! body. Whoever answers it could be made to answer one client with what was meant for another.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{Service, Setup, soon};
+use crate::trial::{self, Random};
+
+const SMUGGLED: &str = "GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: smuggled\r\n\r\n";
+const AFTER: &str = "GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: after\r\nconnection: close\r\n\r\n";
+const AT_ONCE: usize = 16;
+
+/// What the service may do with a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Answer with an error, and close.
+    Refused,
+    /// Answer, whatever it be, and close.
+    Closed,
+    /// Take it as the RFC lets it, and go on: the request after it is answered, the one inside is not.
+    Taken,
+}
+
+struct Case {
+    what: String,
+    bytes: Vec<u8>,
+    fate: Fate,
+}
+
+/// Header lines that say more than one thing about a body, or nothing sensible.
+fn framings() -> Vec<(String, Fate)> {
+    let length = SMUGGLED.len();
+    let mut framings = Vec::new();
+    for odd in [
+        "+5",
+        "-5",
+        "5, 5",
+        "5,6",
+        "5 5",
+        "0x5",
+        "5.0",
+        "5e0",
+        "",
+        "five",
+        "\"5\"",
+        "5;",
+        "18446744073709551616",
+        "٥",
+        "99999999999999999999999999",
+        "1_0",
+        "5\u{b}",
+    ] {
+        framings.push((format!("content-length: {odd}\r\n"), Fate::Refused));
+    }
+    for (first, second) in [("0".to_owned(), format!("{length}")), (format!("{length}"), "0".into())] {
+        framings.push((format!("content-length: {first}\r\ncontent-length: {second}\r\n"), Fate::Refused));
+    }
+    for encoding in ["chunked", "Chunked", "CHUNKED", " chunked", "chunked "] {
+        framings.push((format!("content-length: {length}\r\ntransfer-encoding: {encoding}\r\n"), Fate::Closed));
+        framings.push((format!("transfer-encoding: {encoding}\r\ncontent-length: {length}\r\n"), Fate::Closed));
+    }
+    for odd in [
+        "identity",
+        "xchunked",
+        "chunkedx",
+        "chunked, identity",
+        "chunked, chunked",
+        "gzip, chunked",
+        "identity, chunked",
+        "chunked;q=1",
+        "\"chunked\"",
+        "",
+        ",",
+        "chunked,",
+        ",chunked",
+        "chunk ed",
+        "chunked\u{b}",
+        "\u{b}chunked",
+        "x",
+    ] {
+        framings.push((format!("transfer-encoding: {odd}\r\n"), Fate::Refused));
+        framings.push((format!("content-length: {length}\r\ntransfer-encoding: {odd}\r\n"), Fate::Refused));
+    }
+    for odd in [
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n",
+        "transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding : chunked\r\n",
+        "transfer-encoding\t: chunked\r\n",
+        " transfer-encoding: chunked\r\n",
+        "x: y\r\n transfer-encoding: chunked\r\n",
+        "transfer-encoding:\r\n chunked\r\n",
+        "transfer\0encoding: chunked\r\n",
+        "transfer encoding: chunked\r\n",
+        "x: y\rtransfer-encoding: chunked\r\n",
+        "x: \0\r\n",
+        ": x\r\n",
+        "no colon\r\n",
+        "\u{e4}: x\r\n",
+        "host: y\r\n",
+        "host : x\r\n",
+    ] {
+        framings.push((odd.to_owned(), Fate::Refused));
+    }
+    framings
+}
+
+/// Bodies in chunks that are none.
+fn chunks() -> Vec<(String, Fate)> {
+    let mut chunks: Vec<_> = [
+        "x\r\n",
+        "\r\n",
+        "-1\r\n{\r\n",
+        "+1\r\n{\r\n",
+        "0x1\r\n{\r\n",
+        "1g\r\n{\r\n",
+        "1,\r\n{\r\n",
+        "g\r\n",
+        "fffffffffffffffff\r\n",
+        "10000000000000000\r\n",
+        "1\r{\r\n0\r\n\r\n",
+        "2\r\n{}x\r\n0\r\n\r\n",
+        "2\r\n{}0\r\n\r\n",
+        "1\r\n{}\r\n0\r\n\r\n",
+        "2;\n\r\n{}\r\n0\r\n\r\n",
+        "2;a=\"\n\r\n{}\r\n0\r\n\r\n",
+        "0\r\nno colon\r\n\r\n",
+        "0\r\n: x\r\n\r\n",
+        "0\r\nx\0: y\r\n\r\n",
+        "0\rx\r\n\r\n",
+        "2\r\n{}\r\n0\r\nx y: z\r\n\r\n",
+    ]
+    .into_iter()
+    .map(|chunks| (chunks.to_owned(), Fate::Refused))
+    .collect();
+    chunks.push((format!("2;{}\r\n{{}}\r\n0\r\n\r\n", "x".repeat(32 * 1024)), Fate::Refused));
+    chunks.push((format!("2\r\n{{}}\r\n0\r\n{}\r\n", "x: y\r\n".repeat(2_000)), Fate::Refused));
+    chunks.push((format!("2\r\n{{}}\r\n0\r\nx: {}\r\n\r\n", "y".repeat(64 * 1024)), Fate::Refused));
+    // What a trailer says about framing counts for nothing.
+    for trailer in ["content-length: 60", "transfer-encoding: chunked", "host: y", "x: y"] {
+        chunks.push((format!("2\r\n{{}}\r\n0\r\n{trailer}\r\n\r\n"), Fate::Taken));
+    }
+    chunks.push(("2 ; a=b\r\n{}\r\n000\r\n\r\n".into(), Fate::Taken));
+    chunks
+}
+
+/// Request lines that are none, or not one of ours.
+fn request_lines() -> Vec<String> {
+    let odd = [
+        "GET",
+        "GET /livez",
+        "GET  /livez HTTP/1.1",
+        "GET /livez  HTTP/1.1",
+        "GET /livez HTTP/1.1 ",
+        "GET\t/livez\tHTTP/1.1",
+        " GET /livez HTTP/1.1",
+        "GET /li vez HTTP/1.1",
+        "GET /livez HTTP/2.0",
+        "GET /livez HTTP/1.2",
+        "GET /livez HTTP/0.9",
+        "GET /livez HTTP/1.10",
+        "GET /livez http/1.1",
+        "GET /livez HTP/1.1",
+        "G\0T /livez HTTP/1.1",
+        "GET /liv\0ez HTTP/1.1",
+        "GET livez HTTP/1.1",
+        "GET /livez\u{b}HTTP/1.1",
+        "G(T /livez HTTP/1.1",
+        "/livez HTTP/1.1",
+        "PRI * HTTP/2.0",
+        "GET http:// HTTP/1.1",
+        "CONNECT /livez HTTP/1.1",
+    ];
+    odd.into_iter().map(str::to_owned).chain([format!("GET /{} HTTP/1.1", "x".repeat(70_000))]).collect()
+}
+
+fn cases(key: &str) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let json = "content-type: application/json\r\n";
+    let authorized = format!("authorization: Bearer {key}\r\n{json}");
+    let heads = [
+        ("POST /v1/pets", authorized.as_str()),
+        ("POST /v1/pets", json),
+        ("GET /v1/pets", authorized.as_str()),
+        ("GET /livez", ""),
+        ("PUT /nothing", ""),
+    ];
+    for (line, headers) in heads {
+        let head = format!("{line} HTTP/1.1\r\nhost: x\r\n{headers}");
+        for (framing, fate) in framings() {
+            // For a reader of chunks the body ends before the request inside; for one of lengths, after it.
+            let body = if framing.contains("chunked") { format!("0\r\n\r\n{SMUGGLED}") } else { SMUGGLED.to_owned() };
+            // A body that nobody reads ends the connection, and so may be answered with anything.
+            cases.push(Case::new(&format!("{line} {framing:?}"), &format!("{head}{framing}\r\n{body}"), fate));
+        }
+        for (chunks, fate) in chunks() {
+            let read = line.starts_with("POST") && headers.contains("Bearer");
+            let fate = if read { fate } else { Fate::Closed };
+            let request = format!("{head}transfer-encoding: chunked\r\n\r\n{chunks}");
+            let inside = if fate == Fate::Taken { "" } else { SMUGGLED };
+            let shown: String = chunks.chars().take(40).collect();
+            cases.push(Case::new(&format!("{line} chunks {shown:?}"), &format!("{request}{inside}"), fate));
+        }
+    }
+    for line in request_lines() {
+        let shown: String = line.chars().take(40).collect();
+        let request = format!("{line}\r\nhost: x\r\ncontent-length: {}\r\n\r\n{SMUGGLED}", SMUGGLED.len());
+        cases.push(Case::new(&format!("{shown:?}"), &request, Fate::Refused));
+    }
+    let long = "y".repeat(64 * 1024);
+    for head in [
+        "GET /livez HTTP/1.1\r\n\r\n".to_owned(),
+        "GET /livez HTTP/1.1\r\nhost: x\r\nhost: x\r\n\r\n".into(),
+        "GET /livez HTTP/1.1\r\nhost: x y\r\n\r\n".into(),
+        "GET /livez HTTP/1.1\r\nhost: x/../y\r\n\r\n".into(),
+        "GET /livez HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n".into(),
+        format!("GET /livez HTTP/1.1\r\nhost: x\r\nx: {long}\r\n\r\n"),
+        format!("GET /livez HTTP/1.1\r\nhost: x\r\n{}\r\n", "x: y\r\n".repeat(101)),
+        format!("GET /livez HTTP/1.1\r\nhost: x\r\n{long}: y\r\n\r\n"),
+    ] {
+        let shown: String = head.chars().take(60).collect();
+        cases.push(Case::new(&format!("{shown:?}"), &format!("{head}{SMUGGLED}"), Fate::Refused));
+    }
+    cases
+}
+
+impl Case {
+    fn new(what: &str, request: &str, fate: Fate) -> Self {
+        Self { what: what.to_owned(), bytes: format!("{request}{AFTER}").into_bytes(), fate }
+    }
+
+    /// Sends it in pieces, ends the sending, and reads all that comes.
+    async fn answers(&self, address: SocketAddr, cuts: &[usize]) -> String {
+        let (mut read, mut write) = TcpStream::connect(address).await.unwrap().into_split();
+        let sending = async {
+            let mut rest = &self.bytes[..];
+            for cut in cuts {
+                let (piece, after) = rest.split_at((*cut).min(rest.len()));
+                rest = after;
+                // The service may have heard enough.
+                if write.write_all(piece).await.is_err() {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+            let _ = write.write_all(rest).await;
+            // A request that is not complete never will be. hyper answers nobody who has ended his sending.
+            if self.fate != Fate::Taken {
+                let _ = write.shutdown().await;
+            }
+        };
+        let mut answers = Vec::new();
+        let (_, read) = tokio::join!(sending, read.read_to_end(&mut answers));
+        // A reset takes nothing away from what was read before.
+        let _ = read;
+        String::from_utf8_lossy(&answers).into_owned()
+    }
+
+    /// What is wrong with the answers, where something is.
+    fn complaint(&self, answers: &str) -> Option<String> {
+        let statuses: Vec<u16> =
+            answers.split("HTTP/1.").skip(1).map(|answer| answer[2..5].parse().unwrap_or(0)).collect();
+        let refused = |status: &u16| (400..500).contains(status);
+        let fine = match self.fate {
+            Fate::Refused => statuses.len() <= 1 && statuses.iter().all(refused),
+            Fate::Closed => statuses.len() == 1,
+            Fate::Taken => statuses.len() == 2 && answers.contains("x-request-id: after\r\n"),
+        };
+        let smuggled = answers.contains("smuggled");
+        (smuggled || !fine).then(|| format!("{} ({:?}): {answers}", self.what, self.fate))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_found_inside_another() {
+    // Where bytes are missing for ever, the service waits for them; not for long here.
+    let mut setup = Setup::default();
+    (setup.limits.head, setup.limits.request) = (Duration::from_secs(2), Duration::from_secs(2));
+    let service = Service::start_with(setup).await;
+    let cases = cases(&service.key);
+    let mut random = Random::from_seed();
+    let rounds = trial::rounds(cases.len() as u32) as usize;
+    assert!(rounds >= 300, "{rounds}");
+    let runs = (0..rounds).map(|round| {
+        let case = &cases[round % cases.len()];
+        let cuts = (0..random.below(4)).map(|_| 1 + random.below(80) as usize).collect::<Vec<_>>();
+        let address = service.store_address;
+        async move { case.complaint(&soon(case.answers(address, &cuts)).await) }
+    });
+    let complaints: Vec<_> =
+        stream::iter(runs).buffer_unordered(AT_ONCE).filter_map(async |found| found).collect().await;
+    assert!(complaints.is_empty(), "{} of {rounds}:\n{}", complaints.len(), complaints.join("\n"));
+    assert_eq!(service.get("/livez").await.status(), 200);
+    trial::measured(&format!("{rounds} malformed requests of {} kinds, 0 desynchronised", cases.len()));
+}
+
+/// The control: a server that believes the first `Content-Length`, and no `Transfer-Encoding`, is caught.
+#[tokio::test]
+async fn a_server_that_can_be_fooled_is_found_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(believe(stream));
+        }
+    });
+    let mut fooled = 0;
+    for case in cases("no key").into_iter().filter(|case| case.fate != Fate::Taken) {
+        let answers = soon(case.answers(address, &[])).await;
+        fooled +=
+            u32::from(case.complaint(&answers).is_some_and(|complaint| complaint.contains("x-request-id: smuggled")));
+    }
+    assert!(fooled >= 20, "{fooled}");
+}
+
+async fn believe(mut stream: TcpStream) {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes).await;
+    let mut rest = String::from_utf8_lossy(&bytes).into_owned();
+    while let Some((head, after)) = rest.clone().split_once("\r\n\r\n") {
+        let value = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+        let length = value("content-length:").parse().unwrap_or(0);
+        let id = value("x-request-id:");
+        let answer = format!("HTTP/1.1 200 OK\r\nx-request-id: {id}\r\ncontent-length: 0\r\n\r\n");
+        let _ = stream.write_all(answer.as_bytes()).await;
+        rest = after.get(length..).unwrap_or_default().to_owned();
+    }
+}

@@ -1,0 +1,128 @@
+//! Promises 17 and 18: load is held, and more than there is room for is refused early instead of making all wait.
+//!
+//! For the figures, the service has one core and the clients the other: `taskset -c 1` before the test leaves it the
+//! first. In the suite nothing is timed: machines there are busy with other tests.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::clients::{Load, Outcome, percentile};
+use crate::process::{Database, Process, SERVE, within};
+use crate::trial::{self, is_full, rounds};
+
+/// A service with a thousand animals; on a core of its own where figures are wanted.
+struct Loaded {
+    service: Process,
+    key: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Loaded {
+    fn start(more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::folder(folder.path());
+        let key = database.make_key();
+        let animals: String = (0..1_100).map(|n| format!("{{\"name\":\"animal {n}\",\"categoryId\":{n}}}\n")).collect();
+        let file = folder.path().join("animals");
+        std::fs::write(&file, animals).unwrap();
+        assert!(database.petstore(&format!("pets import {}", file.display())).status().unwrap().success());
+        let plain = database.petstore("x");
+        let mut command = Command::new(if is_full() { "taskset" } else { "env" });
+        command.args(if is_full() { &["-c", "0"][..] } else { &[] }).arg(plain.get_program());
+        command.args(SERVE.split(' ')).args(more.split_whitespace());
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Self { service: Process::start(command), key, _folder: folder }
+    }
+
+    fn load(&self, request: fn(&Load, usize, u64) -> String, clients: usize, seconds: f64) -> Load {
+        let (address, key) = (self.service.store.clone(), self.key.clone());
+        Load { address, key, clients, request, time: Duration::from_secs_f64(seconds), rate: None }
+    }
+
+    /// What 64 clients get in a second who ask again as soon as they are answered.
+    fn peak(&self, request: fn(&Load, usize, u64) -> String) -> f64 {
+        let seconds = if is_full() { 5.0 } else { 1.0 };
+        self.load(request, 64, 1.0).run();
+        let outcome = self.load(request, 64, seconds).run();
+        assert_eq!((outcome.failed.len(), outcome.refused.len()), (0, 0), "{:?}", outcome.failed);
+        outcome.goodput()
+    }
+}
+
+#[test]
+fn four_fifths_of_the_peak_are_held() {
+    let loaded = Loaded::start("");
+    let peak = loaded.peak(Load::lists_and_creates);
+    let rate = peak * if is_full() { 0.8 } else { 0.2 };
+    let seconds = f64::from(rounds(2));
+    let load = Load { rate: Some(rate), ..loaded.load(Load::lists_and_creates, 256, seconds) };
+    let running = load.start();
+    // Caches fill, up to their bounds, before memory is compared.
+    thread::sleep(Duration::from_secs_f64(seconds / 4.0));
+    let early = loaded.service.memory();
+    let outcome = running.join().unwrap();
+    let late = loaded.service.memory();
+    assert_eq!((outcome.failed.len(), outcome.refused.len()), (0, 0), "{:?}", &outcome.failed.first());
+    assert!(!outcome.accepted.is_empty());
+    if is_full() {
+        assert!(late.abs_diff(early) <= early / 10, "{early} bytes became {late}");
+    }
+    trial::measured(&format!(
+        "{seconds} s at {rate:.0} a second (peak {peak:.0}): {} answers, 0 errors, p99 {:?}, {} MiB became {} MiB",
+        outcome.accepted.len(),
+        percentile(&outcome.accepted, 99),
+        early >> 20,
+        late >> 20
+    ));
+}
+
+#[test]
+fn three_times_the_peak_of_lists_is_shed() {
+    overload("lists", Load::lists, "");
+}
+
+#[test]
+fn three_times_the_peak_of_creates_is_shed() {
+    overload("creates", Load::creates, "");
+}
+
+/// More clients than there are connections for: those too many are told so at once, and the others are served.
+#[test]
+fn more_clients_than_connections_are_turned_away() {
+    // The peak is that of 64 clients, who must find room.
+    let more = if is_full() { "--max-connections 3000" } else { "--max-connections 100" };
+    let outcome = overload("lists with few connections", Load::lists, more);
+    assert!(!outcome.refused.is_empty(), "nobody was turned away");
+}
+
+fn overload(what: &str, request: fn(&Load, usize, u64) -> String, more: &str) -> Outcome {
+    let loaded = Loaded::start(more);
+    let peak = loaded.peak(request);
+    let (clients, seconds) = if is_full() { (6_000, f64::from(rounds(10))) } else { (200, 2.0) };
+    let outcome = Load { rate: Some(3.0 * peak), ..loaded.load(request, clients, seconds) }.run();
+    // Answers and refusals, and nothing else: nobody is left without a word.
+    assert!(outcome.failed.is_empty(), "{} failed: {:?}", outcome.failed.len(), outcome.failed.first());
+    assert!(!outcome.accepted.is_empty());
+    let back = within(Duration::from_secs(if is_full() { 5 } else { 60 }), "being back to normal", || {
+        let after = loaded.load(request, 64, 0.5).run();
+        let enough = !is_full() || after.goodput() >= 0.8 * peak;
+        enough && after.refused.is_empty() && after.failed.is_empty() && !after.accepted.is_empty()
+    });
+    let refused = percentile(&outcome.refused, 99);
+    trial::measured(&format!(
+        "{what}: {:.0} a second offered by {clients} clients (peak {peak:.0}): {:.0} accepted in p50 {:?}, p99 \
+         {:?}; {} refused in p99 {refused:?}; normal after {back:?}; {} MiB",
+        outcome.offered(),
+        outcome.goodput(),
+        percentile(&outcome.accepted, 50),
+        percentile(&outcome.accepted, 99),
+        outcome.refused.len(),
+        loaded.service.memory() >> 20,
+    ));
+    if is_full() {
+        assert!(outcome.goodput() >= 0.8 * peak, "goodput fell");
+        assert!(refused <= Duration::from_millis(100), "refusals took {refused:?}");
+    }
+    outcome
+}

@@ -1,0 +1,93 @@
+//! Promise 25: a flood of sign-ins takes its share of the machine and no more.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::clients::{Load, percentile};
+use crate::process::{Database, Process, SERVE};
+use crate::trial::{self, is_full, rounds};
+
+const AT_ONCE: usize = 200;
+
+#[test]
+fn two_hundred_at_once_are_contained() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::folder(folder.path());
+    let key = database.make_key();
+    // Each comes from an address of its own, so that only the bound on hashing holds them.
+    let service = Process::start(database.petstore(&format!("{SERVE} --trusted-proxy 127.0.0.1")));
+    let seconds = f64::from(rounds(2));
+    let others = Load {
+        address: service.store.clone(),
+        clients: 16,
+        request: Load::lists,
+        key,
+        time: Duration::from_secs_f64(seconds),
+        rate: Some(if is_full() { 1_000.0 } else { 100.0 }),
+    };
+    Load { time: Duration::from_secs(1), ..others.clone() }.run();
+    let alone = others.run();
+    let memory = service.memory();
+
+    let running = others.start();
+    let until = Instant::now() + others.time;
+    let flood: Vec<_> = (0..AT_ONCE)
+        .map(|who| {
+            let address = service.store.clone();
+            thread::spawn(move || {
+                let mut statuses = Vec::new();
+                for turn in 0.. {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    statuses.push(sign_in(&address, who, turn));
+                    // A client that was told to come back later does so.
+                    thread::sleep(Duration::from_millis(100));
+                }
+                statuses
+            })
+        })
+        .collect();
+    thread::sleep(others.time / 2);
+    let grown = service.memory().saturating_sub(memory);
+    let beside = running.join().unwrap();
+    let statuses: Vec<u16> = flood.into_iter().flat_map(|client| client.join().unwrap()).collect();
+
+    let count = |status: u16| statuses.iter().filter(|answer| **answer == status).count();
+    let (hashed, refused) = (count(422), count(503));
+    assert_eq!(hashed + refused, statuses.len(), "{statuses:?}");
+    assert!(hashed > 0 && refused > 0, "{hashed} hashed, {refused} refused");
+    assert_eq!((beside.failed.len(), beside.refused.len()), (0, 0), "{:?}", beside.failed.first());
+    // 200 hashes at once would take 3.8 GiB.
+    assert!(grown < 256 << 20, "{grown} bytes more");
+    let (before, after) = (percentile(&alone.accepted, 99), percentile(&beside.accepted, 99));
+    trial::measured(&format!(
+        "{} sign-ins by {AT_ONCE} at once: {hashed} hashed, {refused} refused, {} MiB more; lists' p99 \
+         {before:?} without and {after:?} with them",
+        statuses.len(),
+        grown >> 20
+    ));
+    if is_full() {
+        assert!(after <= before * 2, "p99 {before:?} became {after:?}");
+    }
+}
+
+/// Tries to sign in as somebody else each time, with a wrong password; the status.
+fn sign_in(address: &str, who: usize, turn: usize) -> u16 {
+    let body = format!("email={who}.{turn}@example.com&password=wrong+horse+battery");
+    let request = format!(
+        "POST /sign-in HTTP/1.1\r\nhost: {address}\r\norigin: http://{address}\r\n\
+         x-forwarded-for: 10.{}.{}.{who}\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        turn / 250 % 250,
+        turn % 250,
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[9..12]).parse().unwrap()
+}
