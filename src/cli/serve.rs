@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::net::TcpListener;
@@ -15,6 +16,9 @@ use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
 use crate::server::{self, Access, Limits, Stop};
 use crate::store::Store;
+
+/// How long the answers to those who wait may take once the store has failed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Run the service
 #[derive(Args, Debug)]
@@ -73,8 +77,13 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
             why = store.failed(), if failure.is_none() => {
                 tracing::error!(why, "the store failed, so the process ends");
                 failure = Some(why);
-                // Every request that needs the store fails now: there is nothing to drain.
-                asked.send_replace(Stop::Now);
+                // Every request that needs the store fails at once; those that wait are still told so.
+                asked.send_replace(Stop::Drain);
+                let asked = asked.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(LAST_WORDS).await;
+                    asked.send_replace(Stop::Now);
+                });
             }
         }
     }

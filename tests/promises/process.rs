@@ -4,11 +4,15 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than any answer may take: beyond it, a process hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const PETSTORE: &str = env!("CARGO_BIN_EXE_petstore");
+
+const SERVE: &str = "serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
 
 /// Where the data lies, as a variable of the environment says it.
 #[derive(Clone)]
@@ -24,9 +28,18 @@ impl Database {
     }
 
     pub fn petstore(&self, command: &str) -> Command {
-        let mut petstore = Command::new(env!("CARGO_BIN_EXE_petstore"));
-        petstore.args(command.split(' ')).env(self.0, &self.1);
-        petstore
+        self.with(Command::new(PETSTORE), command)
+    }
+
+    /// The same, begun by another program, which takes what it begins as its last arguments.
+    pub fn petstore_by(&self, mut by: Command, command: &str) -> Command {
+        by.arg(PETSTORE);
+        self.with(by, command)
+    }
+
+    fn with(&self, mut program: Command, command: &str) -> Command {
+        program.args(command.split(' ')).env(self.0, &self.1);
+        program
     }
 
     /// A new account's key, made by the command line.
@@ -51,11 +64,16 @@ pub struct Process {
 impl Process {
     /// Starts `petstore serve` on free ports and waits until it listens.
     pub fn serve(database: &Database) -> Self {
-        let mut child = database
-            .petstore("serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::start(database.petstore(SERVE))
+    }
+
+    /// The same, begun by another program, in whose place it then is.
+    pub fn serve_by(by: Command, database: &Database) -> Self {
+        Self::start(database.petstore_by(by, SERVE))
+    }
+
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let listening = log
             .by_ref()
@@ -81,6 +99,27 @@ impl Process {
         Answer::to(&self.messages, "POST", "/v1/messages", key, &format!(r#"{{"message":"{text}"}}"#))
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn stop(&mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.ended(PATIENCE)
+    }
+
+    /// Waits for an end that must come by itself.
+    pub fn ended(&mut self, limit: Duration) -> ExitStatus {
+        let mut ended = None;
+        within(limit, "ending", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.unwrap()
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -95,6 +134,11 @@ impl Drop for Process {
     }
 }
 
+/// A GET without a key; nothing where nobody answers.
+pub fn try_get(address: &str, path: &str) -> Option<Answer> {
+    Answer::try_to(address, "GET", path, "", "").ok()
+}
+
 /// An answer, and how long it took.
 #[derive(Debug)]
 pub struct Answer {
@@ -105,18 +149,23 @@ pub struct Answer {
 
 impl Answer {
     fn to(address: &str, method: &str, path: &str, key: &str, body: &str) -> Self {
+        Self::try_to(address, method, path, key, body).unwrap()
+    }
+
+    fn try_to(address: &str, method: &str, path: &str, key: &str, body: &str) -> std::io::Result<Self> {
         let began = Instant::now();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}",
         );
-        stream.write_all(request.as_bytes()).unwrap();
+        stream.write_all(request.as_bytes())?;
         let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let status = text.split(' ').nth(1).unwrap().parse().unwrap();
-        Self { status, text, took: began.elapsed() }
+        stream.read_to_string(&mut text)?;
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| std::io::Error::other(format!("no answer: {text}")))?;
+        Ok(Self { status, text, took: began.elapsed() })
     }
 
     /// Fails unless this is how an answer must be while the database is not there.
