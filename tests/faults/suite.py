@@ -80,6 +80,46 @@ ROWS = (
         ROUNDS=50,
         tests=("sync_error::a_failed_sync_ends_the_process",),
     ),
+    Suite(
+        NUMBER=13,
+        PROMISE="a full disk is survived",
+        FIGURE="20 times a small disk is full and has room again: writes 503, reads 200, recovers alone",
+        CONTROL="while there is room nothing is refused; rows that are deleted or added are noticed",
+        ROUNDS=20,
+        tests=("full_disk::a_full_disk_refuses_writes_and_answers_reads",),
+    ),
+    Suite(
+        NUMBER=14,
+        PROMISE="a read-only disk is read",
+        FIGURE="started on one, and when it becomes one, 20 times each: writes 503, reads 200",
+        CONTROL="while it is writable nothing is refused; rows that are deleted or added are noticed",
+        ROUNDS=20,
+        tests=("read_only_disk::a_read_only_disk_is_read", "read_only_disk::a_disk_that_becomes_read_only_is_read"),
+    ),
+    Suite(
+        NUMBER=32,
+        PROMISE="a clock that jumps prolongs nothing",
+        FIGURE="500 jumps of an hour or a day, forth and back: limits sane, ids unique, no expiry prolonged",
+        CONTROL="a session judged by its age alone would be prolonged",
+        ROUNDS=500,
+        tests=("clock_jumps::a_clock_that_jumps_prolongs_nothing", "clock_jumps::a_clock_that_jumps_keeps_nobody_out"),
+    ),
+    Suite(
+        NUMBER=34,
+        PROMISE="the writer's death is loud",
+        FIGURE="50 panics within a write: those who wait get 503, not ready, exit status 1",
+        CONTROL="after a write that fails without a panic the service goes on",
+        ROUNDS=50,
+        tests=("dead_writer::a_panic_of_the_writer_ends_the_process",),
+    ),
+    Suite(
+        NUMBER=35,
+        PROMISE="the write-ahead log is bounded",
+        FIGURE="a reader of another connection that never ends, under writes: below the limit of 1 GiB (262,144 pages)",
+        CONTROL="without a limit, the same writes under the same reader make the log larger",
+        ROUNDS=262_144,
+        tests=("wal_bound::a_reader_that_never_ends_does_not_fill_the_disk",),
+    ),
 )
 
 

@@ -4,9 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+
+use crate::process::{Answer, Process};
+
+/// How long a request may be on its way to the service.
+const ON_ITS_WAY: Duration = Duration::from_millis(5);
 
 /// Every write has a name of its own, which is an animal's name or a message's text.
 #[derive(Clone, Default)]
@@ -21,8 +26,8 @@ struct Entries {
     /// Refused with a 503, and when that was first.
     unavailable: HashSet<String>,
     unavailable_since: Option<Instant>,
-    /// Sent, and not answered.
-    unknown: HashSet<String>,
+    /// Sent, and not answered; and when.
+    unknown: HashMap<String, Instant>,
 }
 
 /// How a database differs from a ledger, by names. Nothing may be `lost`, `doubled`, `refused` or `never_sent`.
@@ -43,7 +48,7 @@ pub struct Differences {
 impl Ledger {
     /// To be noted before a write is sent: from here on its outcome is unknown.
     pub fn sent(&self, name: &str) {
-        assert!(self.entries().unknown.insert(name.to_owned()), "{name} is sent twice");
+        assert_eq!(self.entries().unknown.insert(name.to_owned(), Instant::now()), None, "{name} is sent twice");
     }
 
     /// Notes the answer to a write: its status and body.
@@ -66,6 +71,14 @@ impl Ledger {
         }
     }
 
+    /// Adds an animal, and notes what becomes of it.
+    pub fn create_pet(&self, service: &Process, key: &str, name: &str) -> Answer {
+        self.sent(name);
+        let answer = service.create_pet(key, name);
+        self.answered(name, answer.status, answer.text.split_once("\r\n\r\n").unwrap().1);
+        answer
+    }
+
     pub fn acknowledged(&self) -> usize {
         self.entries().acknowledged.len()
     }
@@ -74,16 +87,30 @@ impl Ledger {
         self.entries().unavailable.len()
     }
 
+    /// How many were waiting when a 503 was first answered, and were never told.
+    pub fn left_waiting(&self) -> usize {
+        let entries = self.entries();
+        let Some(since) = entries.unavailable_since else { return entries.unknown.len() };
+        entries.unknown.values().filter(|sent| **sent + ON_ITS_WAY < since).count()
+    }
+
     pub fn unavailable_since(&self) -> Option<Instant> {
         self.entries().unavailable_since
+    }
+
+    /// The acknowledged animals that are not among these: ids by names.
+    pub fn missing_animals(&self, there: &HashMap<String, String>) -> Vec<String> {
+        let entries = self.entries();
+        let animals = entries.acknowledged.iter().filter(|(_, id)| !id.contains("msg_"));
+        animals.filter(|(name, id)| there.get(*name) != Some(id)).map(|(name, _)| name.clone()).collect()
     }
 
     /// As it was when no more than this was acknowledged: names and ids.
     pub fn as_of(&self, acknowledged: HashMap<String, String>) -> Self {
         let now = self.entries();
-        let unknown =
-            now.unknown.iter().chain(now.acknowledged.keys()).filter(|name| !acknowledged.contains_key(*name));
-        let unknown = unknown.cloned().collect();
+        let sent = now.unknown.keys().chain(now.acknowledged.keys());
+        let unknown = sent.filter(|name| !acknowledged.contains_key(*name));
+        let unknown = unknown.map(|name| (name.clone(), Instant::now())).collect();
         Self(Arc::new(Mutex::new(Entries {
             acknowledged,
             unknown,
@@ -115,7 +142,7 @@ impl Ledger {
                 differences.refused.push(name);
             } else if entries.unavailable.contains(&name) {
                 differences.unavailable.push(name);
-            } else if entries.unknown.contains(&name) {
+            } else if entries.unknown.contains_key(&name) {
                 differences.settled += 1;
             } else if !entries.acknowledged.contains_key(&name) {
                 differences.never_sent.push(name);

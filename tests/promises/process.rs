@@ -16,19 +16,35 @@ const SERVE: &str = "serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --
 
 /// Where the data lies, as a variable of the environment says it.
 #[derive(Clone)]
-pub struct Database(&'static str, OsString);
+pub struct Database {
+    variable: &'static str,
+    value: OsString,
+    /// The command that begins every command, where one is needed to get there.
+    by: Vec<OsString>,
+}
 
 impl Database {
     pub fn folder(data_dir: &Path) -> Self {
-        Self("PETSTORE_DATA_DIR", data_dir.into())
+        Self { variable: "PETSTORE_DATA_DIR", value: data_dir.into(), by: Vec::new() }
     }
 
     pub fn url(url: impl Into<OsString>) -> Self {
-        Self("PETSTORE_DATABASE_URL", url.into())
+        Self { variable: "PETSTORE_DATABASE_URL", value: url.into(), by: Vec::new() }
+    }
+
+    /// The same for whoever begins with this command.
+    pub fn seen_by(self, by: &Command) -> Self {
+        let by = [by.get_program()].into_iter().chain(by.get_args()).map(OsString::from).collect();
+        Self { by, ..self }
     }
 
     pub fn petstore(&self, command: &str) -> Command {
-        self.with(Command::new(PETSTORE), command)
+        let Some((program, arguments)) = self.by.split_first() else {
+            return self.with(Command::new(PETSTORE), command);
+        };
+        let mut by = Command::new(program);
+        by.args(arguments);
+        self.petstore_by(by, command)
     }
 
     /// The same, begun by another program, which takes what it begins as its last arguments.
@@ -38,7 +54,7 @@ impl Database {
     }
 
     fn with(&self, mut program: Command, command: &str) -> Command {
-        program.args(command.split(' ')).env(self.0, &self.1);
+        program.args(command.split(' ')).env(self.variable, &self.value);
         program
     }
 
@@ -72,7 +88,8 @@ impl Process {
         Self::start(database.petstore_by(by, SERVE))
     }
 
-    fn start(mut command: Command) -> Self {
+    /// The same, whatever it is that serves.
+    pub fn start(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let listening = log
@@ -97,6 +114,11 @@ impl Process {
 
     pub fn send_message(&self, key: &str, text: &str) -> Answer {
         Answer::to(&self.messages, "POST", "/v1/messages", key, &format!(r#"{{"message":"{text}"}}"#))
+    }
+
+    /// Its standard input, where that is ours to write to.
+    pub fn input(&mut self) -> &mut impl Write {
+        self.child.stdin.as_mut().expect("its standard input is a pipe")
     }
 
     pub fn id(&self) -> u32 {

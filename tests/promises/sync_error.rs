@@ -74,7 +74,7 @@ fn fails_at_checkpoint(file: &Path, store: &Path) -> std::process::Command {
 }
 
 /// Waits for the exit status. From the first 503 on, no answer may say that the service is ready.
-fn ended_and_was_not_ready(service: &mut Process, ledger: &Ledger) -> Option<i32> {
+pub fn ended_and_was_not_ready(service: &mut Process, ledger: &Ledger) -> Option<i32> {
     let (over, address) = (AtomicBool::new(false), service.store.clone());
     thread::scope(|scope| {
         let watcher = scope.spawn(|| {
