@@ -11,7 +11,7 @@ mod moving;
 mod openapi;
 mod pets;
 mod quickstart;
-mod serve;
+pub mod serve;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -69,7 +69,7 @@ enum Command {
 
 /// Why a command failed, for the person at the terminal.
 #[derive(Debug)]
-struct Failure(String);
+pub struct Failure(String);
 
 impl<E: std::fmt::Display> From<E> for Failure {
     fn from(error: E) -> Self {
@@ -77,7 +77,7 @@ impl<E: std::fmt::Display> From<E> for Failure {
     }
 }
 
-type Outcome = Result<(), Failure>;
+pub type Outcome = Result<(), Failure>;
 
 /// What was parsed, and where each setting came from.
 struct Parsed {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::net::{TcpListener, TcpSocket};
@@ -18,6 +19,8 @@ use crate::store::Store;
 
 /// How many connections wait for the process to take them.
 const BACKLOG: u32 = 1024;
+/// How long the answers to those who wait may take once the store has failed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Run the service
 #[derive(Args, Debug)]
@@ -78,8 +81,13 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
             why = store.failed(), if failure.is_none() => {
                 tracing::error!(why, "the store failed, so the process ends");
                 failure = Some(why);
-                // Every request that needs the store fails now: there is nothing to drain.
-                asked.send_replace(Stop::Now);
+                // Every request that needs the store fails at once; those that wait are still told so.
+                asked.send_replace(Stop::Drain);
+                let asked = asked.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(LAST_WORDS).await;
+                    asked.send_replace(Stop::Now);
+                });
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Somebody with a browser that is no more than a cookie.
 
+#![allow(dead_code, reason = "each test binary uses a part of it, some all of it")]
+
 use std::net::SocketAddr;
 
 use crate::support::{Answer, Request, Service};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clients::Load;
-use crate::process::{Database, Process, within};
+use crate::process::{Database, PATIENCE, Process, within};
 use crate::trial::{self, rounds};
 
 /// How often HAProxy looks, and longer than it takes to notice.
@@ -82,7 +82,7 @@ fn restart(rounds: u32, drain_delay: &str, signal: Signal) -> Vec<String> {
         let running = Load { time: Duration::from_secs(3), ..through.clone() }.start();
         std::thread::sleep(Duration::from_millis(200));
         kill_process(Pid::from_raw(services[which].pid() as i32).unwrap(), signal).unwrap();
-        services[which].ended();
+        services[which].ended(PATIENCE);
         services[which] = serve(ports[1 + which]);
         // The proxy must know of it before the other goes.
         std::thread::sleep(CHECK * 5);

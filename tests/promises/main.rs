@@ -2,12 +2,17 @@
 
 mod apart;
 mod clients;
+mod clock_jumps;
 mod crash;
 mod database_gone;
+mod dead_writer;
 mod demoted;
 mod descriptors;
 mod drain;
+mod full_disk;
 mod fuzz;
+mod ledger;
+mod load;
 mod malformed;
 mod migrations;
 mod network;
@@ -17,13 +22,21 @@ mod overload;
 mod person;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+mod power_loss;
 mod process;
+mod read_only_disk;
 mod revoking;
 mod secrets;
 mod sign_ins;
 mod slow;
+mod small_disk;
 mod standby;
 #[path = "../support/mod.rs"]
 mod support;
+mod sync_error;
+mod sync_order;
+mod trace;
 mod trial;
+mod volume;
+mod wal_bound;
 mod without_key;

@@ -4,32 +4,59 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than any answer may take: beyond it, a process hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const PETSTORE: &str = env!("CARGO_BIN_EXE_petstore");
 
 /// Serving, on free ports.
 pub const SERVE: &str = "serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
 
 /// Where the data lies, as a variable of the environment says it.
 #[derive(Clone)]
-pub struct Database(&'static str, OsString);
+pub struct Database {
+    variable: &'static str,
+    value: OsString,
+    /// The command that begins every command, where one is needed to get there.
+    by: Vec<OsString>,
+}
 
 impl Database {
     pub fn folder(data_dir: &Path) -> Self {
-        Self("PETSTORE_DATA_DIR", data_dir.into())
+        Self { variable: "PETSTORE_DATA_DIR", value: data_dir.into(), by: Vec::new() }
     }
 
     pub fn url(url: impl Into<OsString>) -> Self {
-        Self("PETSTORE_DATABASE_URL", url.into())
+        Self { variable: "PETSTORE_DATABASE_URL", value: url.into(), by: Vec::new() }
+    }
+
+    /// The same for whoever begins with this command.
+    pub fn seen_by(self, by: &Command) -> Self {
+        let by = [by.get_program()].into_iter().chain(by.get_args()).map(OsString::from).collect();
+        Self { by, ..self }
     }
 
     pub fn petstore(&self, command: &str) -> Command {
-        let mut petstore = Command::new(env!("CARGO_BIN_EXE_petstore"));
-        petstore.args(command.split(' ')).env(self.0, &self.1);
-        petstore
+        let Some((program, arguments)) = self.by.split_first() else {
+            return self.with(Command::new(PETSTORE), command);
+        };
+        let mut by = Command::new(program);
+        by.args(arguments);
+        self.petstore_by(by, command)
+    }
+
+    /// The same, begun by another program, which takes what it begins as its last arguments.
+    pub fn petstore_by(&self, mut by: Command, command: &str) -> Command {
+        by.arg(PETSTORE);
+        self.with(by, command)
+    }
+
+    fn with(&self, mut program: Command, command: &str) -> Command {
+        program.args(command.split(' ')).env(self.variable, &self.value);
+        program
     }
 
     /// A new account's key, made by the command line.
@@ -57,7 +84,12 @@ impl Process {
         Self::start(database.petstore(SERVE))
     }
 
-    /// The same with a command that ends in becoming `petstore serve`.
+    /// The same, begun by another program, in whose place it then is.
+    pub fn serve_by(by: Command, database: &Database) -> Self {
+        Self::start(database.petstore_by(by, SERVE))
+    }
+
+    /// The same, whatever it is that serves.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -106,9 +138,26 @@ impl Process {
         resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    /// Waits for the end of a process that was told to stop.
-    pub fn ended(&mut self) {
-        self.child.wait().unwrap();
+    /// Its standard input, where that is ours to write to.
+    pub fn input(&mut self) -> &mut impl Write {
+        self.child.stdin.as_mut().expect("its standard input is a pipe")
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn stop(&mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.ended(PATIENCE)
+    }
+
+    /// Waits for an end that must come by itself.
+    pub fn ended(&mut self, limit: Duration) -> ExitStatus {
+        let mut ended = None;
+        within(limit, "ending", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.unwrap()
     }
 
     /// `kill -9`.
@@ -125,6 +174,11 @@ impl Drop for Process {
     }
 }
 
+/// A GET without a key; nothing where nobody answers.
+pub fn try_get(address: &str, path: &str) -> Option<Answer> {
+    Answer::try_to(address, "GET", path, "", "").ok()
+}
+
 /// An answer, and how long it took.
 #[derive(Debug)]
 pub struct Answer {
@@ -135,18 +189,23 @@ pub struct Answer {
 
 impl Answer {
     fn to(address: &str, method: &str, path: &str, key: &str, body: &str) -> Self {
+        Self::try_to(address, method, path, key, body).unwrap()
+    }
+
+    fn try_to(address: &str, method: &str, path: &str, key: &str, body: &str) -> std::io::Result<Self> {
         let began = Instant::now();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}",
         );
-        stream.write_all(request.as_bytes()).unwrap();
+        stream.write_all(request.as_bytes())?;
         let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let status = text.split(' ').nth(1).unwrap().parse().unwrap();
-        Self { status, text, took: began.elapsed() }
+        stream.read_to_string(&mut text)?;
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| std::io::Error::other(format!("no answer: {text}")))?;
+        Ok(Self { status, text, took: began.elapsed() })
     }
 
     /// Fails unless this is how an answer must be while the database is not there.

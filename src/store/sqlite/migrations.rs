@@ -17,6 +17,15 @@ pub fn run(conn: &mut Connection) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a database that lacks a step, or has one that this program does not know.
+pub fn require_current(conn: &Connection) -> Result<()> {
+    refuse_newer(conn)?;
+    if status(conn)?.iter().all(|migration| migration.applied) {
+        return Ok(());
+    }
+    Err(StoreError::Unavailable("its schema is older than this program, and the disk takes no migration".into()))
+}
+
 pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(&runner(), applied_version(conn)?))
 }

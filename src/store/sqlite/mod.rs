@@ -8,12 +8,14 @@ pub mod keys;
 pub mod messages;
 mod migrations;
 pub mod pets;
+mod read_only;
 mod readers;
 pub mod sessions;
 mod wal_index;
 mod writer;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use read_only::ReadOnly;
 use readers::Readers;
 pub use wal_index::Stamp as Version;
 use wal_index::WalIndex;
@@ -47,6 +50,9 @@ pub struct Options {
     pub queue: usize,
     /// How long a write waits for another process that is writing.
     pub busy_timeout: Duration,
+    /// To how many pages (of 4 KiB) the write-ahead log may grow, where readers of other processes keep it from being
+    /// written back. No write begins beyond.
+    pub wal_pages: u32,
 }
 
 impl Options {
@@ -57,6 +63,7 @@ impl Options {
             create: Some(Deployment::Production),
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
+            wal_pages: 262_144,
         }
     }
 }
@@ -64,8 +71,15 @@ impl Options {
 #[derive(Debug)]
 pub struct Sqlite {
     deployment: Deployment,
-    writer: Writer,
+    writes: Writes,
     readers: Arc<Readers>,
+}
+
+#[derive(Debug)]
+enum Writes {
+    Taken(Writer),
+    /// The disk takes none.
+    Refused(ReadOnly),
 }
 
 impl Sqlite {
@@ -81,11 +95,19 @@ impl Sqlite {
             require_database(&options.data_dir)?;
         }
         // Processes that start together make and migrate the database one after the other.
-        let lock = own_file(&options.data_dir.join("petstore.lock"))
-            .and_then(|lock| lock.lock().map(|()| lock))
+        let lock_file = options.data_dir.join("petstore.lock");
+        let lock = match own_file(&lock_file) {
+            Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => {
+                return Self::open_read_only(&file, &lock_file, options);
+            }
+            opened => opened.and_then(|lock| lock.lock().map(|()| lock)),
+        };
+        let lock = lock.map_err(|error| unavailable(&options.data_dir, &error))?;
+        // SQLite gives its other files the mode of this one. What it writes into a file is worth nothing while the
+        // file's name is not on the disk.
+        own_file(&file)
+            .and_then(|_| sync_folder(&options.data_dir))
             .map_err(|error| unavailable(&options.data_dir, &error))?;
-        // SQLite gives its other files the mode of this one.
-        own_file(&file).map_err(|error| unavailable(&options.data_dir, &error))?;
         let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         conn.busy_timeout(options.busy_timeout)?;
         conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -95,19 +117,38 @@ impl Sqlite {
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         conn.pragma_update(None, "cache_size", -65_536)?;
         migrations::run(&mut conn)?;
-        let deployment = settle_deployment(&conn, options)?;
+        let deployment = match kept_deployment(&conn)? {
+            Some(kept) => agreed(kept, options)?,
+            None => settle_deployment(&conn, options)?,
+        };
         drop(lock);
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
-        let readers = Arc::new(Readers::open(&file, Arc::clone(&wal_index))?);
+        let readers =
+            Arc::new(Readers::open(|| connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY), Arc::clone(&wal_index))?);
         let writer = Writer::start(conn, Arc::clone(&readers), wal_index, options)?;
-        Ok(Self { deployment, writer, readers })
+        Ok(Self { deployment, writes: Writes::Taken(writer), readers })
+    }
+
+    fn open_read_only(file: &Path, lock: &Path, options: &Options) -> Result<Self> {
+        let read_only = ReadOnly::of(file, lock)?;
+        let readers = Arc::new(read_only.open(file)?);
+        let deployment = readers.read(kept_deployment)?;
+        let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never finished".into()))?;
+        tracing::warn!("the disk is read-only: reads are answered, and writes refused");
+        Ok(Self { deployment: agreed(deployment, options)?, writes: Writes::Refused(read_only), readers })
     }
 
     /// Which migrations a database has and lacks, without changing it.
     pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
         require_database(data_dir)?;
-        let conn = connect(&data_dir.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let (file, lock) = (data_dir.join(FILE), data_dir.join("petstore.lock"));
+        let conn = match own_file(&lock) {
+            Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
+                ReadOnly::of(&file, &lock)?.connect(&file)?
+            }
+            _ => connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
+        };
         migrations::status(&conn)
     }
 
@@ -125,7 +166,7 @@ impl Sqlite {
         &self,
         write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.submit(writer::Atomicity::Statement, write).await
+        self.writer()?.submit(writer::Atomicity::Statement, write).await
     }
 
     /// The same for several statements: where one fails, the others are undone, and what else waits is not touched.
@@ -133,7 +174,14 @@ impl Sqlite {
         &self,
         write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.submit(writer::Atomicity::Savepoint, write).await
+        self.writer()?.submit(writer::Atomicity::Savepoint, write).await
+    }
+
+    fn writer(&self) -> Result<&Writer> {
+        match &self.writes {
+            Writes::Taken(writer) => Ok(writer),
+            Writes::Refused(_) => Err(StoreError::Unavailable("the disk is read-only".into())),
+        }
     }
 
     pub fn version(&self) -> Option<Version> {
@@ -141,16 +189,24 @@ impl Sqlite {
     }
 
     pub fn check(&self) -> Result<()> {
-        self.writer.check()?;
+        if let Writes::Taken(writer) = &self.writes {
+            writer.check()?;
+        }
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
     }
 
     pub async fn failed(&self) -> String {
-        self.writer.failed().await
+        match &self.writes {
+            Writes::Taken(writer) => writer.failed().await,
+            Writes::Refused(read_only) => read_only.ended().await,
+        }
     }
 
     pub async fn close(&self) {
-        self.writer.close().await;
+        match &self.writes {
+            Writes::Taken(writer) => writer.close().await,
+            Writes::Refused(_) => self.readers.close(),
+        }
     }
 }
 
@@ -181,20 +237,46 @@ fn own_file(path: &Path) -> std::io::Result<fs::File> {
 
 /// The directory holds password hashes and people's messages: where it is made here, it is its owner's alone.
 fn create_data_dir(dir: &Path) -> Result<()> {
+    make_folder(dir).map_err(|error| unavailable(dir, &error))
+}
+
+/// Makes a folder and those it lies in, each of them for good: a name that is not on the disk takes all within with it.
+fn make_folder(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| unavailable(dir, &error))
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_folder(parent)?;
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
+        made => made?,
+    }
+    sync_folder(parent)
+}
+
+/// What was made in a folder, or removed from it, is on the disk once this returns.
+fn sync_folder(dir: &Path) -> std::io::Result<()> {
+    fs::File::open(dir)?.sync_all()
+}
+
+fn kept_deployment(conn: &Connection) -> Result<Option<Deployment>> {
+    let kept: Option<String> =
+        conn.query_row("SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0)).optional()?;
+    let parse = |kept: String| {
+        Deployment::parse(&kept)
+            .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {kept:?}, which is unknown")))
+    };
+    kept.map(parse).transpose()
 }
 
 fn settle_deployment(conn: &Connection, options: &Options) -> Result<Deployment> {
-    let kept: Option<String> =
-        conn.query_row("SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0)).optional()?;
-    let Some(kept) = kept else {
-        let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
-        conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
-        return Ok(chosen);
-    };
-    let kept = Deployment::parse(&kept)
-        .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {kept:?}, which is unknown")))?;
+    let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
+    conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
+    Ok(chosen)
+}
+
+fn agreed(kept: Deployment, options: &Options) -> Result<Deployment> {
     match options.deployment {
         Some(asked) if asked != kept => {
             Err(StoreError::Failed(format!("the database is a {kept} one and can't be opened as {asked}")))

@@ -1,12 +1,10 @@
 //! Read-only connections, used on the thread that asks.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 
-use super::connect;
 use super::wal_index::{Stamp, WalIndex};
 use crate::store::{Result, StoreError};
 
@@ -37,11 +35,12 @@ struct Reader {
 }
 
 impl Readers {
-    pub fn open(file: &Path, wal_index: Arc<WalIndex>) -> Result<Self> {
+    /// Opens them by `connect`, read-only.
+    pub fn open(connect: impl Fn() -> Result<Connection>, wal_index: Arc<WalIndex>) -> Result<Self> {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let slots = (0..threads + 1)
             .map(|_| {
-                let conn = connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+                let conn = connect()?;
                 conn.pragma_update(None, "query_only", true)?;
                 conn.pragma_update(None, "cache_size", -16_384)?;
                 Ok(Mutex::new(Some(Reader { conn, sees: None, used: false })))

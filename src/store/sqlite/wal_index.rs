@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::store::{Result, StoreError};
 
@@ -23,7 +23,8 @@ const HEAD_WORDS: usize = HEAD_BYTES / 4;
 #[derive(Debug)]
 pub struct WalIndex {
     head: *const [AtomicU32; HEAD_WORDS],
-    _file: File,
+    /// Nothing where there is no such file, and nobody writes.
+    _file: Option<File>,
 }
 
 // SAFETY: the pointer is to memory that stays mapped for as long as the value lives, and is only read, by atomics.
@@ -61,7 +62,15 @@ impl WalIndex {
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing of ours.
         let head = unsafe { mmap(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
         let head = head.map_err(|error| unavailable(error.into()))?;
-        Ok(Self { head: head.cast(), _file: file })
+        Ok(Self { head: head.cast(), _file: Some(file) })
+    }
+
+    /// Stands for the head of a database that nobody writes to: the same stamp for ever.
+    pub fn unchanging() -> Result<Self> {
+        // SAFETY: as above; what it holds are zeros.
+        let head = unsafe { mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::PRIVATE) };
+        let head = head.map_err(|error| StoreError::Unavailable(format!("memory: {error}")))?;
+        Ok(Self { head: head.cast(), _file: None })
     }
 
     pub fn stamp(&self) -> Stamp {
@@ -78,7 +87,7 @@ impl WalIndex {
 
 impl Drop for WalIndex {
     fn drop(&mut self) {
-        // SAFETY: mapped by `open`, with this length, and reachable only through `self`.
+        // SAFETY: mapped when it was made, with this length, and reachable only through `self`.
         let _ = unsafe { munmap(self.head.cast_mut().cast(), HEAD_BYTES) };
     }
 }

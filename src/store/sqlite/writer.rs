@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use tokio::sync::{oneshot, watch};
 
 use super::Options;
@@ -84,8 +85,16 @@ impl Writer {
     pub fn start(conn: Connection, readers: Arc<Readers>, wal_index: Arc<WalIndex>, options: &Options) -> Result<Self> {
         let (queue, orders) = mpsc::sync_channel(options.queue);
         let (report, state) = watch::channel(State::Running);
-        let mut worker =
-            Worker { conn, readers, wal_index, checkpoint_at: CHECKPOINT_PAGES, busy_timeout: options.busy_timeout };
+        let mut worker = Worker {
+            conn,
+            readers,
+            wal_index,
+            checkpoint_at: CHECKPOINT_PAGES,
+            wal_pages: options.wal_pages,
+            full_until: Instant::now(),
+            report: report.clone(),
+            busy_timeout: options.busy_timeout,
+        };
         thread::Builder::new()
             .name("writer".into())
             .spawn(move || {
@@ -95,6 +104,10 @@ impl Writer {
                     Ok(Err(fatal)) => State::Failed(fatal),
                     Err(_) => State::Failed("the writer panicked".into()),
                 };
+                if !matches!(state, State::Stopped) {
+                    // What lies in the WAL must not be written back over what can be trusted.
+                    let _ = worker.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+                }
                 // The connection closes first: who waits for the end may open the database again.
                 drop(worker);
                 report.send_replace(state);
@@ -155,6 +168,12 @@ struct Worker {
     wal_index: Arc<WalIndex>,
     /// The size of the WAL, in pages, at which the next checkpoint is tried.
     checkpoint_at: u32,
+    /// The size of the WAL, in pages, from which on no write begins.
+    wal_pages: u32,
+    /// While the WAL is that large: until when it is not worth another try.
+    full_until: Instant,
+    /// Tells of the end, before those who wait are told of theirs.
+    report: watch::Sender<State>,
     busy_timeout: Duration,
 }
 
@@ -179,16 +198,17 @@ impl Worker {
                     Err(_) => break,
                 }
             }
-            let outcome = self.commit(&mut batch);
+            let (outcome, fatal) = self.carry_out(&mut batch);
+            if let Some(why) = &fatal {
+                // Nobody who was told that a write failed may still be told that the service is ready.
+                self.report.send_replace(State::Failed(why.clone()));
+            }
             if let Some(first) = batch.pop() {
                 let others = Unanswered { jobs: std::mem::take(&mut batch), committed: outcome.clone() };
                 first.finish(outcome.clone(), others);
             }
-            if let Err(StoreError::SyncFailed(why)) = outcome {
-                return Err(format!("a sync failed, so what the disk holds is unknown: {why}"));
-            }
-            if !self.conn.is_autocommit() {
-                return Err("a batch that failed could not be undone".into());
+            if let Some(why) = fatal {
+                return Err(why);
             }
             self.checkpoint_if_due()?;
             // Where threads share a core, those who were answered get to ask again first: the next batch is larger,
@@ -200,6 +220,22 @@ impl Worker {
         }
         self.readers.close();
         Ok(())
+    }
+
+    /// Commits a batch; says also why the process must end, where it must.
+    fn carry_out(&mut self, batch: &mut [Box<dyn Job>]) -> (Result<()>, Option<String>) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.make_room().and_then(|()| self.commit(batch))));
+        let Ok(outcome) = outcome else {
+            return (Err(StoreError::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
+        };
+        let fatal = match &outcome {
+            Err(StoreError::SyncFailed(why)) => {
+                Some(format!("a sync failed, so what the disk holds is unknown: {why}"))
+            }
+            _ if !self.conn.is_autocommit() => Some("a batch that failed could not be undone".into()),
+            _ => None,
+        };
+        (outcome, fatal)
     }
 
     fn commit(&self, batch: &mut [Box<dyn Job>]) -> Result<()> {
@@ -226,15 +262,38 @@ impl Worker {
         if stamp.wal_pages() < self.checkpoint_at {
             return Ok(());
         }
-        let checkpoint = self.conn.busy_timeout(CHECKPOINT_PATIENCE).and_then(|()| {
-            self.readers
-                .without_kept(|| self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0)))
-        });
+        self.checkpoint_at = stamp.wal_pages() + CHECKPOINT_PAGES;
+        self.checkpoint("PRAGMA wal_checkpoint(RESTART)").map_err(|error| format!("a checkpoint failed: {error}"))
+    }
+
+    /// Refuses to write while the WAL is as large as it may be: somebody has been reading for so long, and without an
+    /// end to it the disk would be full. Once they are done, the WAL is cut back and writes go on.
+    fn make_room(&mut self) -> Result<()> {
+        if self.wal_index.stamp().wal_pages() < self.wal_pages {
+            return Ok(());
+        }
+        if self.full_until <= Instant::now() {
+            self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)")?;
+            self.full_until = Instant::now() + HOUSEKEEPING;
+        }
+        if self.wal_index.stamp().wal_pages() < self.wal_pages {
+            return Ok(());
+        }
+        Err(StoreError::Unavailable(
+            "the write-ahead log is full: another process has been reading for too long".into(),
+        ))
+    }
+
+    /// Writes the WAL back as far as readers of other processes let it. Fails only where the disk can't be trusted.
+    fn checkpoint(&self, pragma: &str) -> Result<()> {
+        let checkpoint = self
+            .conn
+            .busy_timeout(CHECKPOINT_PATIENCE)
+            .and_then(|()| self.readers.without_kept(|| self.conn.query_row(pragma, [], |row| row.get::<_, i64>(0))));
         // Setting a timeout only stores a number and can't fail.
         let _ = self.conn.busy_timeout(self.busy_timeout);
-        self.checkpoint_at = stamp.wal_pages() + CHECKPOINT_PAGES;
         match checkpoint.map_err(StoreError::from) {
-            Err(StoreError::SyncFailed(why)) => Err(format!("the sync of a checkpoint failed: {why}")),
+            Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
             // Whatever else stood in the way, every commit is safe in the WAL and the next checkpoint tries again.
             _ => Ok(()),
         }

@@ -1,0 +1,100 @@
+//! A database on a disk that takes no writes: it is read, and every write is refused.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use rusqlite::{Connection, OpenFlags};
+
+use super::readers::Readers;
+use super::wal_index::WalIndex;
+use super::{connect, migrations, own_file};
+use crate::store::{Result, StoreError};
+
+/// How often is looked whether the disk takes writes again.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// What stands for itself in the path of a URI.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+
+/// How a database is read where nothing beside it can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// All of it is in the one file, and nobody writes.
+    File,
+    /// It has a write-ahead log, left by a crash or being written to by somebody who can, and the log's index.
+    FileAndLog,
+}
+
+#[derive(Debug)]
+pub struct ReadOnly {
+    reading: Reading,
+    lock: PathBuf,
+    log: PathBuf,
+}
+
+impl ReadOnly {
+    /// Finds out how `file` can be read, beside which `lock` can't be made.
+    pub fn of(file: &Path, lock: &Path) -> Result<Self> {
+        let log = beside(file, "-wal");
+        let reading = match (has_content(&log), has_content(&beside(file, "-shm"))) {
+            (false, _) => Reading::File,
+            (true, true) => Reading::FileAndLog,
+            // Without its log the database would lack what was acknowledged last.
+            (true, false) => {
+                let why = "has a write-ahead log without its index, which can't be made on a read-only disk; \
+                           start petstore once where it can write";
+                return Err(StoreError::Unavailable(format!("{}: {why}", file.display())));
+            }
+        };
+        Ok(Self { reading, lock: lock.to_owned(), log })
+    }
+
+    pub fn connect(&self, file: &Path) -> Result<Connection> {
+        match self.reading {
+            Reading::FileAndLog => connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY),
+            Reading::File => {
+                let path = percent_encode(file.as_os_str().as_bytes(), PATH);
+                let uri = format!("file:{path}?immutable=1");
+                connect(Path::new(&uri), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+            }
+        }
+    }
+
+    /// The readers of a database whose schema is the one this program works with.
+    pub fn open(&self, file: &Path) -> Result<Readers> {
+        migrations::require_current(&self.connect(file)?)?;
+        let wal_index = match self.reading {
+            Reading::FileAndLog => WalIndex::open(file)?,
+            Reading::File => WalIndex::unchanging()?,
+        };
+        Readers::open(|| self.connect(file), Arc::new(wal_index))
+    }
+
+    /// Waits until the database may be written to, by this process or another: what was opened can't take part in that.
+    pub async fn ended(&self) -> String {
+        loop {
+            tokio::time::sleep(WATCH).await;
+            if own_file(&self.lock).is_ok() {
+                return "the disk takes writes again, which this process began without".into();
+            }
+            if self.reading == Reading::File && has_content(&self.log) {
+                return "somebody writes to the database, which this process took to be unchanging".into();
+            }
+        }
+    }
+}
+
+/// A file that SQLite keeps beside the database.
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut path = OsString::from(file);
+    path.push(suffix);
+    path.into()
+}
+
+fn has_content(file: &Path) -> bool {
+    file.metadata().is_ok_and(|found| found.len() > 0)
+}

@@ -1,0 +1,89 @@
+//! Promise 34: the writer's death is loud.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, FromArgMatches};
+use petstore::config::{LogLevel, Service};
+use petstore::store::sqlite::{Options, Sqlite};
+use petstore::store::{PetSource, Store};
+
+use crate::ledger::Ledger;
+use crate::load::{Kind, Load};
+use crate::process::{Database, Process};
+use crate::sync_error::ended_and_was_not_ready;
+use crate::trial::{self, Random};
+
+/// Says to this test, run as a process of its own, that it is to be the service, and where its data lies.
+const SERVICE: &str = "PETSTORE_TEST_SERVICE";
+
+const NAME: &str = "dead_writer::a_panic_of_the_writer_ends_the_process";
+
+#[test]
+fn a_panic_of_the_writer_ends_the_process() {
+    if let Some(folder) = std::env::var_os(SERVICE) {
+        serve(Path::new(&folder));
+    }
+    let (rounds, mut random) = (trial::rounds(3), Random::from_seed());
+    let (mut unavailable, mut acknowledged) = (0, 0);
+    for round in 1..=rounds {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, ledger) = (Database::folder(folder.path()).make_key(), Ledger::default());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([NAME, "--exact", "--nocapture"]).env(SERVICE, folder.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut service = Process::start(command);
+        // The control: a write that fails in an orderly way ends nothing.
+        writeln!(service.input(), "refuse").unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(ledger.create_pet(&service, &key, "after the refusal").status, 201);
+        assert_eq!(service.get("/readyz", &key).status, 200);
+
+        let load = Load::start(&service, &key, &ledger, "load", Kind::MIXED);
+        thread::sleep(Duration::from_millis(50 + random.below(200)));
+        writeln!(service.input(), "panic").unwrap();
+        let status = ended_and_was_not_ready(&mut service, &ledger);
+        load.join();
+        assert_eq!(status, Some(1), "round {round}");
+        assert_eq!(ledger.left_waiting(), 0, "somebody waited for nothing: {ledger}");
+        ledger.compare(folder.path()).assert_nothing_refused_is_there();
+        unavailable += ledger.unavailable();
+        acknowledged += ledger.acknowledged();
+        println!("round {round} of {rounds}: {ledger}");
+    }
+    assert!(unavailable >= rounds as usize, "nobody waited for the writer: the test has tested little");
+    trial::measured(&format!(
+        "{rounds} panics: exit status 1 each time, not ready from the first 503 on, all who waited told ({unavailable} with \
+         503, none of which is there), {acknowledged} acknowledged, 0 lost; after a write that fails without a panic the \
+         service goes on"
+    ));
+}
+
+/// The service as `petstore serve` runs it, on a store whose writer fails when the standard input says so.
+fn serve(folder: &Path) -> ! {
+    petstore::telemetry::start(LogLevel::Info);
+    let arguments = ["serve", "--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"];
+    let matches = Service::augment_args(clap::Command::new("serve")).get_matches_from(arguments);
+    let service = Service::from_arg_matches(&matches).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let outcome = runtime.block_on(async {
+        let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder)).unwrap()));
+        let (failing, runtime) = (Arc::clone(&store), tokio::runtime::Handle::current());
+        thread::spawn(move || {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                // An import reads its animals while it writes.
+                let source: PetSource = match line.as_str() {
+                    "panic" => Box::new(std::iter::from_fn(|| panic!("a mistake within a write"))),
+                    _ => Box::new(std::iter::once(Err("refused".to_owned()))),
+                };
+                assert!(runtime.block_on(failing.import_pets(source)).is_err());
+            }
+        });
+        petstore::cli::serve::serve(&service, store, |_| String::new()).await
+    });
+    std::process::exit(i32::from(outcome.is_err()))
+}

@@ -1,0 +1,65 @@
+//! Promise 13: a full disk is survived.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::ledger::Ledger;
+use crate::load::{Kind, Load};
+use crate::process::{PATIENCE, Process, within};
+use crate::small_disk::SmallDisk;
+use crate::trial::{self, Random};
+
+#[test]
+fn a_full_disk_refuses_writes_and_answers_reads() {
+    let (rounds, mut random) = (trial::rounds(3), Random::from_seed());
+    let disk = SmallDisk::new();
+    let database = disk.database();
+    let (key, ledger) = (database.make_key(), Ledger::default());
+    let mut service = Process::serve(&database);
+    let load = Load::start(&service, &key, &ledger, "load", Kind { length: 2_000, ..Kind::MIXED });
+    let mut slowest = Duration::ZERO;
+    for round in 1..=rounds {
+        // The control: while there is room, nothing is refused.
+        assert_eq!(ledger.create_pet(&service, &key, &format!("roomy-{round}")).status, 201);
+        thread::sleep(Duration::from_millis(50 + random.below(200)));
+        disk.fill();
+        // The log has room left from before, which is taken up first.
+        let mut tries = 0;
+        let mut refused = || {
+            tries += 1;
+            let answer = ledger.create_pet(&service, &key, &format!("full-{round}-{tries}"));
+            (answer.status == 503).then_some(answer)
+        };
+        let mut first = None;
+        within(PATIENCE, "filling up", || {
+            first = refused();
+            first.is_some()
+        });
+        first.unwrap().assert_unavailable();
+        for _ in 0..5 {
+            refused().expect("a full disk takes no write").assert_unavailable();
+            assert_eq!(service.get("/v1/pets", &key).status, 200);
+            assert_eq!(service.get("/v1/pets/1", &key).status, 200);
+            assert_eq!(service.get("/livez", &key).status, 200);
+        }
+        disk.free();
+        let mut tries = 0;
+        let back = within(Duration::from_secs(5), "coming back", || {
+            tries += 1;
+            ledger.create_pet(&service, &key, &format!("free-{round}-{tries}")).status == 201
+        });
+        slowest = slowest.max(back);
+        println!("round {round} of {rounds}: back after {back:?}; {ledger}");
+    }
+    load.stop();
+    assert!(service.stop().success());
+    let copy = tempfile::tempdir().unwrap();
+    disk.copy(copy.path());
+    ledger.compare(copy.path()).assert_nothing_refused_is_there();
+    trial::measured(&format!(
+        "{rounds} cycles of one process: writes 503 with `Retry-After`, reads 200, writes back within {} ms of there being \
+         room; {ledger}; 0 lost, none of the unavailable there; {}",
+        slowest.as_millis(),
+        ledger.notices_damage(copy.path())
+    ));
+}

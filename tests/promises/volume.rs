@@ -1,0 +1,191 @@
+//! What a disk may hold after a power loss, worked out from what was written to it and synced until then.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::trace::Call;
+use crate::trial::Random;
+
+/// A disk writes no less than this at once.
+const SECTOR: u64 = 512;
+
+/// The history of the files below a folder.
+///
+/// After a power loss, whatever was done before a sync that has ended is there. Of what was done to a file since, any
+/// part may be, in any order, of a write any of its sectors. Of the names that were made and removed in a folder since
+/// its sync, the first so many count: file systems keep these in order.
+pub struct Volume {
+    root: PathBuf,
+    folders: BTreeMap<PathBuf, Folder>,
+    files: Vec<File>,
+}
+
+#[derive(Default)]
+struct Folder {
+    changes: Vec<Change>,
+    syncs: Vec<Span>,
+}
+
+#[derive(Default)]
+struct File {
+    writes: Vec<Write>,
+    syncs: Vec<Span>,
+}
+
+struct Change {
+    path: PathBuf,
+    what: Entry,
+    span: Span,
+}
+
+#[derive(Clone, Copy)]
+enum Entry {
+    File(usize),
+    Folder,
+    Removed,
+}
+
+struct Write {
+    what: Content,
+    span: Span,
+}
+
+enum Content {
+    Bytes(u64, Vec<u8>),
+    Length(u64),
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    begun: usize,
+    ended: usize,
+}
+
+impl Volume {
+    /// What became of `root`, which was empty.
+    pub fn record(root: &Path, calls: Vec<Call>) -> Self {
+        let mut volume = Self { root: root.to_owned(), folders: BTreeMap::new(), files: Vec::new() };
+        volume.folders.insert(root.to_owned(), Folder::default());
+        // Where a name leads while the process runs.
+        let mut names: BTreeMap<PathBuf, usize> = BTreeMap::new();
+        for call in calls {
+            // The index of the log is made anew by whoever comes first, and nothing in it counts after a power loss.
+            let of_ours = call.file.starts_with(root) && !call.file.to_string_lossy().ends_with("-shm");
+            if of_ours && call.result >= 0 {
+                volume.note(call, &mut names);
+            }
+        }
+        volume
+    }
+
+    fn note(&mut self, call: Call, names: &mut BTreeMap<PathBuf, usize>) {
+        let span = Span { begun: call.begun, ended: call.ended.unwrap_or(usize::MAX) };
+        let known = names.get(&call.file).copied();
+        match call.name.as_str() {
+            "openat" if call.arguments.contains("O_CREAT") && known.is_none() => {
+                names.insert(call.file.clone(), self.files.len());
+                self.change(call.file, Entry::File(self.files.len()), span);
+                self.files.push(File::default());
+            }
+            "mkdir" => {
+                self.folders.insert(call.file.clone(), Folder::default());
+                self.change(call.file, Entry::Folder, span);
+            }
+            "unlink" => {
+                names.remove(&call.file);
+                self.change(call.file, Entry::Removed, span);
+            }
+            "fdatasync" | "fsync" if call.is_sync() => match known {
+                Some(file) => self.files[file].syncs.push(span),
+                None => self.folders.get_mut(&call.file).expect("a folder of ours").syncs.push(span),
+            },
+            "pwrite64" => {
+                let what = Content::Bytes(call.last_number(), call.data);
+                self.files[known.expect("a file of ours")].writes.push(Write { what, span });
+            }
+            "ftruncate" => {
+                let what = Content::Length(call.last_number());
+                self.files[known.expect("a file of ours")].writes.push(Write { what, span });
+            }
+            "write" | "writev" | "rename" => panic!("{} of {} is not thought of", call.name, call.file.display()),
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, path: PathBuf, what: Entry, span: Span) {
+        let folder = self.folders.get_mut(path.parent().unwrap()).expect("a folder of ours");
+        folder.changes.push(Change { path, what, span });
+    }
+
+    /// Puts into `target` what there may be after a power loss at the moment `at`.
+    pub fn image(&self, at: usize, random: &mut Random, target: &Path) {
+        self.restore(&self.root, at, random, target);
+    }
+
+    fn restore(&self, folder: &Path, at: usize, random: &mut Random, target: &Path) {
+        fs::create_dir_all(target).unwrap();
+        let Folder { changes, syncs } = &self.folders[folder];
+        let begun = changes.iter().take_while(|change| change.span.begun <= at).count();
+        let safe = safe_before(syncs, at);
+        let synced = changes[..begun].iter().rposition(|change| change.span.ended < safe).map_or(0, |last| last + 1);
+        let kept = synced + random.below((begun - synced + 1) as u64) as usize;
+        let mut names = BTreeMap::new();
+        for change in &changes[..kept] {
+            names.insert(&change.path, change.what);
+        }
+        for (path, what) in names {
+            let target = target.join(path.file_name().unwrap());
+            match what {
+                Entry::File(file) => fs::write(target, self.files[file].content(at, random)).unwrap(),
+                Entry::Folder => self.restore(path, at, random, &target),
+                Entry::Removed => {}
+            }
+        }
+    }
+}
+
+impl File {
+    fn content(&self, at: usize, random: &mut Random) -> Vec<u8> {
+        let safe = safe_before(&self.syncs, at);
+        // Sometimes nearly all had reached the disk, sometimes hardly anything.
+        let percent = random.below(101);
+        let mut content = Vec::new();
+        for write in self.writes.iter().take_while(|write| write.span.begun <= at) {
+            let kept = write.span.ended < safe || random.below(100) < percent;
+            match &write.what {
+                Content::Bytes(offset, bytes) if kept => put(&mut content, *offset, bytes),
+                Content::Bytes(offset, bytes) if random.below(2) == 0 => tear(&mut content, *offset, bytes, random),
+                Content::Length(length) if kept => content.resize(*length as usize, 0),
+                _ => {}
+            }
+        }
+        content
+    }
+}
+
+/// What ended before this place was safe by the moment `at`.
+fn safe_before(syncs: &[Span], at: usize) -> usize {
+    syncs.iter().filter(|sync| sync.ended <= at).map(|sync| sync.begun).max().unwrap_or(0)
+}
+
+fn put(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let (start, end) = (offset as usize, offset as usize + bytes.len());
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[start..end].copy_from_slice(bytes);
+}
+
+/// Writes some sectors, and others not.
+fn tear(content: &mut Vec<u8>, offset: u64, bytes: &[u8], random: &mut Random) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let place = offset + done as u64;
+        let end = bytes.len().min(done + (SECTOR - place % SECTOR) as usize);
+        if random.below(2) == 0 {
+            put(content, place, &bytes[done..end]);
+        }
+        done = end;
+    }
+}

@@ -1,0 +1,125 @@
+//! Promise 35: the write-ahead log is bounded, whoever reads for how long.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use petstore::domain::{AccountId, Email, Message, MessageText, Timestamp};
+use petstore::store::sqlite::{Options, Sqlite};
+use petstore::store::{Store, StoreError};
+use rusqlite::Connection;
+
+use crate::trial;
+
+/// What a batch may add beyond the limit: 32 messages of three pages each, and the trees that lead to them.
+const BATCH_PAGES: u64 = 300;
+
+/// A page of 4 KiB and the head of its frame.
+const FRAME: u64 = 4_120;
+
+const TEXT: usize = 10_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_never_ends_does_not_fill_the_disk() {
+    let pages = trial::rounds(6_000);
+    let limit = (u64::from(pages) + BATCH_PAGES) * FRAME;
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { wal_pages: pages, ..Options::new(folder.path()) };
+    let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
+    let email = Email::parse("ada@example.com").unwrap();
+    let account = store.create_account(email, None, now()).await.unwrap().unwrap();
+
+    let reader = forever(folder.path());
+    let mut acknowledged = 0;
+    // As long as writes are taken, and as often again.
+    let mut refused = 0;
+    while refused < 20 {
+        let outcomes = write(&store, account).await;
+        acknowledged += outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        refused += usize::from(outcomes.iter().any(Result::is_err));
+        for outcome in outcomes {
+            assert!(matches!(outcome, Ok(()) | Err(StoreError::Unavailable(_))), "{outcome:?}");
+        }
+    }
+    let log = folder.path().join("petstore.db-wal");
+    let length = log.metadata().unwrap().len();
+    assert!(length <= limit, "{length} bytes, and no more than {limit} are allowed");
+    assert!(length > u64::from(pages) / 2 * FRAME, "refused long before the limit: {length}");
+    assert_eq!(store.count_pets().await.unwrap(), 0, "reads are answered");
+    store.check().await.expect("and the service is ready");
+
+    drop(reader);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(write(&store, account).await.iter().all(Result::is_ok), "the reader is gone, and writes go on");
+    acknowledged += CLIENTS;
+    let after = log.metadata().unwrap().len();
+    assert!(after < length, "the log is cut back: {after} of {length}");
+    store.close().await;
+    let count = "SELECT count(*), sum(length(message)) FROM messages";
+    let conn = Connection::open(folder.path().join("petstore.db")).unwrap();
+    let kept = conn.query_row(count, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
+    assert_eq!(
+        kept,
+        (acknowledged as i64, (acknowledged * TEXT) as i64),
+        "what was acknowledged is there, and nothing else"
+    );
+
+    // The control: with a limit that is never reached, the same writes under the same reader go beyond it.
+    let control = without_a_limit(limit, acknowledged * 2).await;
+    assert!(control > limit, "the log must grow where nothing bounds it");
+    trial::measured(&format!(
+        "limit {pages} pages: {:.1} MiB under a reader that does not end, then refused; after its end writes go on and the \
+         log is cut back to {:.1} MiB; {acknowledged} acknowledged, 0 lost, none of the refused there; without a limit \
+         the log goes on to grow",
+        mebibytes(length),
+        mebibytes(after)
+    ));
+}
+
+const CLIENTS: usize = 32;
+
+/// One message of each of so many clients, at once.
+async fn write(store: &Arc<Store>, account: AccountId) -> Vec<Result<(), StoreError>> {
+    let clients = (0..CLIENTS).map(|_| {
+        let store = Arc::clone(store);
+        let text = MessageText::parse(".".repeat(TEXT)).unwrap();
+        tokio::spawn(async move { store.create_message(Message::new(account, text, now())).await })
+    });
+    let mut outcomes = Vec::new();
+    for client in clients.collect::<Vec<_>>() {
+        outcomes.push(client.await.unwrap());
+    }
+    outcomes
+}
+
+/// A reader that sees the database as it is now for as long as it lives, as one of another process would.
+fn forever(folder: &Path) -> Connection {
+    let reader = Connection::open(folder.join("petstore.db")).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM meta").unwrap();
+    reader
+}
+
+async fn without_a_limit(enough: u64, at_most: usize) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { wal_pages: u32::MAX, ..Options::new(folder.path()) };
+    let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
+    let email = Email::parse("ada@example.com").unwrap();
+    let account = store.create_account(email, None, now()).await.unwrap().unwrap();
+    let _reader = forever(folder.path());
+    let log = folder.path().join("petstore.db-wal");
+    for _ in 0..at_most / CLIENTS {
+        write(&store, account).await;
+        if log.metadata().unwrap().len() > enough {
+            break;
+        }
+    }
+    log.metadata().unwrap().len()
+}
+
+const fn now() -> Timestamp {
+    Timestamp::from_milliseconds(1_795_167_000_123)
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
