@@ -63,7 +63,7 @@ impl Edge {
         let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));
         let mut response = match AssertUnwindSafe(self.route(request, peer)).catch_unwind().await {
             Ok(response) => response,
-            Err(panic) => ApiError::internal(format!("panic: {}", panic_message(&*panic))).into_response(),
+            Err(panic) => ApiError::internal(Cause::of_panic(&*panic).0).into_response(),
         };
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
             let status = response.status().as_u16();
@@ -160,12 +160,4 @@ fn write_hex(out: &mut [u8], mut number: u64) {
         *digit = b"0123456789abcdef"[(number & 15) as usize];
         number >>= 4;
     }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("of unknown cause")
 }

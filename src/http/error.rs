@@ -1,5 +1,6 @@
 //! The one error type of the API, and the one place that turns it into an answer.
 
+use std::any::Any;
 use std::borrow::Cow;
 
 use axum::http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -86,6 +87,14 @@ pub struct ApiError {
 /// Why a request failed through no fault of its sender. Travels with the answer to where it is logged, with the request's id.
 #[derive(Clone, Debug)]
 pub struct Cause(pub String);
+
+impl Cause {
+    /// What a handler that panicked said last.
+    pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self(format!("panic: {}", said.unwrap_or("of unknown cause")))
+    }
+}
 
 impl ApiError {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
