@@ -50,6 +50,11 @@ impl Console {
         Self { admission, passwords: Passwords::new(), attempts: Attempts::new(), counts: Counts::default() }
     }
 
+    /// How many passwords were hashed or checked so far.
+    pub fn hashes(&self) -> u64 {
+        self.passwords.count()
+    }
+
     pub fn may_sign_up(&self) -> bool {
         self.admission.registration == Registration::Open
     }
