@@ -3,8 +3,10 @@
 mod crash;
 mod database_gone;
 mod demoted;
+mod guessing;
 mod migrations;
 mod network;
+mod person;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;
