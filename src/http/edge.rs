@@ -19,6 +19,7 @@ use super::deprecation::Deprecation;
 use super::direct::Direct;
 use super::error::{ApiError, Cause};
 use super::limits::Peer;
+use super::rate_limit::{Noted, RateLimits};
 use super::requests::Requests;
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,11 +33,12 @@ pub struct Edge {
     for_origins: Option<Router>,
     deprecated: Option<Deprecation>,
     requests: Arc<Requests>,
+    rate_limits: Option<Arc<RateLimits>>,
 }
 
 impl Edge {
     pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
-        Self { routes, direct: None, for_origins, deprecated: None, requests: Arc::default() }
+        Self { routes, direct: None, for_origins, deprecated: None, requests: Arc::default(), rate_limits: None }
     }
 
     /// The same with one operation's deprecation announced.
@@ -54,13 +56,19 @@ impl Edge {
         Self { requests, ..self }
     }
 
+    /// The same with what is left of each account's rate limit on its answers.
+    pub fn limiting(self, rate_limits: Option<Arc<RateLimits>>) -> Self {
+        Self { rate_limits, ..self }
+    }
+
     /// Answers a request that came from `peer`: always, and with its id.
-    pub async fn answer(&self, request: Request<Body>, peer: IpAddr) -> Response {
+    pub async fn answer(&self, mut request: Request<Body>, peer: IpAddr) -> Response {
         let id = request_id(request.headers());
         self.requests.count(request.uri().path());
         let logged = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));
+        let limited = self.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut request)));
         let mut response = match AssertUnwindSafe(self.route(request, peer)).catch_unwind().await {
             Ok(response) => response,
             Err(panic) => ApiError::internal(Cause::of_panic(&*panic).0).into_response(),
@@ -80,6 +88,9 @@ impl Edge {
         }
         if let Some(operation) = deprecated {
             operation.announce(&mut response);
+        }
+        if let Some((limits, noted)) = limited {
+            limits.announce(&noted, response.headers_mut());
         }
         if response.status() == StatusCode::NOT_FOUND {
             // axum names the methods of a path wherever none of them answers; one that is no route any more has none.

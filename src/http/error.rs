@@ -26,6 +26,7 @@ pub enum Code {
     OperationRemoved,
     PayloadTooLarge,
     UnsupportedMediaType,
+    RateLimited,
     InternalError,
     Unavailable,
 }
@@ -45,6 +46,7 @@ impl Code {
             Self::OperationRemoved => "operation_removed",
             Self::PayloadTooLarge => "payload_too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::RateLimited => "rate_limited",
             Self::InternalError => "internal_error",
             Self::Unavailable => "unavailable",
         }
@@ -62,6 +64,7 @@ impl Code {
             Self::OperationRemoved => StatusCode::GONE,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -150,6 +153,7 @@ impl ApiError {
                 Code::OperationRemoved => "This operation was removed on 5 December 2030.",
                 Code::PayloadTooLarge => "The body is larger than 64 KiB.",
                 Code::UnsupportedMediaType => "`Content-Type` must be `application/json`, in UTF-8.",
+                Code::RateLimited => "This account may send 600 requests per minute; `Retry-After` says when to go on.",
                 Code::InternalError => "Something went wrong on our side; it is in our log under this request's id.",
                 Code::Unavailable => "The service can't take this request now. Try again later.",
             },

@@ -104,6 +104,29 @@ async fn what_the_page_shows_is_what_the_api_answers() {
 }
 
 #[tokio::test]
+async fn what_a_page_sends_counts_against_the_rate_limit_and_looking_does_not() {
+    let rate_limit = petstore::config::RateLimit::parse("2/h").ok();
+    let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let key = ada.key("laptop").await;
+    for _ in 0..5 {
+        assert_eq!(ada.get("/animals").await.status(), 200);
+        assert_eq!(ada.get("/messages").await.status(), 200);
+    }
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+    assert_eq!(ada.post("/messages", &[("message", "Hello, store!")]).await.status(), 202);
+
+    let refused = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
+
+    assert_eq!(refused.status(), 429);
+    assert!(refused.body.contains("The animal was not added.") && refused.body.contains("rate_limited"));
+    assert!(refused.body.contains(r#"value="Rex""#), "what was typed is kept: {}", refused.body);
+    assert_eq!(ada.post("/messages", &[("message", "Hello again!")]).await.status(), 429);
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 429);
+    assert_eq!(ada.get("/animals").await.status(), 200);
+}
+
+#[tokio::test]
 async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;

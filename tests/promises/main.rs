@@ -10,6 +10,7 @@ mod person;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;
+mod rate_limit;
 mod revoking;
 mod standby;
 mod trial;

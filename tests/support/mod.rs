@@ -9,7 +9,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use petstore::config::{Addresses, Admission, BaseUrl, Network, Registration};
+use petstore::config::{Addresses, Admission, BaseUrl, Network, RateLimit, Registration};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Clock, Deployment, Email, KeyId, Timestamp};
 use petstore::http::{self, Api};
@@ -32,6 +32,7 @@ pub struct Setup {
     pub cors_origins: Vec<String>,
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
+    pub rate_limit: Option<RateLimit>,
     pub queue: usize,
     pub busy_timeout: Duration,
     /// A PostgreSQL database instead of the embedded one.
@@ -47,6 +48,7 @@ impl Default for Setup {
             cors_origins: Vec::new(),
             registration: Registration::Open,
             trusted_proxies: Vec::new(),
+            rate_limit: None,
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
             postgres: None,
@@ -101,7 +103,11 @@ impl Service {
             cors_origins: setup.cors_origins,
             store_bound: store_address,
         };
-        let admission = Admission { registration: setup.registration, trusted_proxies: setup.trusted_proxies };
+        let admission = Admission {
+            registration: setup.registration,
+            trusted_proxies: setup.trusted_proxies,
+            rate_limit: setup.rate_limit,
+        };
         let api = Api::new(Arc::clone(&store), clock.clone(), addresses, admission);
         let doors = vec![
             (store_door, http::store_door(&api), Access::Public),
