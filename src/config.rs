@@ -2,6 +2,7 @@
 
 mod addresses;
 mod network;
+mod rate_limit;
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use crate::domain::{Deployment, Invalid};
 use crate::store::postgres::DatabaseUrl;
 pub use addresses::{Addresses, BaseUrl, Scheme};
 pub use network::{Network, client};
+pub use rate_limit::RateLimit;
 
 /// Where the database is, and how to speak of what happens: every command takes these.
 #[derive(Args, Clone, Debug)]
@@ -74,6 +76,10 @@ pub struct Service {
     /// An origin whose pages may call the API in a browser; may be given several times
     #[arg(long, value_name = "ORIGIN", env = "PETSTORE_CORS_ORIGIN", value_delimiter = ',', value_parser = origin)]
     pub cors_origin: Vec<String>,
+    /// How many requests an account may send through this process, per s, min or h, for instance 600/min [default: as
+    /// many as it likes]
+    #[arg(long, value_name = "LIMIT", env = "PETSTORE_RATE_LIMIT", value_parser = RateLimit::parse)]
+    pub rate_limit: Option<RateLimit>,
     /// Whether people may make accounts for themselves, in the console
     #[arg(long, value_name = "WHETHER", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
@@ -130,16 +136,21 @@ pub enum Registration {
     Closed,
 }
 
-/// Who may come in, and by which way.
+/// Who may come in, by which way, and how often.
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
+    pub rate_limit: Option<RateLimit>,
 }
 
 impl Admission {
     pub fn of(service: &Service) -> Self {
-        Self { registration: service.registration, trusted_proxies: service.trusted_proxy.clone() }
+        Self {
+            registration: service.registration,
+            trusted_proxies: service.trusted_proxy.clone(),
+            rate_limit: service.rate_limit,
+        }
     }
 }
 

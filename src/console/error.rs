@@ -69,6 +69,11 @@ impl PageError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form did not arrive in time.")
     }
 
+    pub fn internal(cause: Cause) -> Self {
+        let message = "It went wrong on our side, and is in our log.";
+        Self { cause: Some(cause), ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong", message) }
+    }
+
     pub fn too_many_attempts(wait: Duration) -> Self {
         let minutes = wait.as_secs().div_ceil(60);
         let later = if minutes == 1 { "a minute".to_owned() } else { format!("{minutes} minutes") };
@@ -103,22 +108,15 @@ impl PageError {
 
 impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
-        let (status, title, message, cause) = match error {
-            StoreError::Unavailable(cause) | StoreError::SyncFailed(cause) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Not available",
-                "The store can’t do this at the moment. Try again in a little while.",
-                cause,
-            ),
-            StoreError::Failed(cause) | StoreError::Refused(cause) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "Something went wrong",
-                "It went wrong on our side, and is in our log.",
-                cause,
-            ),
-        };
-        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Duration::from_secs(1));
-        Self { cause: Some(Cause(cause)), retry_after, ..Self::new(status, title, message) }
+        match error {
+            StoreError::Unavailable(cause) | StoreError::SyncFailed(cause) => {
+                let message = "The store can’t do this at the moment. Try again in a little while.";
+                let retry_after = Some(Duration::from_secs(1));
+                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", message);
+                Self { cause: Some(Cause(cause)), retry_after, ..error }
+            }
+            StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(Cause(cause)),
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{Extensions, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 
@@ -40,8 +40,8 @@ impl Exchange {
     /// `POST /pets` with this body.
     pub async fn create_pet(api: &Api, account: AccountId, body: &str) -> Self {
         let curl = post(&api.addresses.base_url.path("/pets"), body);
-        let answer = match json(body).await {
-            Ok(body) => pets::create(State(api.clone()), Caller { account }, body).await,
+        let answer = match by(api, account, body).await {
+            Ok((caller, body)) => pets::create(State(api.clone()), caller, body).await,
             Err(error) => Err(error),
         };
         Self::new(curl, answer).await
@@ -50,8 +50,8 @@ impl Exchange {
     /// `POST /messages` with this body.
     pub async fn send_message(api: &Api, account: AccountId, body: &str) -> Self {
         let curl = post(&api.addresses.messages_base_url.path("/messages"), body);
-        let answer = match json(body).await {
-            Ok(body) => messages::send(State(api.clone()), Caller { account }, body).await,
+        let answer = match by(api, account, body).await {
+            Ok((caller, body)) => messages::send(State(api.clone()), caller, body).await,
             Err(error) => Err(error),
         };
         Self::new(curl, answer).await
@@ -68,6 +68,15 @@ impl Exchange {
         text.push_str(&String::from_utf8_lossy(&body));
         Self { curl, answer: text, status: head.status }
     }
+}
+
+/// What a page sends counts against the account's rate limit as a program's requests do: a form is no way around it.
+/// Looking at pages does not count, so that a person can see what a program that has used it up is doing.
+async fn by(api: &Api, account: AccountId, body: &str) -> Result<(Caller, JsonBody), ApiError> {
+    if let Some(limits) = &api.rate_limits {
+        limits.admit(account, &Extensions::new())?;
+    }
+    Ok((Caller { account }, json(body).await?))
 }
 
 async fn json(body: &str) -> Result<JsonBody, ApiError> {

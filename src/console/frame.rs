@@ -1,15 +1,17 @@
 //! What happens around every page of the console.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
 
 use super::error::PageError;
 use super::origin;
 use super::visitor::Visitor;
-use crate::http::{Api, docs};
+use crate::http::{Api, Cause, docs};
 
 /// Refuses forms of other sites, finds out who looks, and shows what failed as a page.
 pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> Response {
@@ -27,7 +29,11 @@ pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> 
         Err(error) => return PageError::from(error).into_page(&api, &Visitor::stranger(request.uri())),
     };
     request.extensions_mut().insert(Arc::clone(&visitor));
-    let mut response = next.run(request).await;
+    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        // The edge would catch it too, and answer as the API does.
+        Err(panic) => PageError::internal(Cause::of_panic(&*panic)).into_response(),
+    };
     match response.extensions_mut().remove::<PageError>() {
         Some(error) => error.into_page(&api, &visitor),
         None => response,

@@ -44,6 +44,7 @@ struct New<'a> {
     name: Field,
     expiry: Field,
     lifetimes: &'static [(&'static str, &'static str)],
+    opened: Opened,
 }
 
 #[derive(Template)]
@@ -62,6 +63,35 @@ struct Rotate<'a> {
     site: Site<'a>,
     key: Row,
     overlaps: &'static [(&'static str, &'static str)],
+    opened: Opened,
+}
+
+/// How far an account's keys had come when a form that makes one was opened. The form carries it, so that reloading the
+/// page that shows a key, which sends the form again, makes no second one.
+struct Opened {
+    /// The newest key's id; 0 where there was none.
+    newest: i64,
+    /// The key that was made since then, where the form came too late.
+    since: Option<Row>,
+}
+
+impl Opened {
+    async fn now(api: &Api, who: &SignedIn) -> Result<Self, PageError> {
+        let newest = newest_key(api, who).await?;
+        Ok(Self { newest: newest.map_or(0, |key| key.id), since: None })
+    }
+
+    /// What the form says, and what has come since.
+    async fn of(api: &Api, who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
+        let newest = newest_key(api, who).await?;
+        match integer(fields.get("newest")) {
+            Some(seen) => Ok(match newest.filter(|key| key.id > seen) {
+                Some(key) => Self { newest: key.id, since: Some(key) },
+                None => Self { newest: seen, since: None },
+            }),
+            None => Err(PageError::bad_request("The form is not whole: open its page again.")),
+        }
+    }
 }
 
 #[derive(Template)]
@@ -121,8 +151,9 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
     Ok(page(StatusCode::OK, &List { site, keys, older, is_first: before.is_none() }))
 }
 
-pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
-    new_key(&api, &who, StatusCode::OK, Field::default(), Field::new("90d"))
+pub async fn new(State(api): State<Api>, who: SignedIn) -> Result<Response, PageError> {
+    let opened = Opened::now(&api, &who).await?;
+    Ok(new_key(&api, &who, StatusCode::OK, Field::default(), Field::new("90d"), opened))
 }
 
 pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
@@ -130,9 +161,13 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
     let named = name.parse("The name", KeyName::parse);
     let lifetime =
         expiry.parse("The time", |text| if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) });
+    let opened = Opened::of(&api, &who, &fields).await?;
     let (Some(named), Some(lifetime)) = (named, lifetime) else {
-        return Ok(new_key(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry));
+        return Ok(new_key(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, opened));
     };
+    if opened.since.is_some() {
+        return Ok(new_key(&api, &who, StatusCode::CONFLICT, name, expiry, opened));
+    }
     let key = ApiKey::generate(api.store.deployment());
     api.store.create_key(NewKey::of(&key, who.session.account, named, api.clock.now(), lifetime)).await?;
     api.keyring.note_change();
@@ -141,8 +176,8 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
 
 pub async fn confirm_rotation(State(api): State<Api>, who: SignedIn, id: Path<String>) -> Result<Response, PageError> {
     let key = own_key(&api, &who, &id).await?;
-    let site = Site::new(&api, &who.visitor, "Rotate a key", "keys");
-    Ok(page(StatusCode::OK, &Rotate { site, key, overlaps: &OVERLAPS }))
+    let opened = Opened::now(&api, &who).await?;
+    Ok(rotation(&api, &who, StatusCode::OK, key, opened))
 }
 
 pub async fn rotate(
@@ -154,6 +189,10 @@ pub async fn rotate(
     let before = own_key(&api, &who, &id).await?;
     let overlap = choice(fields.get("overlap"), &OVERLAPS)
         .map_err(|invalid| PageError::bad_request(format!("The overlap {invalid}.")))?;
+    let opened = Opened::of(&api, &who, &fields).await?;
+    if opened.since.is_some() {
+        return Ok(rotation(&api, &who, StatusCode::CONFLICT, before, opened));
+    }
     let key = ApiKey::generate(api.store.deployment());
     if api.store.rotate_key(KeyId(before.id), Rotation::to(&key, api.clock.now(), overlap)).await?.is_none() {
         return Err(PageError::not_found("This key no longer works, so it can’t be rotated. Make a new one."));
@@ -203,9 +242,19 @@ fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     }
 }
 
-fn new_key(api: &Api, who: &SignedIn, status: StatusCode, name: Field, expiry: Field) -> Response {
+async fn newest_key(api: &Api, who: &SignedIn) -> Result<Option<Row>, PageError> {
+    let newest = api.store.list_keys_of(who.session.account, None, 1).await?.0.pop();
+    Ok(newest.map(|key| Row::new(key, api.clock.now())))
+}
+
+fn new_key(api: &Api, who: &SignedIn, status: StatusCode, name: Field, expiry: Field, opened: Opened) -> Response {
     let site = Site::new(api, &who.visitor, "Create a key", "keys");
-    page(status, &New { site, name, expiry, lifetimes: &LIFETIMES })
+    page(status, &New { site, name, expiry, lifetimes: &LIFETIMES, opened })
+}
+
+fn rotation(api: &Api, who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
+    let site = Site::new(api, &who.visitor, "Rotate a key", "keys");
+    page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
 }
 
 fn made(api: &Api, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {

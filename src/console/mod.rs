@@ -50,6 +50,11 @@ impl Console {
         Self { admission, passwords: Passwords::new(), attempts: Attempts::new(), counts: Counts::default() }
     }
 
+    /// How many passwords were hashed or checked so far.
+    pub fn hashes(&self) -> u64 {
+        self.passwords.count()
+    }
+
     pub fn may_sign_up(&self) -> bool {
         self.admission.registration == Registration::Open
     }
@@ -57,7 +62,7 @@ impl Console {
 
 /// The pages' routes.
 pub fn routes(api: &Api) -> Router<Api> {
-    Router::new()
+    let pages = Router::new()
         .route("/", get(overview::show))
         .route("/sign-up", get(sign_up::show).post(sign_up::submit))
         .route("/sign-in", get(sign_in::show).post(sign_in::submit))
@@ -71,7 +76,13 @@ pub fn routes(api: &Api) -> Router<Api> {
         .route("/keys/{id}/revoke", get(keys::confirm_revocation).post(keys::revoke))
         .route("/animals", get(pets::list))
         .route("/animals/new", get(pets::new).post(pets::create))
-        .route("/messages", get(messages::list).post(messages::send))
+        .route("/messages", get(messages::list).post(messages::send));
+    framed(api, pages)
+}
+
+/// `pages` with what happens around every page.
+pub fn framed(api: &Api, pages: Router<Api>) -> Router<Api> {
+    pages
         .method_not_allowed_fallback(async || PageError::method_not_allowed())
         .layer(from_fn_with_state(api.clone(), frame::frame))
 }

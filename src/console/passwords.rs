@@ -1,6 +1,7 @@
 //! Hashing and checking passwords: dear on purpose, and so never on an async worker and never many at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Semaphore;
 
@@ -15,6 +16,7 @@ pub struct Passwords {
     places: Semaphore,
     /// At most every second core hashes, so that the API keeps the others.
     running: Arc<Semaphore>,
+    hashed: AtomicU64,
 }
 
 /// Too many passwords are being hashed already.
@@ -24,7 +26,16 @@ pub struct Busy;
 impl Passwords {
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Self { places: Semaphore::new(PLACES), running: Arc::new(Semaphore::new((cores / 2).max(1))) }
+        Self {
+            places: Semaphore::new(PLACES),
+            running: Arc::new(Semaphore::new((cores / 2).max(1))),
+            hashed: AtomicU64::new(0),
+        }
+    }
+
+    /// How many passwords were hashed or checked so far.
+    pub fn count(&self) -> u64 {
+        self.hashed.load(Ordering::Relaxed)
     }
 
     pub async fn hash(&self, password: NewPassword) -> Result<PasswordDigest, Busy> {
@@ -42,6 +53,7 @@ impl Passwords {
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Busy> {
         let _place = self.places.try_acquire().map_err(|_| Busy)?;
+        self.hashed.fetch_add(1, Ordering::Relaxed);
         let permit = Arc::clone(&self.running).acquire_owned().await.expect("the semaphore is never closed");
         // The permit goes along: a client that goes away does not stop the hashing, and must not make room for more.
         let hashing = tokio::task::spawn_blocking(move || {

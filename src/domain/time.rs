@@ -1,8 +1,8 @@
 //! Points in time, and the clock they are read from.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970-01-01T00:00:00Z; shown as `2026-11-20T09:30:00.123Z` (ISO 8601, UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,11 +26,11 @@ impl Timestamp {
         Self(self.0 - 1)
     }
 
-    pub fn minus(self, duration: std::time::Duration) -> Self {
+    pub fn minus(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    pub fn plus(self, duration: std::time::Duration) -> Self {
+    pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 }
@@ -79,7 +79,18 @@ impl Clock {
             Self::Fixed(milliseconds) => Timestamp(milliseconds.load(Ordering::Relaxed)),
         }
     }
+
+    /// How much time has passed since some moment: for limits, since it goes on evenly when somebody sets the clock.
+    pub fn elapsed(&self) -> Duration {
+        match self {
+            Self::System => START.elapsed(),
+            Self::Fixed(_) => Duration::from_millis(self.now().0.unsigned_abs()),
+        }
+    }
 }
+
+/// When this process first asked for the time that passes.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use super::error::{ApiError, Code};
 use super::state::Api;
 use crate::domain::AccountId;
 
-/// The account whose key came with the request.
+/// The account whose key came with the request, which is within its rate limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     pub account: AccountId,
@@ -24,10 +24,11 @@ impl FromRequestParts<Api> for Caller {
             (Some(_), Some(_)) => return Err(invalid()),
             (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing)?,
         };
-        match api.keyring.authenticate(key).await? {
-            Some(account) => Ok(Self { account }),
-            None => Err(invalid()),
+        let account = api.keyring.authenticate(key).await?.ok_or_else(invalid)?;
+        if let Some(limits) = &api.rate_limits {
+            limits.admit(account, &parts.extensions)?;
         }
+        Ok(Self { account })
     }
 }
 

@@ -9,6 +9,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::deprecation::{DEPRECATION_HEADER, SUNSET_HEADER};
 use super::edge::X_REQUEST_ID;
+use super::rate_limit::{RATE_LIMIT, RATE_LIMIT_POLICY};
 
 /// `routes` as pages of `origins` may call them; nothing where there are none. A preflight is answered before any other check.
 pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
@@ -28,6 +29,8 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
             X_REQUEST_ID,
             DEPRECATION_HEADER,
             SUNSET_HEADER,
+            RATE_LIMIT,
+            RATE_LIMIT_POLICY,
         ])
         .max_age(Duration::from_secs(600));
     Some(routes.layer(cors))

@@ -22,6 +22,7 @@ use super::direct::Direct;
 use super::error::{ApiError, Cause};
 use super::framing;
 use super::limits::Peer;
+use super::rate_limit::{Noted, RateLimits};
 use super::requests::Requests;
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -38,11 +39,20 @@ pub struct Edge {
     deprecated: Option<Deprecation>,
     https_only: bool,
     requests: Arc<Requests>,
+    rate_limits: Option<Arc<RateLimits>>,
 }
 
 impl Edge {
     pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
-        Self { routes, direct: None, for_origins, deprecated: None, https_only: false, requests: Arc::default() }
+        Self {
+            routes,
+            direct: None,
+            for_origins,
+            deprecated: None,
+            https_only: false,
+            requests: Arc::default(),
+            rate_limits: None,
+        }
     }
 
     /// The same with one operation's deprecation announced.
@@ -65,16 +75,22 @@ impl Edge {
         Self { requests, ..self }
     }
 
+    /// The same with what is left of each account's rate limit on its answers.
+    pub fn limiting(self, rate_limits: Option<Arc<RateLimits>>) -> Self {
+        Self { rate_limits, ..self }
+    }
+
     /// Answers a request that came from `peer`: always, and with its id.
-    pub async fn answer(&self, request: Request<Body>, peer: IpAddr) -> Response {
+    pub async fn answer(&self, mut request: Request<Body>, peer: IpAddr) -> Response {
         let id = request_id(request.headers());
         self.requests.count(request.uri().path());
         let logged = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));
+        let limited = self.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut request)));
         let mut response = match AssertUnwindSafe(self.route(request, peer)).catch_unwind().await {
             Ok(response) => response,
-            Err(panic) => ApiError::internal(format!("panic: {}", panic_message(&*panic))).into_response(),
+            Err(panic) => ApiError::internal(Cause::of_panic(&*panic).0).into_response(),
         };
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
             let status = response.status().as_u16();
@@ -91,6 +107,9 @@ impl Edge {
         }
         if let Some(operation) = deprecated {
             operation.announce(&mut response);
+        }
+        if let Some((limits, noted)) = limited {
+            limits.announce(&noted, response.headers_mut());
         }
         if response.status() == StatusCode::NOT_FOUND {
             // axum names the methods of a path wherever none of them answers; one that is no route any more has none.
@@ -185,12 +204,4 @@ fn write_hex(out: &mut [u8], mut number: u64) {
         *digit = b"0123456789abcdef"[(number & 15) as usize];
         number >>= 4;
     }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("of unknown cause")
 }

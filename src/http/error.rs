@@ -1,5 +1,6 @@
 //! The one error type of the API, and the one place that turns it into an answer.
 
+use std::any::Any;
 use std::borrow::Cow;
 
 use axum::http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -25,6 +26,7 @@ pub enum Code {
     OperationRemoved,
     PayloadTooLarge,
     UnsupportedMediaType,
+    RateLimited,
     InternalError,
     Unavailable,
 }
@@ -44,6 +46,7 @@ impl Code {
             Self::OperationRemoved => "operation_removed",
             Self::PayloadTooLarge => "payload_too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::RateLimited => "rate_limited",
             Self::InternalError => "internal_error",
             Self::Unavailable => "unavailable",
         }
@@ -61,6 +64,7 @@ impl Code {
             Self::OperationRemoved => StatusCode::GONE,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -86,6 +90,14 @@ pub struct ApiError {
 /// Why a request failed through no fault of its sender. Travels with the answer to where it is logged, with the request's id.
 #[derive(Clone, Debug)]
 pub struct Cause(pub String);
+
+impl Cause {
+    /// What a handler that panicked said last.
+    pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self(format!("panic: {}", said.unwrap_or("of unknown cause")))
+    }
+}
 
 impl ApiError {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
@@ -141,6 +153,7 @@ impl ApiError {
                 Code::OperationRemoved => "This operation was removed on 5 December 2030.",
                 Code::PayloadTooLarge => "The body is larger than 64 KiB.",
                 Code::UnsupportedMediaType => "`Content-Type` must be `application/json`, in UTF-8.",
+                Code::RateLimited => "This account may send 600 requests per minute; `Retry-After` says when to go on.",
                 Code::InternalError => "Something went wrong on our side; it is in our log under this request's id.",
                 Code::Unavailable => "The service can't take this request now. Try again later.",
             },

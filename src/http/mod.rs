@@ -16,6 +16,7 @@ pub(crate) mod messages;
 pub mod openapi;
 mod pages;
 pub(crate) mod pets;
+pub mod rate_limit;
 pub mod requests;
 mod state;
 
@@ -80,5 +81,7 @@ fn door(api: &Api, routes: Router<Api>, origins: &[String]) -> Edge {
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .with_state(api.clone());
-    Edge::new(routes.clone(), cors::for_origins(routes, origins)).counting(Arc::clone(&api.requests))
+    Edge::new(routes.clone(), cors::for_origins(routes, origins))
+        .counting(Arc::clone(&api.requests))
+        .limiting(api.rate_limits.clone())
 }

@@ -28,7 +28,7 @@ use shared::{error_content, header};
             parser itself refuses (a malformed request with 400, a URI too long with 414, header fields too large with \
             431) may come without a body and without `X-Request-Id`. Wherever GET is answered, HEAD is too.\n\n\
             A request that is wrong in several ways gets the first answer of this order: route (404), method (405), \
-            credential (401), size and media type of the body (413, 415), syntax and values (400), then the operation.\n\n\
+            credential (401), rate limit (429), size and media type of the body (413, 415), syntax and values (400), then the operation.\n\n\
             Bodies may have more fields than are named here; they are ignored. Query parameters may not: one that the \
             operation does not have, or one given twice, is refused.\n\n\
             What carries `x-provisional: true` may change before 2.0."
@@ -122,6 +122,7 @@ fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: 
     responses.sort_keys();
     for response in responses.values_mut().filter(|response| response.get("$ref").is_none()) {
         response["headers"]["X-Request-Id"] = header("X-Request-Id");
+        shared::announce_rate_limit(&mut response["headers"]);
     }
     match name.as_str() {
         "listPets" => responses["200"]["headers"]["Link"] = header("NextPageLink"),

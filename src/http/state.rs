@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::openapi::Documents;
 use super::pages::Pages;
+use super::rate_limit::RateLimits;
 use super::requests::Requests;
 use crate::config::{Addresses, Admission};
 use crate::console::Console;
@@ -24,6 +25,7 @@ pub struct Shared {
     pub addresses: Addresses,
     pub documents: Documents,
     pub pages: Pages,
+    pub rate_limits: Option<Arc<RateLimits>>,
     pub requests: Arc<Requests>,
     pub console: Console,
     draining: AtomicBool,
@@ -35,6 +37,7 @@ impl Api {
             keyring: Keyring::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
             pages: Pages::new(),
+            rate_limits: admission.rate_limit.map(|limit| Arc::new(RateLimits::new(limit, clock.clone()))),
             requests: Arc::default(),
             console: Console::new(admission),
             store,

@@ -14,6 +14,7 @@ mod order_of_checks;
 mod pets;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+mod rate_limit;
 mod request_id;
 mod server;
 #[path = "../support/mod.rs"]

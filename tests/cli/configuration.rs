@@ -15,6 +15,7 @@ fn without_anything_set_the_defaults_are_shown() {
         # messages-base-url is not set
         # staging-base-url is not set
         # cors-origin is not set
+        # rate-limit is not set
         registration = "open" # default
         # trusted-proxy is not set
         # tls-cert is not set
@@ -57,6 +58,7 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         # messages-base-url is not set
         # staging-base-url is not set
         cors-origin = ["https://a.example", "https://b.example"] # file
+        # rate-limit is not set
         registration = "open" # default
         # trusted-proxy is not set
         # tls-cert is not set
@@ -95,6 +97,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("messages-base-url", "https://b.example/v1"),
         ("staging-base-url", "https://c.example/v1"),
         ("cors-origin", "https://d.example"),
+        ("rate-limit", "600/min"),
         ("registration", "closed"),
         ("trusted-proxy", "10.0.0.0/8"),
         ("tls-cert", "cert.pem"),

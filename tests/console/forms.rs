@@ -104,15 +104,38 @@ async fn what_the_page_shows_is_what_the_api_answers() {
 }
 
 #[tokio::test]
+async fn what_a_page_sends_counts_against_the_rate_limit_and_looking_does_not() {
+    let rate_limit = petstore::config::RateLimit::parse("2/h").ok();
+    let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let key = ada.key("laptop").await;
+    for _ in 0..5 {
+        assert_eq!(ada.get("/animals").await.status(), 200);
+        assert_eq!(ada.get("/messages").await.status(), 200);
+    }
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+    assert_eq!(ada.post("/messages", &[("message", "Hello, store!")]).await.status(), 202);
+
+    let refused = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
+
+    assert_eq!(refused.status(), 429);
+    assert!(refused.body.contains("The animal was not added.") && refused.body.contains("rate_limited"));
+    assert!(refused.body.contains(r#"value="Rex""#), "what was typed is kept: {}", refused.body);
+    assert_eq!(ada.post("/messages", &[("message", "Hello again!")]).await.status(), 429);
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 429);
+    assert_eq!(ada.get("/animals").await.status(), 200);
+}
+
+#[tokio::test]
 async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let old = ada.key("laptop").await;
     let page = ada.get("/keys").await.body;
     let path = format!("/keys/{}/rotate", between(&page, "keys/", "/rotate").rsplit('/').next().unwrap());
-    assert_eq!(ada.post(&path, &[("overlap", "9999d")]).await.status(), 400);
+    assert_eq!(ada.fill_in(&path, &[("overlap", "9999d")]).await.status(), 400);
 
-    let page = ada.post(&path, &[("overlap", "1h")]).await;
+    let page = ada.fill_in(&path, &[("overlap", "1h")]).await;
 
     let new = between(&page.body, "<code id=\"key\">", "</code>");
     assert!(page.body.contains("works until 20 Nov 2026, 10:30 UTC."), "{}", page.body);
@@ -121,21 +144,66 @@ async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
     service.clock.set(NOW.plus(std::time::Duration::from_secs(3600)));
     assert_eq!((list(&old).await, list(new).await), (401, 200));
     assert!(ada.get("/keys").await.body.contains(">expired<"));
-    assert_eq!(ada.post(&path, &[("overlap", "1h")]).await.status(), 404, "it no longer works");
+    assert_eq!(ada.post(&path, &[("overlap", "1h"), ("newest", "99")]).await.status(), 404, "it no longer works");
 }
 
 #[tokio::test]
 async fn a_key_may_be_made_to_expire_and_is_listed_by_its_hint_alone() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    assert_eq!(ada.post("/keys/new", &[("name", ""), ("expiry", "30d")]).await.status(), 422);
-    assert_eq!(ada.post("/keys/new", &[("name", "x"), ("expiry", "31d")]).await.status(), 422);
-    let made = ada.post("/keys/new", &[("name", "ci"), ("expiry", "30d")]).await;
+    assert_eq!(ada.fill_in("/keys/new", &[("name", ""), ("expiry", "30d")]).await.status(), 422);
+    assert_eq!(ada.fill_in("/keys/new", &[("name", "x"), ("expiry", "31d")]).await.status(), 422);
+    let made = ada.fill_in("/keys/new", &[("name", "ci"), ("expiry", "30d")]).await;
     let key = between(&made.body, "<code id=\"key\">", "</code>").to_owned();
     assert_eq!(made.header("cache-control"), Some("no-store"));
 
     let list = ada.get("/keys").await.body;
     assert!(list.contains("20 Dec 2026") && list.contains(&key[43..]) && !list.contains(&key), "{list}");
+}
+
+#[tokio::test]
+async fn a_form_that_comes_twice_makes_one_key_and_says_so() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let keys = async || service.store.list_keys().await.unwrap().len();
+    let before = keys().await;
+    let form = [("name", "laptop"), ("expiry", "90d"), ("newest", "0")];
+    let key = between(&ada.post("/keys/new", &form).await.body, "<code id=\"key\">", "</code>").to_owned();
+
+    let again = ada.post("/keys/new", &form).await;
+
+    assert_eq!((again.status(), keys().await), (409, before + 1), "{}", again.body);
+    assert!(again.body.contains("Nothing was made now. The key <strong>laptop</strong>"), "{}", again.body);
+    assert!(again.body.contains(&key[43..]) && !again.body.contains(&key), "it is not shown again: {}", again.body);
+    assert!(again.body.contains(r#"value="laptop""#) && again.body.contains(r#"value="90d" selected"#));
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200, "it works all the same");
+
+    // Who wants another one sends the form that stands there now.
+    let newest = between(&again.body, "name=\"newest\" value=\"", "\"").to_owned();
+    let another = ada.post("/keys/new", &[("name", "laptop"), ("expiry", "90d"), ("newest", &newest)]).await;
+    assert_eq!((another.status(), keys().await), (200, before + 2), "{}", another.body);
+    assert_eq!(ada.post("/keys/new", &[("name", "laptop"), ("expiry", "90d")]).await.status(), 400);
+}
+
+#[tokio::test]
+async fn a_key_that_is_rotated_twice_by_one_form_has_one_successor() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    ada.key("laptop").await;
+    let id = service.store.list_keys().await.unwrap().last().unwrap().id.0.to_string();
+    let path = format!("/keys/{id}/rotate");
+    for overlap in ["1h", "0s"] {
+        let before = service.store.list_keys().await.unwrap();
+        let newest = before.last().unwrap().id.0.to_string();
+        let form = [("overlap", overlap), ("newest", &newest)];
+        assert_eq!(ada.post(&path, &form).await.status(), 200);
+
+        let again = ada.post(&path, &form).await;
+
+        assert_eq!(again.status(), 409);
+        assert!(again.body.contains("Nothing was made now. The key <strong>laptop</strong>"), "{}", again.body);
+        assert_eq!(service.store.list_keys().await.unwrap().len(), before.len() + 1);
+    }
 }
 
 /// What stands beside a field that was refused.

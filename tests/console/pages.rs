@@ -1,5 +1,13 @@
 //! What every page keeps to.
 
+use std::net::Ipv4Addr;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use petstore::console;
+use petstore::http::Edge;
+
 use crate::person::Person;
 use crate::support::{Request, Service};
 
@@ -142,6 +150,26 @@ async fn the_reference_wears_the_same_header() {
         assert_eq!(page.header("cache-control"), Some("private, no-cache"));
         assert!(Person::new(&service).get(path).await.body.contains("Sign in"));
     }
+}
+
+#[tokio::test]
+async fn a_page_that_panics_is_a_page_that_says_so() {
+    let service = Service::start().await;
+    let ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
+    let door = Edge::new(console::framed(&service.api, pages).with_state(service.api.clone()), None);
+    let request = http::Request::builder().uri("/keys/new").header("cookie", ada.cookie.unwrap());
+
+    let response = door.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await;
+
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-type"]),
+        (500, &"text/html; charset=utf-8".parse().unwrap())
+    );
+    let body = axum::body::to_bytes(response.into_body(), 100_000).await.unwrap();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    assert!(body.contains("<h1>Something went wrong</h1>") && body.contains("Sign out"), "{body}");
+    assert!(!body.contains("secret"), "{body}");
 }
 
 #[tokio::test]

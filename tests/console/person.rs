@@ -68,9 +68,16 @@ impl Person {
 
     /// A new key, as the page shows it.
     pub async fn key(&mut self, name: &str) -> String {
-        let page = self.post("/keys/new", &[("name", name), ("expiry", "never")]).await;
+        let page = self.fill_in("/keys/new", &[("name", name), ("expiry", "never")]).await;
         assert_eq!(page.status(), 200, "{}", page.body);
         between(&page.body, "<code id=\"key\">", "</code>").to_owned()
+    }
+
+    /// Opens a form that makes a key, and sends it with these fields.
+    pub async fn fill_in(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let form = self.get(path).await.body;
+        let newest = between(&form, "name=\"newest\" value=\"", "\"");
+        self.post(path, &[fields, &[("newest", newest)]].concat()).await
     }
 }
 

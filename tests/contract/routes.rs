@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Request, Service};
+use crate::support::{Answer, Request, Service, Setup};
 
 #[tokio::test]
 async fn each_operation_answers_its_own_example() {
@@ -34,6 +34,27 @@ async fn the_examples_of_errors_are_what_the_service_says() {
                 assert_eq!(answer.json(), example["value"], "{} {code}", operation.name());
                 has_the_required_headers(&answer, &documented, &document);
             }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_document_says_of_the_rate_limit_is_what_a_service_with_one_does() {
+    // As the example says.
+    let limit = petstore::config::RateLimit::parse("600/min").ok();
+    let service = Service::start_with(Setup { rate_limit: limit, ..Setup::default() }).await;
+    let document = service.get("/openapi.json").await.json();
+    let account = service.account;
+    while service.api.rate_limits.as_ref().unwrap().take(account).is_allowed {}
+    for operation in operations(&document) {
+        let documented = operation.response(&document, 429);
+        let answer = operation.request(&service).key(&service.key).json(operation.body()).send().await;
+        let example = &documented["content"]["application/json"]["examples"]["rate_limited"]["value"];
+        assert_eq!(answer.json(), *example, "{}", operation.name());
+        has_the_required_headers(&answer, &documented, &document);
+        for (name, value) in [("RateLimit-Policy", r#""default";q=600;w=60"#), ("RateLimit", r#""default";r=0;t=1"#)] {
+            assert!(documented["headers"].get(name).is_some(), "{name}: {documented}");
+            assert_eq!(answer.header(name), Some(value), "{}", operation.name());
         }
     }
 }
@@ -99,7 +120,7 @@ impl Operation<'_> {
             "method_not_allowed" => self.request_with(service, "DELETE", "1", ""),
             "payload_too_large" => with_key().json(" ".repeat(64 * 1024 + 1)),
             "unsupported_media_type" => with_key().header("content-type", "text/plain").body("x"),
-            "request_timeout" | "internal_error" | "unavailable" => return None,
+            "rate_limited" | "request_timeout" | "internal_error" | "unavailable" => return None,
             other => panic!("no request is known that is refused with {other}"),
         })
     }

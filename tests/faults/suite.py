@@ -191,6 +191,14 @@ ROWS = (
         tests=("sign_ins::two_hundred_at_once_are_contained",),
     ),
     Suite(
+        NUMBER=26,
+        PROMISE="no account can be guessed at: known against unknown address, in and up",
+        FIGURE="the same answers, medians within 5 %",
+        CONTROL="signing in without the hash that is made for nobody, or up without the write of a taken address, fails it",
+        ROUNDS=500,
+        tests=("guessing::a_known_and_an_unknown_address_get_the_same_answer_in_the_same_time",),
+    ),
+    Suite(
         NUMBER=27,
         PROMISE="no cross-site request",
         FIGURE="every form with every wrong pair of `Origin` and `Sec-Fetch-Site`, in every type: all refused; GET "
@@ -226,6 +234,20 @@ ROWS = (
         CONTROL="a session judged by its age alone would be prolonged",
         ROUNDS=500,
         tests=("clock_jumps::a_clock_that_jumps_prolongs_nothing", "clock_jumps::a_clock_that_jumps_keeps_nobody_out"),
+    ),
+    Suite(
+        NUMBER=33,
+        PROMISE="rate limits are exact and bounded",
+        FIGURE="± 1 request, at once and over time; no forged address counts; a million accounts in bounded memory",
+        CONTROL="a second process lets as many through again; a proxy that is trusted is believed each forged address; "
+        "until two windows have passed, all accounts are remembered",
+        ROUNDS=100,
+        tests=(
+            "rate_limit::at_once_an_account_is_let_through_as_often_as_its_limit_says",
+            "rate_limit::over_time_an_account_is_let_through_as_often_as_its_limit_says",
+            "rate_limit::a_forged_forwarded_address_gets_nobody_more_attempts",
+            "rate_limit::a_million_accounts_take_little_memory_and_none_for_long",
+        ),
     ),
     Suite(
         NUMBER=34,

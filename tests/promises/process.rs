@@ -61,13 +61,22 @@ impl Database {
 
     /// A new account's key, made by the command line.
     pub fn make_key(&self) -> String {
-        let made = self.petstore("account create ada@example.com").output().unwrap();
+        self.key_of("ada@example.com")
+    }
+
+    /// A key of a new account with this address.
+    pub fn key_of(&self, email: &str) -> String {
+        let made = self.petstore(&format!("account create {email}")).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        self.another_key()
+        self.another_key_of(email)
     }
 
     pub fn another_key(&self) -> String {
-        let made = self.petstore("key create --account ada@example.com --name test").output().unwrap();
+        self.another_key_of("ada@example.com")
+    }
+
+    fn another_key_of(&self, email: &str) -> String {
+        let made = self.petstore(&format!("key create --account {email} --name test")).output().unwrap();
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     }
 }
@@ -81,7 +90,14 @@ pub struct Process {
 impl Process {
     /// Starts `petstore serve` on free ports and waits until it listens.
     pub fn serve(database: &Database) -> Self {
-        Self::start(database.petstore(SERVE))
+        Self::serve_with(database, "")
+    }
+
+    /// The same with more flags.
+    pub fn serve_with(database: &Database, flags: &str) -> Self {
+        let mut command = database.petstore(SERVE);
+        command.args(flags.split_whitespace());
+        Self::start(command)
     }
 
     /// The same, begun by another program, in whose place it then is.

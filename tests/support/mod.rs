@@ -9,7 +9,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use petstore::config::{Addresses, Admission, BaseUrl, Network, Registration, Scheme};
+use petstore::config::{Addresses, Admission, BaseUrl, Network, RateLimit, Registration, Scheme};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Clock, Deployment, Email, KeyId, Timestamp};
 use petstore::http::{self, Api};
@@ -32,6 +32,7 @@ pub struct Setup {
     pub cors_origins: Vec<String>,
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
+    pub rate_limit: Option<RateLimit>,
     pub queue: usize,
     pub busy_timeout: Duration,
     pub tls: Option<Tls>,
@@ -48,6 +49,7 @@ impl Default for Setup {
             cors_origins: Vec::new(),
             registration: Registration::Open,
             trusted_proxies: Vec::new(),
+            rate_limit: None,
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
             tls: None,
@@ -105,7 +107,11 @@ impl Service {
             scheme,
             store_bound: store_address,
         };
-        let admission = Admission { registration: setup.registration, trusted_proxies: setup.trusted_proxies };
+        let admission = Admission {
+            registration: setup.registration,
+            trusted_proxies: setup.trusted_proxies,
+            rate_limit: setup.rate_limit,
+        };
         let api = Api::new(Arc::clone(&store), clock.clone(), addresses, admission);
         let doors = vec![
             (store_door, http::store_door(&api), Access::Public),

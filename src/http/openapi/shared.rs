@@ -6,7 +6,7 @@ use crate::config::Addresses;
 use crate::http::error::{ApiError, Code};
 
 /// The errors that every operation can answer, each described once: name, description, codes.
-const ERRORS: [(&str, &str, &[Code]); 7] = [
+const ERRORS: [(&str, &str, &[Code]); 8] = [
     ("Unauthorized", "The API key is missing or invalid.", &[Code::MissingApiKey, Code::InvalidApiKey]),
     ("MethodNotAllowed", "The path does not have this method; `Allow` names those it has.", &[Code::MethodNotAllowed]),
     (
@@ -16,6 +16,11 @@ const ERRORS: [(&str, &str, &[Code]); 7] = [
     ),
     ("PayloadTooLarge", "The body is larger than 64 KiB.", &[Code::PayloadTooLarge]),
     ("UnsupportedMediaType", "The body is not declared as `application/json`.", &[Code::UnsupportedMediaType]),
+    (
+        "TooManyRequests",
+        "The account has sent more requests than the service's rate limit allows, where it has one; `Retry-After` says when to go on.",
+        &[Code::RateLimited],
+    ),
     ("InternalError", "Something went wrong on the service's side.", &[Code::InternalError]),
     (
         "Unavailable",
@@ -31,14 +36,24 @@ pub fn errors() -> Map<String, Value> {
         match codes[0] {
             Code::MissingApiKey => headers["WWW-Authenticate"] = header("WWW-Authenticate"),
             Code::MethodNotAllowed => headers["Allow"] = header("Allow"),
-            Code::Unavailable => headers["Retry-After"] = header("Retry-After"),
+            Code::Unavailable | Code::RateLimited => headers["Retry-After"] = header("Retry-After"),
             _ => {}
+        }
+        if !matches!(codes[0], Code::MissingApiKey | Code::MethodNotAllowed) {
+            announce_rate_limit(&mut headers);
         }
         let examples: Vec<_> = codes.iter().map(|code| ApiError::example(*code)).collect();
         let response = json!({ "description": description, "headers": headers, "content": error_content(&examples) });
         (name.to_owned(), response)
     };
     ERRORS.iter().map(response).collect()
+}
+
+/// Adds the headers of every answer to who has shown a key, where there is a rate limit.
+pub fn announce_rate_limit(headers: &mut Value) {
+    for name in ["RateLimit-Policy", "RateLimit"] {
+        headers[name] = header(name);
+    }
 }
 
 /// The statuses of the shared errors, each with a reference to its description.
@@ -86,6 +101,18 @@ pub fn headers(addresses: &Addresses) -> Value {
             json!({ "type": "integer", "minimum": 1 }),
             json!(1),
         ),
+        "RateLimit-Policy": {
+            "description": "Where there is a rate limit: how many requests (`q`) an account may send at once, and in how many seconds (`w`) as many come back, one by one (draft-ietf-httpapi-ratelimit-headers).",
+            "required": false,
+            "schema": text(),
+            "example": "\"default\";q=600;w=60",
+        },
+        "RateLimit": {
+            "description": "Where there is a rate limit: how many requests remain (`r`), and in how many seconds (`t`) one more comes back (draft-ietf-httpapi-ratelimit-headers).",
+            "required": false,
+            "schema": text(),
+            "example": "\"default\";r=599;t=1",
+        },
         "Location": always(
             "The address of the new animal. Left out once `getPet` is removed.",
             json!({ "type": "string", "format": "uri" }),

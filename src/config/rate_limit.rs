@@ -1,0 +1,62 @@
+//! How many requests an account may send, as it is written: `600/min`.
+
+use std::time::Duration;
+
+use crate::domain::Invalid;
+
+/// So many requests at once, and as many again in each such time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// 1 to 1,000,000.
+    pub requests: u32,
+    pub window: Duration,
+}
+
+impl RateLimit {
+    /// A number, a slash, and `s`, `min` or `h`.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let invalid = || Invalid("a rate limit is 1 to 1000000 requests per s, min or h, for instance 600/min".into());
+        let (requests, unit) = text.split_once('/').ok_or_else(invalid)?;
+        let window = match unit {
+            "s" => 1,
+            "min" => 60,
+            "h" => 60 * 60,
+            _ => return Err(invalid()),
+        };
+        let digits = requests.bytes().all(|byte| byte.is_ascii_digit());
+        let requests = requests.parse().ok().filter(|requests| digits && (1..=1_000_000).contains(requests));
+        Ok(Self { requests: requests.ok_or_else(invalid)?, window: Duration::from_secs(window) })
+    }
+}
+
+/// In words: `600 requests per minute`.
+impl std::fmt::Display for RateLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let requests = if self.requests == 1 { "request" } else { "requests" };
+        let unit = match self.window.as_secs() {
+            1 => "second",
+            60 => "minute",
+            _ => "hour",
+        };
+        write!(f, "{} {requests} per {unit}", self.requests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_limit_is_a_number_per_unit_of_time() {
+        let limit = |requests, seconds| RateLimit { requests, window: Duration::from_secs(seconds) };
+        assert_eq!(RateLimit::parse("600/min"), Ok(limit(600, 60)));
+        assert_eq!(RateLimit::parse("1/s"), Ok(limit(1, 1)));
+        assert_eq!(RateLimit::parse("1000000/h"), Ok(limit(1_000_000, 3_600)));
+        assert_eq!(RateLimit::parse("1/h").unwrap().to_string(), "1 request per hour");
+        for refused in
+            ["", "600", "600/", "/min", "0/s", "-1/s", "+1/s", "1000001/s", "1.5/s", "6/m", "6/d", "6 /s", "6/min "]
+        {
+            assert!(RateLimit::parse(refused).is_err(), "{refused}");
+        }
+    }
+}

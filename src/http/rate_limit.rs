@@ -1,0 +1,238 @@
+//! How many requests an account may send: the generic cell rate algorithm (ITU-T I.371), and its headers
+//! (draft-ietf-httpapi-ratelimit-headers-11).
+//!
+//! An account has a bucket that holds as many requests as the limit allows and fills up steadily, in one window from
+//! empty to full. All that is remembered of it is when it will be full, and that only until then: what is not there is
+//! full. So memory is bounded by how many accounts have asked within the last two windows, and nothing is lost by it.
+//!
+//! Points in time are milliseconds times the number of requests in a window. On this scale a request takes as long to
+//! come back as the window has milliseconds: limits that do not divide their window add up exactly all the same.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use axum::http::header::RETRY_AFTER;
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request};
+
+use super::error::{ApiError, Code};
+use crate::config::RateLimit;
+use crate::domain::{AccountId, Clock};
+
+pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// How many parts the accounts are in, so that threads seldom wait for each other, and never long while one grows.
+const PARTS: usize = 64;
+
+/// The limit, and where each account stands.
+#[derive(Debug)]
+pub struct RateLimits {
+    limit: RateLimit,
+    clock: Clock,
+    policy: HeaderValue,
+    parts: [Mutex<Part>; PARTS],
+}
+
+/// Where an account stands after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub is_allowed: bool,
+    /// How many more requests may come now.
+    pub remaining: u64,
+    /// In how many seconds, at the latest, one more may come than now.
+    pub seconds: u64,
+}
+
+/// What [`RateLimits::admit`] found out, for who writes the headers of the answer.
+#[derive(Clone, Debug, Default)]
+pub struct Noted(Arc<OnceLock<Standing>>);
+
+impl Noted {
+    /// Has `request` carry a place for it.
+    pub fn on<B>(request: &mut Request<B>) -> Self {
+        let noted = Self::default();
+        request.extensions_mut().insert(noted.clone());
+        noted
+    }
+}
+
+impl RateLimits {
+    pub fn new(limit: RateLimit, clock: Clock) -> Self {
+        let policy = format!(r#""default";q={};w={}"#, limit.requests, limit.window.as_secs());
+        let policy = HeaderValue::try_from(policy).expect("a policy has visible ASCII characters only");
+        Self { limit, clock, policy, parts: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    /// Counts a request of `account`, or refuses it.
+    pub fn admit(&self, account: AccountId, extensions: &Extensions) -> Result<(), ApiError> {
+        let standing = self.take(account);
+        if let Some(Noted(noted)) = extensions.get() {
+            // One request is counted once.
+            let _ = noted.set(standing);
+        }
+        standing.is_allowed.then_some(()).ok_or_else(|| self.refusal())
+    }
+
+    pub fn take(&self, account: AccountId) -> Standing {
+        let part = &self.parts[account.0.unsigned_abs() as usize % PARTS];
+        let requests = u64::from(self.limit.requests);
+        let each = self.limit.window.as_millis() as u64;
+        let now = self.clock.elapsed().as_millis() as u64 * requests;
+        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_allowed, left) = part.take(account, now, each, each * requests);
+        let next = each - left % each;
+        Standing { is_allowed, remaining: left / each, seconds: next.div_ceil(1_000 * requests) }
+    }
+
+    /// Says how things stand on the answer to a request that carried `noted`: nothing where no account was known yet.
+    pub fn announce(&self, noted: &Noted, headers: &mut HeaderMap) {
+        let Some(standing) = noted.0.get() else { return };
+        let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (remaining, seconds) = (remaining.format(standing.remaining), seconds.format(standing.seconds));
+        let value = HeaderValue::try_from([r#""default";r="#, remaining, ";t=", seconds].concat());
+        headers.insert(RATE_LIMIT, value.expect("numbers are visible ASCII characters"));
+        headers.insert(RATE_LIMIT_POLICY, self.policy.clone());
+        if !standing.is_allowed {
+            headers.insert(RETRY_AFTER, HeaderValue::from(standing.seconds));
+        }
+    }
+
+    /// How many accounts are remembered: those whose buckets may not be full.
+    pub fn remembered(&self) -> usize {
+        let parts = self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner));
+        parts.map(|part| part.recent.len() + part.before.len()).sum()
+    }
+
+    fn refusal(&self) -> ApiError {
+        let message = format!("This account may send {}; `Retry-After` says when to go on.", self.limit);
+        ApiError::new(Code::RateLimited, message)
+    }
+}
+
+/// When the buckets of some of the accounts will be full. What was last touched a window ago is full by now: whole
+/// generations are dropped, and none of them is searched.
+#[derive(Debug, Default)]
+struct Part {
+    began: u64,
+    recent: HashMap<AccountId, u64>,
+    before: HashMap<AccountId, u64>,
+}
+
+impl Part {
+    /// Takes what one request takes, `each`, out of a bucket; says whether it was there, and what is left. `full` is a
+    /// full bucket, and one window.
+    fn take(&mut self, account: AccountId, now: u64, each: u64, full: u64) -> (bool, u64) {
+        match now.checked_sub(self.began) {
+            Some(age) if age < full => {}
+            Some(_) => {
+                self.before = mem::take(&mut self.recent);
+                self.began = now;
+            }
+            // A clock that was set back, which only a test's can be.
+            None => self.began = now,
+        }
+        let earlier = self.before.remove(&account);
+        let full_at = self.recent.entry(account).or_insert_with(|| earlier.unwrap_or(now));
+        // And then nobody waits for longer than an empty bucket takes to fill.
+        *full_at = (*full_at).clamp(now, now + full);
+        let left = now + full - *full_at;
+        if left < each {
+            return (false, left);
+        }
+        *full_at += each;
+        (true, left - each)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::Timestamp;
+
+    const ADA: AccountId = AccountId(1);
+    const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+    fn limits(limit: &str) -> (RateLimits, Clock) {
+        let clock = Clock::fixed(NOW);
+        (RateLimits::new(RateLimit::parse(limit).unwrap(), clock.clone()), clock)
+    }
+
+    fn allowed(limits: &RateLimits, account: AccountId, asked: u64) -> u64 {
+        (0..asked).filter(|_| limits.take(account).is_allowed).count() as u64
+    }
+
+    #[test]
+    fn as_many_as_the_limit_come_at_once_and_then_one_by_one() {
+        let (limits, clock) = limits("60/min");
+        assert_eq!(limits.take(ADA), Standing { is_allowed: true, remaining: 59, seconds: 1 });
+        assert_eq!(allowed(&limits, ADA, 100), 59);
+        assert_eq!(limits.take(ADA), Standing { is_allowed: false, remaining: 0, seconds: 1 });
+        assert_eq!(allowed(&limits, AccountId(2), 100), 60, "another account has its own");
+        clock.set(NOW.plus(Duration::from_millis(999)));
+        assert_eq!(allowed(&limits, ADA, 1), 0);
+        clock.set(NOW.plus(Duration::from_secs(1)));
+        assert_eq!(allowed(&limits, ADA, 2), 1);
+        clock.set(NOW.plus(Duration::from_secs(61)));
+        assert_eq!(allowed(&limits, ADA, 100), 60);
+    }
+
+    #[test]
+    fn who_waits_as_long_as_told_is_let_through() {
+        for limit in ["7/h", "7/min", "1/s", "1000000/s"] {
+            let (limits, clock) = limits(limit);
+            while limits.take(ADA).is_allowed {}
+            let wait = limits.take(ADA).seconds;
+            clock.set(NOW.plus(Duration::from_secs(wait)));
+            assert!(limits.take(ADA).is_allowed, "{limit}: {wait} s");
+        }
+    }
+
+    #[test]
+    fn over_a_long_time_it_is_exact_whatever_the_limit_divides_into() {
+        for (limit, requests, window) in [("7/s", 7, 1_000), ("7/min", 7, 60_000), ("997/h", 997, 3_600_000)] {
+            let end = 50 * window;
+            let (limits, clock) = limits(limit);
+            let mut count = allowed(&limits, ADA, requests);
+            let step = window / requests / 3;
+            for time in (0..=end).step_by(step as usize) {
+                clock.set(NOW.plus(Duration::from_millis(time)));
+                count += allowed(&limits, ADA, 2);
+            }
+            let exact = requests + end * requests / window;
+            assert!(count.abs_diff(exact) <= 1, "{limit}: {count} for {exact}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_neither_locks_anybody_out_nor_loses_anything() {
+        let jumps = [3_600, 86_400].map(Duration::from_secs);
+        for jump in jumps {
+            let (limits, clock) = limits("60/min");
+            assert_eq!(allowed(&limits, ADA, 100), 60);
+            clock.set(NOW.minus(jump));
+            assert_eq!(limits.take(ADA), Standing { is_allowed: false, remaining: 0, seconds: 1 });
+            clock.set(NOW.minus(jump).plus(Duration::from_secs(60)));
+            assert_eq!(allowed(&limits, ADA, 100), 60, "it filled up as if nothing had happened");
+            clock.set(NOW.plus(jump));
+            assert_eq!(allowed(&limits, ADA, 100), 60, "and holds no more than it can");
+        }
+    }
+
+    #[test]
+    fn what_is_full_again_is_forgotten_and_nothing_else() {
+        let (limits, clock) = limits("60/min");
+        let accounts = (0..10_000).map(AccountId);
+        assert!(accounts.clone().all(|account| limits.take(account).remaining == 59));
+        clock.set(NOW.plus(Duration::from_secs(59)));
+        assert_eq!(allowed(&limits, ADA, 100), 60, "59 and what has come back");
+        for minute in 1..=3 {
+            clock.set(NOW.plus(Duration::from_secs(60 * minute)));
+            // One account of each part goes on asking.
+            (0..PARTS as i64).for_each(|account| assert!(limits.take(AccountId(account)).is_allowed));
+        }
+        assert_eq!(limits.remembered(), PARTS);
+    }
+}

@@ -1,0 +1,74 @@
+//! Promise 26: nobody learns whether an address has an account here: what signing in and up with it answers is the same
+//! as with one that has none, and takes as long.
+
+use std::time::Duration;
+
+use crate::person::{PASSWORD, post};
+use crate::process::{Answer, Database, Process};
+use crate::trial::{self, Random};
+
+/// How many addresses have an account. Each is tried in turn, so that none is tried too often.
+const KNOWN: u64 = 200;
+
+/// How many rounds there must be for their medians to say something.
+const TELLING: u32 = 100;
+
+#[test]
+fn a_known_and_an_unknown_address_get_the_same_answer_in_the_same_time() {
+    let (rounds, mut random) = (trial::rounds(8), Random::from_seed());
+    let folder = tempfile::tempdir().unwrap();
+    let service = Process::serve_with(&Database::folder(folder.path()), "--trusted-proxy 127.0.0.1");
+    let known = KNOWN.min(u64::from(rounds));
+    for number in 0..known {
+        attempt(&service, &mut random, "/sign-up", &format!("known-{number}@lovelace.example"));
+    }
+    let mut figures = Vec::new();
+    for path in ["/sign-in", "/sign-up"] {
+        let mut took = [Vec::new(), Vec::new()];
+        let mut answers = [String::new(), String::new()];
+        for round in 0..u64::from(rounds) {
+            let emails =
+                [format!("known-{}@lovelace.example", round % known), format!("other-{round}@lovelace.example")];
+            // In an order that is not always the same, since the second of two finds everything warm.
+            let first = random.below(2) as usize;
+            for which in [first, 1 - first] {
+                let answer = attempt(&service, &mut random, path, &emails[which]);
+                took[which].push(answer.took);
+                answers[which] = shown(&answer, &emails[which]);
+            }
+            assert_eq!(answers[0], answers[1], "{path}: known, unknown");
+        }
+        let [known, unknown] = took.map(median);
+        let difference = known.as_secs_f64() / unknown.as_secs_f64() - 1.0;
+        figures.push(format!("{path}: {known:.2?} against {unknown:.2?} ({:+.1} %)", difference * 100.0));
+        // A handful says nothing, and neither does a program that is not optimised.
+        if rounds >= TELLING && !cfg!(debug_assertions) {
+            assert!(difference.abs() <= 0.05, "{}", figures.join("; "));
+        }
+    }
+    trial::measured(&format!("{rounds} rounds, the same answers; medians of {}", figures.join(", ")));
+}
+
+/// Tries from an address of the network that nobody has tried from, so that only the account's limit counts.
+fn attempt(service: &Process, random: &mut Random, path: &str, email: &str) -> Answer {
+    let [_, a, b, c, ..] = random.next().to_be_bytes();
+    let password = if path == "/sign-in" { "not the password" } else { PASSWORD };
+    post(service, path, &format!("X-Forwarded-For: 10.{a}.{b}.{c}\r\n"), &[("email", email), ("password", password)])
+}
+
+/// An answer without what differs from request to request.
+fn shown(answer: &Answer, email: &str) -> String {
+    let lines = answer.text.lines().filter(|line| !line.starts_with("x-request-id: ") && !line.starts_with("date: "));
+    let shown: String = lines.flat_map(|line| [line, "\n"]).collect();
+    // Its length is the page's, whose only difference is the address.
+    shown.replace(email, "EMAIL").replace(&format!("content-length: {}", body_length(answer)), "content-length: LENGTH")
+}
+
+fn body_length(answer: &Answer) -> usize {
+    answer.text.split_once("\r\n\r\n").unwrap().1.len()
+}
+
+fn median(mut took: Vec<Duration>) -> Duration {
+    took.sort_unstable();
+    took[took.len() / 2]
+}
