@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::domain::Secret;
 use crate::domain::account::{NewPassword, PasswordDigest};
 
 /// How many may wait or run; further ones are refused at once, so that a flood of sign-ins stays small.
 const PLACES: usize = 32;
+
+/// How far a thread that hashes stands back behind those of the API (nice(2)): with both at work on one core, it gets a
+/// tenth of it. On Linux this is a thread's own, and not the process's.
+const POLITENESS: i32 = 10;
 
 #[derive(Debug)]
 pub struct Passwords {
@@ -55,12 +60,18 @@ impl Passwords {
         let _place = self.places.try_acquire().map_err(|_| Busy)?;
         self.hashed.fetch_add(1, Ordering::Relaxed);
         let permit = Arc::clone(&self.running).acquire_owned().await.expect("the semaphore is never closed");
-        // The permit goes along: a client that goes away does not stop the hashing, and must not make room for more.
-        let hashing = tokio::task::spawn_blocking(move || {
+        let (answer, hashed) = oneshot::channel();
+        // A thread of its own, since it never gets its priority back. The permit goes along: a client that goes away
+        // does not stop the hashing, and must not make room for more.
+        let hashing = thread::Builder::new().name("password".into()).spawn(move || {
             let _permit = permit;
-            work()
+            // Where it fails, hashing is only less polite.
+            let _ = rustix::process::nice(POLITENESS);
+            // Whoever asked may have gone away.
+            let _ = answer.send(work());
         });
-        Ok(hashing.await.expect("hashing does not panic"))
+        hashing.map_err(|_| Busy)?;
+        Ok(hashed.await.expect("hashing does not panic"))
     }
 }
 
