@@ -133,15 +133,16 @@ impl Connection {
 const TURN: Duration = Duration::from_millis(100);
 
 /// Refuses a connection for which there is no slot. Its request is not read first: under overload that is work, too.
-pub async fn turn_away(mut stream: TcpStream, encrypted: bool) {
+pub async fn turn_away(stream: TcpStream, encrypted: bool) {
     if encrypted {
         // It would take a handshake to say so, which a flood must not cost.
         return;
     }
+    let mut stream = Stream::Plain(stream);
     let refused = ApiError::unavailable("all connections are taken");
     let told = async {
         stream.write_all(&Edge::answer_without_request(refused)).await?;
-        linger(&mut stream).await
+        stream.linger().await
     };
     // Who does not listen has gone.
     let _ = timeout(TURN, told).await;

@@ -54,7 +54,7 @@ impl Stream {
 /// Not a redirect: a key that was sent in the clear should be noticed, and not work all the same.
 fn https_only() -> Vec<u8> {
     let message = "This port speaks TLS: the address begins with https://.";
-    Edge::answer_without_request(&ApiError::new(Code::InvalidValue, message))
+    Edge::answer_without_request(ApiError::new(Code::InvalidValue, message))
 }
 
 impl AsyncRead for Stream {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::person::{PASSWORD, post};
+use crate::forms::{PASSWORD, post};
 use crate::process::{Answer, Database, Process};
 use crate::trial::{self, Random};
 

@@ -9,6 +9,7 @@ mod dead_writer;
 mod demoted;
 mod descriptors;
 mod drain;
+mod forms;
 mod full_disk;
 mod fuzz;
 mod guessing;

@@ -133,7 +133,7 @@ impl Life {
 fn run(database: &Database, command: &str, file: &Path, disk: Disk, calls: &mut Vec<Call>) -> String {
     let mut command: Command = database.petstore_by(trace::recorder(file, disk), command);
     let process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let id = process.pid();
+    let id = process.id();
     let output = process.wait_with_output().unwrap();
     assert!(output.status.success());
     append(calls, trace::read(file, id));

@@ -7,7 +7,7 @@ use petstore::config::RateLimit;
 use petstore::domain::{AccountId, Clock, Timestamp};
 use petstore::http::rate_limit::RateLimits;
 
-use crate::person::{PASSWORD, post};
+use crate::forms::{PASSWORD, post};
 use crate::process::{Database, Process};
 use crate::trial::{self, Random};
 

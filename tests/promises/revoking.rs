@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::person::{PASSWORD, post, sign_up_and_in};
+use crate::forms::{PASSWORD, post, sign_up_and_in};
 use crate::postgres_server::Server;
 use crate::process::{Database, Process, within};
 
