@@ -243,16 +243,11 @@ fn create_data_dir(dir: &Path) -> Result<()> {
 /// Makes a folder and those it lies in, each of them for good: a name that is not on the disk takes all within with it.
 fn make_folder(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    if dir.is_dir() {
-        return Ok(());
-    }
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_folder(parent)?;
-    match fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
-        made => made?,
-    }
-    sync_folder(parent)
+    let missing: Vec<_> =
+        dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let parents = missing.into_iter().filter_map(Path::parent);
+    parents.map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).try_for_each(sync_folder)
 }
 
 /// What was made in a folder, or removed from it, is on the disk once this returns.
