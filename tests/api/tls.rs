@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 use crate::support::{Answer, Request, Service, Setup, raw, read_answer, read_answer_of, read_to_end, soon};
 use crate::tls_client::Certificate;
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(600);
 const LIVE: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 const HSTS: &str = "strict-transport-security";
 

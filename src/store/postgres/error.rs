@@ -5,6 +5,7 @@ use std::error::Error as _;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
+use super::tls;
 use crate::store::StoreError;
 
 /// Whether nothing more should be asked on the connection: it is closed, or its server is stopping, starting or has
@@ -34,6 +35,10 @@ pub fn told(error: &Error) -> String {
 
 impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
-        if may_pass(&error) { Self::Unavailable(told(&error)) } else { Self::Failed(told(&error)) }
+        if may_pass(&error) && !tls::is_refused(&error) {
+            Self::Unavailable(told(&error))
+        } else {
+            Self::Failed(told(&error))
+        }
     }
 }

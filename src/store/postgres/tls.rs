@@ -1,6 +1,7 @@
 //! TLS towards PostgreSQL: what the address asks for, and the connection that comes of it.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -89,7 +90,7 @@ impl Wanted {
     /// Reads the authorities anew, so that a file that was renewed counts from the next connection on.
     pub fn connector(&self) -> Result<Connector> {
         let authorities = self.authorities.as_deref().map(authorities).transpose();
-        let authorities = authorities.map_err(|why| StoreError::Unavailable(format!("sslrootcert: {why}")))?;
+        let authorities = authorities.map_err(|why| StoreError::Failed(format!("sslrootcert: {why}")))?;
         let trust = match (authorities, self.mode) {
             (None, _) => Trust::Anybody,
             (Some(authorities), Mode::VerifyFull) => Trust::Name(authorities),
@@ -155,6 +156,13 @@ impl TlsConnect<Socket> for ToHost {
             Ok(Stream(Box::new(self.connector.connect(name, socket).await?)))
         })
     }
+}
+
+/// Whether the server's certificate was refused, which trying again does not change.
+pub fn is_refused(error: &tokio_postgres::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// A connection to PostgreSQL through TLS.
