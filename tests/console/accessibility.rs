@@ -42,6 +42,8 @@ async fn no_page_has_a_violation() {
         browser.follow("main button").await;
     }
     check(&browser, &axe, "a key that was made").await;
+    browser.reload().await;
+    check(&browser, &axe, "a form that came twice").await;
     browser.open("/keys").await;
     browser.follow("tbody .row-actions a").await;
     check(&browser, &axe, "a key to rotate").await;

@@ -76,6 +76,11 @@ impl Browser {
         self.post("/url", json!({ "url": format!("{}{path}", self.site) })).await;
     }
 
+    /// Opens the page again, in the way it came: a form's answer by sending the form.
+    pub async fn reload(&self) {
+        self.post("/refresh", json!({})).await;
+    }
+
     /// Types into what a CSS selector finds.
     pub async fn type_into(&self, selector: &str, text: &str) {
         let element = self.find(selector).await;

@@ -39,7 +39,13 @@ async fn from_signing_up_to_a_key_that_works_and_one_that_no_longer_does() {
     let copied = ada.evaluate("for (let i = 0; i < 100 && document.querySelector('[data-copy=key]').textContent !== 'Copied'; i++) await new Promise(after => setTimeout(after, 50)); return navigator.clipboard.readText()").await;
     assert_eq!(copied, key.as_str());
 
-    ada.follow("main p:last-child a").await;
+    ada.reload().await;
+    let warning = ada.text(".warning").await;
+    assert!(warning.starts_with("Nothing was made now. The key laptop, "), "{warning}");
+    assert_eq!(ada.evaluate(&format!("return document.documentElement.textContent.includes('{key}')")).await, false);
+
+    ada.open("/keys").await;
+    assert_eq!(ada.evaluate("return document.querySelectorAll('tbody tr').length").await, 1);
     assert_eq!(ada.text("tbody th").await, "laptop");
     ada.follow("a.danger").await;
     assert_eq!(ada.text("h1").await, "Revoke laptop?");
