@@ -72,7 +72,7 @@ impl Load {
 
     /// Every fifth client adds animals, the others list them.
     pub fn lists_and_creates(load: &Load, client: usize, n: u64) -> String {
-        if client % 5 != 0 { Self::lists(load, client, n) } else { Self::creates(load, client, n) }
+        if client.is_multiple_of(5) { Self::creates(load, client, n) } else { Self::lists(load, client, n) }
     }
 
     pub fn creates(load: &Load, client: usize, n: u64) -> String {

@@ -91,7 +91,7 @@ fn restart(rounds: u32, drain_delay: &str, signal: Signal) -> Vec<String> {
         failed.extend(outcome.failed);
         failed.extend(outcome.refused.iter().map(|took| format!("503 after {took:?}")));
     }
-    assert!(accepted > rounds as usize * 100, "only {accepted} requests were answered: the test has tested little");
+    assert!(accepted > rounds as usize * 20, "only {accepted} requests were answered: the test has tested little");
     failed
 }
 

@@ -63,7 +63,7 @@ const TOKENS: &[&[u8]] = &[
 
 #[test]
 fn no_key_crashes_its_parser() {
-    let keys = [Deployment::Production, Deployment::Staging].map(|deployment| ApiKey::generate(deployment));
+    let keys = [Deployment::Production, Deployment::Staging].map(ApiKey::generate);
     let seeds = keys.map(|key| key.expose().as_bytes().to_vec());
     fuzz("key", &seeds, |bytes| {
         let live = ApiKey::hash_presented(bytes, Deployment::Production);

@@ -282,7 +282,7 @@ impl Case {
 async fn no_request_is_found_inside_another() {
     // Where bytes are missing for ever, the service waits for them; not for long here.
     let mut setup = Setup::default();
-    (setup.limits.head, setup.limits.request) = (Duration::from_secs(2), Duration::from_secs(2));
+    (setup.limits.head, setup.limits.request) = (Duration::from_secs(5), Duration::from_secs(5));
     let service = Service::start_with(setup).await;
     let cases = cases(&service.key);
     let mut random = Random::from_seed();
