@@ -50,9 +50,9 @@ def parse():
     parser = argparse.ArgumentParser(
         prog="scripts/promises", description="Holds petstore to its promises, by faults, and writes docs/promises.md."
     )
-    numbers = [row.NUMBER for row in ROWS]
-    every = ", ".join(map(str, numbers))
-    parser.add_argument("rows", metavar="ROW", nargs="*", help=f"rows, by their number (default: all: {every})")
+    by_number = {str(row.NUMBER): row for row in ROWS}
+    every = ", ".join(by_number)
+    parser.add_argument("rows", metavar="ROW", nargs="*", help=f"rows, in the order to run them (default: all: {every})")
     parser.add_argument("--rounds", type=int, help="of each row; then docs/promises.md is left as it is")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9), help="of an earlier run, to repeat it")
     parser.add_argument("--dir", type=Path, default=ROOT / "target", help="where the stores lie (default: target)")
@@ -61,9 +61,9 @@ def parse():
     parser.add_argument("--keep", action="store_true", help="leave the cluster up afterwards")
     parser.add_argument("--render", action="store_true", help="only write docs/promises.md from docs/promises.json")
     options = parser.parse_args()
-    if unknown := set(options.rows) - set(map(str, numbers)):
+    if unknown := set(options.rows) - set(by_number):
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds begins at 1")
-    options.rows = [row for row in ROWS if not options.rows or str(row.NUMBER) in options.rows]
+    options.rows = [by_number[number] for number in options.rows or by_number]
     return options
