@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
@@ -144,15 +144,17 @@ impl Postgres {
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
         let session = self.single.session(Instant::now() + RECONNECT).await?;
-        settle(&session.connection, session.connection.client.query(statement(&session.statements), parameters)).await
+        let rows = session.connection.client.query(statement(&session.statements), parameters);
+        settle(&session.connection, Instant::now() + COMMIT, rows).await
     }
 
     /// Carries out a transaction, on a connection of its own. Whatever ends it before its commit, the connection goes with
     /// it, and nothing was done.
     async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
-        let connection = timeout(PATIENCE, self.connect()).await.map_err(|_| silent(PATIENCE))??;
+        let deadline = Instant::now() + PATIENCE;
+        let connection = timeout_at(deadline, self.connect()).await.map_err(|_| silent(PATIENCE))??;
         let client = &connection.client;
-        settle(&connection, async {
+        settle(&connection, deadline, async {
             client.batch_execute("BEGIN").await?;
             let outcome = steps(client).await?;
             client.batch_execute("COMMIT").await?;

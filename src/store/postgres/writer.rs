@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::error::ends_connection;
 use super::link::Link;
@@ -162,20 +162,22 @@ impl<W: Write> Worker<W> {
 
 async fn commit<W: Write>(link: &Link, batch: &[W]) -> Result<Vec<W::Answer>> {
     let session = link.session(Instant::now() + RECONNECT).await?;
-    let answers = settle(&session.connection, W::run(&session, batch)).await?;
+    let answers = settle(&session.connection, Instant::now() + COMMIT, W::run(&session, batch)).await?;
     if answers.len() != batch.len() {
         return Err(StoreError::Failed(format!("{} of {} writes were answered", answers.len(), batch.len())));
     }
     Ok(answers)
 }
 
-/// Waits for a write. Where it is not known whether it came to be, it is `Unavailable`, and the connection is given up.
+/// Waits for a write until `deadline`. Where it is not known whether it came to be, it is `Unavailable`, and the
+/// connection is given up.
 pub async fn settle<T>(
     connection: &Connection,
+    deadline: Instant,
     write: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
     let warnings = connection.warnings();
-    match timeout(COMMIT, write).await {
+    match timeout_at(deadline, write).await {
         Ok(Ok(answer)) => {
             connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
             Ok(answer)
@@ -188,7 +190,7 @@ pub async fn settle<T>(
         }
         Err(_) => {
             connection.discard();
-            Err(silent(COMMIT))
+            Err(silent(PATIENCE))
         }
     }
 }
