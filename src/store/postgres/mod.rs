@@ -15,6 +15,7 @@ mod readers;
 mod rows;
 mod session;
 pub mod sessions;
+mod together;
 mod url;
 mod writer;
 
@@ -28,13 +29,15 @@ use tokio_postgres::{Client, Error, Row, Statement};
 
 use link::Link;
 use migrations::Schema;
+use pets::PetId;
 use readers::Readers;
 use session::{Connection, Statements, silent};
+use together::Together;
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
 use super::{MigrationStatus, Result, StoreError};
-use crate::domain::{Deployment, Message, NewPet};
+use crate::domain::{Deployment, Message, NewPet, PetQuery};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const PATIENCE: Duration = Duration::from_millis(1_800);
@@ -88,7 +91,9 @@ pub struct Postgres {
     deployment: Deployment,
     /// Of the server that was there at the start.
     version: String,
-    readers: Readers,
+    readers: Arc<Readers>,
+    lists: Together<PetQuery>,
+    finds: Together<PetId>,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
     /// For writes that are too rare to be worth a batch.
@@ -110,8 +115,19 @@ impl Postgres {
             Link::open(url, &keys_changed, "messages"),
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
-        let (pets, messages) = (Writer::start(pets, settings), Writer::start(messages, settings));
-        Ok(Self { url: url.clone(), deployment, version, readers, pets, messages, single, keys_changed })
+        let readers = Arc::new(readers);
+        Ok(Self {
+            url: url.clone(),
+            deployment,
+            version,
+            lists: Together::start(&readers, settings),
+            finds: Together::start(&readers, settings),
+            readers,
+            pets: Writer::start(pets, settings),
+            messages: Writer::start(messages, settings),
+            single,
+            keys_changed,
+        })
     }
 
     /// Which migrations a database has and lacks, without changing it.
