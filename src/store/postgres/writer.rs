@@ -50,8 +50,10 @@ struct Job<W: Write> {
     write: W,
     /// Who asked does not wait longer: a write that has not begun by then is left out.
     deadline: Instant,
-    reply: oneshot::Sender<Result<W::Answer>>,
+    reply: Reply<W>,
 }
+
+type Reply<W> = oneshot::Sender<Result<<W as Write>::Answer>>;
 
 impl<W: Write> Writer<W> {
     pub fn start(link: Link, settings: &Settings) -> Self {
@@ -87,7 +89,12 @@ impl<W: Write> Writer<W> {
 }
 
 async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
-    let mut worker = Worker { orders, writes: Vec::with_capacity(BATCH), replies: Vec::with_capacity(BATCH) };
+    let mut worker = Worker {
+        orders,
+        writes: Vec::with_capacity(BATCH),
+        replies: Vec::with_capacity(BATCH),
+        answers: Vec::with_capacity(BATCH),
+    };
     // How many writes the last batch had, and how long its commit took.
     let (mut size, mut took) = (0, Duration::ZERO);
     let done = loop {
@@ -95,15 +102,17 @@ async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
         size = worker.writes.len();
         if size > 0 {
             let began = Instant::now();
-            worker.answer(commit(&link, &worker.writes).await);
+            // It is sent before the last batch is answered, so that the server has work meanwhile.
+            let (outcome, ()) =
+                tokio::join!(commit(&link, &worker.writes), async { worker.answers.drain(..).for_each(send) });
             took = began.elapsed();
-            // Who was answered gets to ask again, so that the next batch is larger.
-            tokio::task::yield_now().await;
+            worker.end(outcome);
         }
         if stop.is_some() || worker.orders.is_closed() {
             break stop;
         }
     };
+    worker.answers.drain(..).for_each(send);
     worker.orders.close();
     link.close();
     if let Some(done) = done {
@@ -111,22 +120,38 @@ async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
     }
 }
 
+/// What is known of a write, and who waits for it.
+type Answer<W> = (Reply<W>, Result<<W as Write>::Answer>);
+
+/// Who asked may have gone away; the work is done all the same.
+fn send<T>((reply, answer): (oneshot::Sender<T>, T)) {
+    let _ = reply.send(answer);
+}
+
 struct Worker<W: Write> {
     orders: mpsc::Receiver<Order<W>>,
     /// The batch, and those who wait for it.
     writes: Vec<W>,
-    replies: Vec<oneshot::Sender<Result<W::Answer>>>,
+    replies: Vec<Reply<W>>,
+    /// Those of the last batch, until they are sent.
+    answers: Vec<Answer<W>>,
 }
 
 impl<W: Write> Worker<W> {
     /// Takes what waits, once anything does; an order to stop ends the batch and is returned.
     ///
-    /// Those whom the last batch has answered tend to ask again at once. Where commits are slow, by a disk or a standby
-    /// far away, they are waited for: without that, half of them would always just miss a batch. It ends as soon as
-    /// as many have come as were answered, or after `patience`.
+    /// The last batch is answered before anything is waited for. Those who were answered tend to ask again at once. Where
+    /// commits are slow, by a disk or a standby far away, they are waited for: without that, half of them would always
+    /// just miss a batch. It ends as soon as as many have come as were answered, or after `patience`.
     async fn gather(&mut self, expected: usize, patience: Duration) -> Option<oneshot::Sender<()>> {
-        let mut next = self.orders.recv().await;
         let waits = patience >= WORTH_WAITING;
+        let mut next = self.orders.try_recv().ok();
+        if waits || next.is_none() {
+            self.answers.drain(..).for_each(send);
+        }
+        if next.is_none() {
+            next = self.orders.recv().await;
+        }
         let until = Instant::now() + patience;
         let mut bytes = 0;
         loop {
@@ -150,13 +175,14 @@ impl<W: Write> Worker<W> {
         }
     }
 
-    /// Answers the batch. Who asked may have gone away; the work is done all the same.
-    fn answer(&mut self, outcome: Result<Vec<W::Answer>>) {
-        match outcome {
-            Ok(answers) => self.replies.drain(..).zip(answers).for_each(|(reply, answer)| _ = reply.send(Ok(answer))),
-            Err(error) => self.replies.drain(..).for_each(|reply| _ = reply.send(Err(error.clone()))),
-        }
+    /// Ends the batch: what to tell whom.
+    fn end(&mut self, outcome: Result<Vec<W::Answer>>) {
         self.writes.clear();
+        let replies = self.replies.drain(..);
+        match outcome {
+            Ok(answers) => self.answers.extend(replies.zip(answers.into_iter().map(Ok))),
+            Err(error) => self.answers.extend(replies.map(|reply| (reply, Err(error.clone())))),
+        }
     }
 }
 
