@@ -12,7 +12,7 @@ from .operations import request
 from .servers import ask
 
 ANIMALS = 100_000
-OPERATIONS = ("list20", "get", "message", "create")
+OPERATIONS = ("list20", "list20cold", "get", "message", "create")
 ROUNDS, SECONDS = 5, 5
 
 
@@ -80,10 +80,10 @@ def renew(database):
 
 def check_same_animals(server, database, scripts):
     """Both are asked for the same: the rows of pgbench's statement are the animals of petstore's answer."""
-    for name, number in (("list20", 0), ("get", ANIMALS // 2)):
+    for name, number in (("list20", 0), ("list20cold", ANIMALS // 2), ("get", ANIMALS // 2)):
         answer = json.loads(ask(server.doors["store"], server.key, request(name, number)).body)
         animals = answer if isinstance(answer, list) else [answer]
-        rows = database.sql(f"{scripts[name].text};", {**scripts[name].variables, "id": number})
+        rows = database.sql(f"{scripts[name].text};", {"id": number, "after": number, **scripts[name].variables})
         shown = [[str(animal["id"]), animal["name"], str(animal["categoryId"])] for animal in animals]
         if shown != [row[:3] for row in rows[:20]]:
             raise Failed(f"{name}: petstore answers {answer}, and PostgreSQL {rows}")

@@ -158,7 +158,7 @@ async fn a_page_that_panics_is_a_page_that_says_so() {
     let ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
     let door = Edge::new(console::framed(&service.api, pages).with_state(service.api.clone()), None);
-    let request = http::Request::builder().uri("/keys/new").header("cookie", ada.cookie.unwrap());
+    let request = http::Request::builder().uri("/keys/new").header("host", "x").header("cookie", ada.cookie.unwrap());
 
     let response = door.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await;
 

@@ -92,6 +92,14 @@ ROWS = (
         tests=("without_key::every_operation_asks_for_a_key_before_anything_else",),
     ),
     Suite(
+        NUMBER=11,
+        PROMISE="revoking is prompt",
+        FIGURE="100 trials, refused by all of 3 processes within 1 s",
+        CONTROL="a key that is revoked without telling anybody goes on being taken",
+        ROUNDS=100,
+        tests=("revoking::a_revoked_key_is_refused_in_three_processes_within_a_second",),
+    ),
+    Suite(
         NUMBER=12,
         PROMISE="a sync error is fatal, not ignored",
         FIGURE="50 syncs that fail (EIO), 0 false 201, not ready, exit status 1",
@@ -114,6 +122,25 @@ ROWS = (
         CONTROL="while it is writable nothing is refused; rows that are deleted or added are noticed",
         ROUNDS=20,
         tests=("read_only_disk::a_read_only_disk_is_read", "read_only_disk::a_disk_that_becomes_read_only_is_read"),
+    ),
+    Suite(
+        NUMBER=15,
+        PROMISE="the database gone",
+        FIGURE="50 cycles each: 503 with `Retry-After` within 2 s, back within 5 s, `/livez` 200, `/readyz` 503",
+        CONTROL="nothing is refused before the database goes; a client without deadlines hangs on the silent network",
+        ROUNDS=50,
+        tests=(
+            "database_gone::a_server_that_stops_is_503_and_comes_back",
+            "database_gone::a_network_that_goes_silent_is_503_and_comes_back",
+        ),
+    ),
+    Suite(
+        NUMBER=16,
+        PROMISE="a demoted primary is let go",
+        FIGURE="20 switch-overs, 0 lost, writes back within 5 s of the promotion, no restart",
+        CONTROL="who holds on to the old server goes on getting answers, without what was written since",
+        ROUNDS=20,
+        tests=("demoted::a_demoted_primary_is_let_go_for_the_promoted_standby",),
     ),
     Suite(
         NUMBER=17,
@@ -226,6 +253,18 @@ ROWS = (
         CONTROL="processes that just vanish fail requests",
         ROUNDS=100,
         tests=("drain::restarts_behind_a_proxy_drop_no_request",),
+    ),
+    Suite(
+        NUMBER=30,
+        PROMISE="migrations",
+        FIGURE="old and new side by side; `kill -9` in each step and at any moment; 100 each, always opens",
+        CONTROL="kills hit before and after steps, and find each step begun; a schema that says no is refused",
+        ROUNDS=100,
+        tests=(
+            "migrations::a_process_that_is_killed_within_a_step_leaves_nothing_of_it",
+            "migrations::a_process_that_is_killed_at_any_moment_leaves_a_database_that_opens",
+            "migrations::a_program_works_beside_a_newer_schema_until_that_says_no",
+        ),
     ),
     Suite(
         NUMBER=32,

@@ -1,48 +1,52 @@
 //! Promise 15: without its database the service refuses in time, and comes back by itself.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::network::Network;
-use crate::postgres_server::Server;
-use crate::process::{Database, Process, within};
-
-const ROUNDS: u32 = 2;
+use crate::postgres_server::{Server, try_query};
+use crate::process::{Answer, Database, Process, within};
+use crate::trial;
 
 #[test]
 fn a_server_that_stops_is_503_and_comes_back() {
     let server = Server::start();
-    let database = Database::url(server.database());
+    let url = server.database();
+    let database = Database::url(&url);
     let key = database.make_key();
     let service = Process::serve(&database);
-    for round in 0..ROUNDS {
-        assert_eq!(service.create_pet(&key, &format!("before-{round}")).status, 201);
+    let mut cycles = Cycles::new(&service, &key);
+    for round in 1..=trial::rounds(2) {
         // With and without a word to its clients.
-        server.control(&["stop", "-m", if round % 2 == 0 { "immediate" } else { "fast" }]);
-        refuses(&service, &key);
-        server.control(&["start"]);
-        comes_back(&service, &key);
+        let how = if round % 2 == 0 { "immediate" } else { "fast" };
+        cycles.run(|| server.control(&["stop", "-m", how]), || server.control(&["start"]));
     }
-    let listed = service.get("/v1/pets?limit=100", &key).text;
-    for round in 0..ROUNDS {
-        assert!(listed.contains(&format!("\"before-{round}\"")), "{round} was acknowledged: {listed}");
-    }
+    let kept = server.sql(url.rsplit('/').next().unwrap(), "SELECT name FROM pets");
+    cycles.end("stops of the server", &kept);
 }
 
 #[test]
 fn a_network_that_goes_silent_is_503_and_comes_back() {
     let server = Server::shared();
     let network = Network::to(server.port());
-    let url = server.database().replace(&format!(":{}/", server.port()), &format!(":{}/", network.port));
-    let database = Database::url(url);
+    let direct = server.database();
+    let url = direct.replace(&format!(":{}/", server.port()), &format!(":{}/", network.port));
+    let database = Database::url(&url);
     let key = database.make_key();
     let service = Process::serve(&database);
-    for round in 0..ROUNDS {
-        assert_eq!(service.create_pet(&key, &format!("before-{round}")).status, 201);
-        network.silence(true);
-        refuses(&service, &key);
-        network.silence(false);
-        comes_back(&service, &key);
+    let mut cycles = Cycles::new(&service, &key);
+    for _ in 1..=trial::rounds(2) {
+        cycles.run(|| network.silence(true), || network.silence(false));
     }
+    // The control: with nobody to cut it short, a client of that network waits for as long as it is silent.
+    network.silence(true);
+    let began = Instant::now();
+    let waiting = std::thread::spawn(move || try_query(&url, "SELECT 1"));
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!waiting.is_finished(), "{:?} after {:?}", waiting.join(), began.elapsed());
+    network.silence(false);
+    waiting.join().unwrap().unwrap();
+    let kept = server.sql(direct.rsplit('/').next().unwrap(), "SELECT name FROM pets");
+    cycles.end("silences of the network", &kept);
 }
 
 #[test]
@@ -58,21 +62,63 @@ fn without_a_database_the_service_does_not_start() {
     assert!(told.contains("refused") && !told.contains("s3cret"), "{told}");
 }
 
-fn refuses(service: &Process, key: &str) {
-    for _ in 0..2 {
-        service.get("/v1/pets", key).assert_unavailable();
-        service.create_pet(key, "meanwhile").assert_unavailable();
-        service.send_message(key, "meanwhile").assert_unavailable();
-        assert_eq!(service.get("/livez", key).status, 200);
-        service.get("/readyz", key).assert_unavailable();
-    }
+/// What was seen in all cycles so far.
+struct Cycles<'a> {
+    service: &'a Process,
+    key: &'a str,
+    acknowledged: Vec<String>,
+    slowest_refusal: Duration,
+    slowest_return: Duration,
 }
 
-fn comes_back(service: &Process, key: &str) {
-    let took = within(Duration::from_secs(5), "coming back", || {
-        service.create_pet(key, "after").status == 201
-            && service.get("/v1/pets", key).status == 200
-            && service.get("/readyz", key).status == 200
-    });
-    println!("back after {took:?}");
+impl<'a> Cycles<'a> {
+    const fn new(service: &'a Process, key: &'a str) -> Self {
+        Self { service, key, acknowledged: Vec::new(), slowest_refusal: Duration::ZERO, slowest_return: Duration::ZERO }
+    }
+
+    fn run(&mut self, take_away: impl FnOnce(), bring_back: impl FnOnce()) {
+        // The control of what follows: as long as the database is there, nothing is refused.
+        let name = format!("before-{}", self.acknowledged.len());
+        assert_eq!(self.service.create_pet(self.key, &name).status, 201);
+        assert_eq!(self.service.get("/v1/pets", self.key).status, 200);
+        self.acknowledged.push(name);
+        take_away();
+        for _ in 0..2 {
+            self.refused(&self.service.get("/v1/pets", self.key));
+            self.refused(&self.service.get("/v1/pets/1", self.key));
+            self.refused(&self.service.create_pet(self.key, "meanwhile"));
+            self.refused(&self.service.send_message(self.key, "meanwhile"));
+            self.refused(&self.service.get("/readyz", self.key));
+            assert_eq!(self.service.get("/livez", self.key).status, 200);
+        }
+        bring_back();
+        let took = within(Duration::from_secs(5), "coming back", || {
+            self.service.create_pet(self.key, "after").status == 201
+                && self.service.get("/v1/pets", self.key).status == 200
+                && self.service.get("/readyz", self.key).status == 200
+        });
+        self.slowest_return = self.slowest_return.max(took);
+        if self.acknowledged.len().is_multiple_of(10) {
+            println!("cycle {}: back after {took:?}", self.acknowledged.len());
+        }
+    }
+
+    fn refused(&mut self, answer: &Answer) {
+        answer.assert_unavailable();
+        self.slowest_refusal = self.slowest_refusal.max(answer.took);
+    }
+
+    /// Holds what was acknowledged against `kept`, the names that are there, a line each.
+    fn end(self, what: &str, kept: &str) {
+        let kept: std::collections::HashSet<_> = kept.lines().collect();
+        for name in &self.acknowledged {
+            assert!(kept.contains(&**name), "{name} was acknowledged and is lost");
+        }
+        trial::measured(&format!(
+            "{} {what}: 503 within {} ms, back within {} ms",
+            self.acknowledged.len(),
+            self.slowest_refusal.as_millis() + 1,
+            self.slowest_return.as_millis() + 1
+        ));
+    }
 }

@@ -46,7 +46,8 @@ fn restarts_behind_a_proxy_drop_no_request() {
 /// The control: processes that just vanish are noticed.
 #[test]
 fn a_process_that_vanishes_fails_requests() {
-    assert!(!restart(4, DRAIN_DELAY, Signal::KILL).is_empty());
+    // One of ten runs is enough: a process may vanish while no request is with it.
+    assert!((0..10).any(|_| !restart(4, DRAIN_DELAY, Signal::KILL).is_empty()));
 }
 
 /// Restarts the two processes by turns; returns what failed meanwhile.

@@ -1,11 +1,13 @@
 //! Promise 30: migrations, whoever starts them and whatever happens in between.
 
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::postgres_server::{Server, query, try_query};
 use crate::process::{Database, Process, within};
+use crate::trial;
 
 #[test]
 fn processes_that_start_together_migrate_once() {
@@ -23,30 +25,76 @@ fn processes_that_start_together_migrate_once() {
 
 #[test]
 fn a_process_that_is_killed_at_any_moment_leaves_a_database_that_opens() {
-    const MOMENTS: u32 = 10;
-    let database = Database::url(Server::shared().database());
-    let began = Instant::now();
-    assert!(database.petstore("migrate").output().unwrap().status.success());
-    let whole = began.elapsed();
-    for moment in 1..=MOMENTS {
-        let database = Database::url(Server::shared().database());
-        let mut migrating = database.petstore("migrate").stderr(Stdio::null()).spawn().unwrap();
-        thread::sleep(whole * moment / MOMENTS);
-        let _ = migrating.kill();
-        migrating.wait().unwrap();
-        opens(&database);
+    let moments = trial::rounds(10);
+    let whole = (0..3).map(|_| migrate_and_kill_after(Duration::from_mins(1)).1).min().unwrap();
+    let (mut begun, mut unfinished) = (0, 0);
+    for moment in 1..=moments {
+        // The control: kills hit before, within and after the migrations, or they would prove little.
+        let (left, _) = migrate_and_kill_after(whole * moment / moments);
+        begun += u32::from(left > 0);
+        unfinished += u32::from(left < migrations());
+        if moment % 20 == 0 {
+            println!("moment {moment} of {moments}: {unfinished} kills before the end");
+        }
     }
+    assert!(unfinished > 0 && begun > 0, "of {moments} kills {unfinished} came before the end, {begun} after a step");
+    trial::measured(&format!(
+        "{moments} kills at moments spread over {} ms, {unfinished} of them before the last step's end: each time it opens",
+        whole.as_millis()
+    ));
+}
+
+/// How many steps there are after the kill, and how long the program ran. The database opens afterwards.
+fn migrate_and_kill_after(moment: Duration) -> (usize, Duration) {
+    let url = Server::shared().database();
+    let database = Database::url(&url);
+    let began = Instant::now();
+    let mut migrating = database.petstore("migrate").stderr(Stdio::null()).spawn().unwrap();
+    while began.elapsed() < moment && migrating.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let took = began.elapsed();
+    let _ = migrating.kill();
+    migrating.wait().unwrap();
+    let steps = try_query(&url, "SELECT count(*) FROM refinery_schema_history").map_or(0, |n| n.parse().unwrap());
+    opens(&database);
+    Server::shared().remove(&url);
+    (steps, took)
 }
 
 #[test]
 fn a_process_that_is_killed_within_a_step_leaves_nothing_of_it() {
-    let server = Server::shared();
-    let url = server.database();
+    let (rounds, steps) = (trial::rounds(1), last_tables());
+    assert_eq!(steps.len(), migrations());
+    for _ in 0..rounds {
+        for (step, table) in steps.iter().enumerate() {
+            kill_within(step, table);
+        }
+    }
+    trial::measured(&format!("{rounds} kills within each of {} steps, nothing of the step left", steps.len()));
+}
+
+/// The last table that each migration makes, which is where it can be held up.
+fn last_tables() -> Vec<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let last_table = |file| {
+        let sql = std::fs::read_to_string(file).unwrap();
+        let (_, after) = sql.rsplit_once("CREATE TABLE ").expect("a step that makes no table needs a hold of its own");
+        after.split([' ', '(']).next().unwrap().to_owned()
+    };
+    files.iter().map(last_table).collect()
+}
+
+fn kill_within(step: usize, table: &str) {
+    let url = Server::shared().database();
     let database = Database::url(&url);
     // The step's last table is being made by somebody else, so the step stops there until they are done.
     let blocker = thread::spawn({
+        let sql = format!("BEGIN; CREATE TABLE {table} (); SELECT pg_sleep(60)");
         let url = url.clone();
-        move || try_query(&url, "BEGIN; CREATE TABLE messages (); SELECT pg_sleep(60)")
+        move || try_query(&url, &sql)
     });
     let activity =
         |what: &str| format!("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {what}");
@@ -62,8 +110,14 @@ fn a_process_that_is_killed_within_a_step_leaves_nothing_of_it() {
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()",
     );
     assert!(blocker.join().unwrap().is_err());
+    within(limit, "ending", || query(&url, &activity("wait_event_type = 'Lock'")) == "0");
+    // The steps before it were whole, and stay.
+    let left = query(&url, "SELECT count(*) FROM refinery_schema_history");
+    assert_eq!(left, step.to_string());
+    assert_eq!(query(&url, &format!("SELECT to_regclass('{table}') IS NULL")), "t");
     opens(&database);
     assert_eq!(query(&url, "SELECT count(*) FROM refinery_schema_history"), migrations().to_string());
+    Server::shared().remove(&url);
 }
 
 /// How many there are.
@@ -79,20 +133,66 @@ fn opens(database: &Database) {
 
 #[test]
 fn a_program_works_beside_a_newer_schema_until_that_says_no() {
+    let rounds = trial::rounds(1);
+    let mut answered = 0;
+    for round in 1..=rounds {
+        answered += works_beside_a_newer_schema();
+        println!("round {round} of {rounds}: {answered} answers");
+    }
+    trial::measured(&format!(
+        "{rounds} databases brought to a later schema beside a process that serves: {answered} requests meanwhile, none failed"
+    ));
+}
+
+/// How many requests were answered while the schema grew.
+fn works_beside_a_newer_schema() -> usize {
     let url = Server::shared().database();
     let database = Database::url(&url);
     let key = database.make_key();
-    query(
-        &url,
-        "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
-         VALUES (999, 'later', '2030-01-01T00:00:00Z', '1')",
-    );
     let service = Process::serve(&database);
-    assert_eq!(service.create_pet(&key, "Rex").status, 201);
+    let done = AtomicBool::new(false);
+    let answered = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| serve_until(&done, &service, &key))).collect();
+        thread::sleep(Duration::from_millis(100));
+        // What a later version's first step may do, as its process does it: whole, while the process of before serves.
+        query(
+            &url,
+            "BEGIN;
+             ALTER TABLE pets ADD COLUMN later bigint;
+             ALTER TABLE messages ADD COLUMN later text DEFAULT 'none';
+             CREATE TABLE later (id bigint PRIMARY KEY);
+             CREATE INDEX later_pets ON pets (category_id);
+             INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
+             VALUES (999, 'later', '2030-01-01T00:00:00Z', '1');
+             COMMIT",
+        );
+        thread::sleep(Duration::from_millis(100));
+        done.store(true, Ordering::SeqCst);
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    drop(service);
+    // One that starts beside the newer schema serves as well.
+    assert_eq!(Process::serve(&database).create_pet(&key, "Rex").status, 201);
 
+    // The control: a schema that says no is not worked with.
     query(&url, "UPDATE meta SET value = '998' WHERE key = 'oldest_schema'");
     let refused = database.petstore("migrate").output().unwrap();
     let told = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{told}");
     assert!(told.contains("schema version 999") && told.contains("use a newer petstore"), "{told}");
+    Server::shared().remove(&url);
+    answered
+}
+
+/// Asks for one thing after the other, all of which must be answered.
+fn serve_until(done: &AtomicBool, service: &Process, key: &str) -> usize {
+    let mut answered = 0;
+    while !done.load(Ordering::SeqCst) {
+        assert_eq!(service.create_pet(key, "Rex").status, 201);
+        assert_eq!(service.get("/v1/pets", key).status, 200);
+        assert_eq!(service.get("/v1/pets/1", key).status, 200);
+        assert_eq!(service.send_message(key, "hello").status, 202);
+        answered += 4;
+    }
+    answered
 }

@@ -87,6 +87,79 @@ async fn reads_that_were_cut_off_are_asked_again() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_read_of_a_batch_gets_its_own_answer() {
+    let (store, _) = open(Settings::default()).await;
+    for n in 1..=100 {
+        assert_eq!(create(Arc::clone(&store), format!("animal {n}")).await.unwrap(), n);
+    }
+    let reads = (0..2_000).map(|n| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            // Ids that come twice, and some that nobody has.
+            let id = n % 130 - 10;
+            let found = store.find_pet(id).await.unwrap().map(|pet| pet.name);
+            assert_eq!(found, (1..=100).contains(&id).then(|| format!("animal {id}")));
+            let after = n % 7 * 20;
+            let expected = (after + 1..=100).take(20).collect::<Vec<_>>();
+            assert_eq!(list(&store, 20, after).await, expected);
+        })
+    });
+    for read in reads.collect::<Vec<_>>() {
+        read.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn reads_that_wait_go_together() {
+    let (store, url) = open(Settings { readers: 2, ..Settings::default() }).await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    let blocker = tokio::task::spawn_blocking({
+        let url = url.clone();
+        move || try_query(&url, "BEGIN; LOCK TABLE pets; SELECT pg_sleep(1); COMMIT")
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let reads = (0..100).map(|_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
+            assert_eq!(list(&store, 20, 0).await, [1]);
+        })
+    });
+    let reads: Vec<_> = reads.collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    // At the server, no more statements wait than there are connections.
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass";
+    assert_eq!(query(&url, waiting), "2");
+    for read in reads {
+        read.await.unwrap();
+    }
+    blocker.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_answer_that_is_shared_is_never_older_than_its_request() {
+    let (store, _) = open(Settings::default()).await;
+    let busy: Vec<_> = (0..16)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                loop {
+                    list(&store, 100, 0).await;
+                    _ = store.find_pet(1).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for n in 1..=100 {
+        // Asked for all the time, and seen as soon as it is there.
+        assert_eq!(create(Arc::clone(&store), "Rex".into()).await.unwrap(), n);
+        assert_eq!(list(&store, 100, 0).await.len() as i64, n);
+        assert!(store.find_pet(n).await.unwrap().is_some());
+    }
+    busy.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test]
 async fn a_database_of_another_encoding_is_refused() {
     let server = Server::shared();
@@ -105,4 +178,12 @@ async fn open(settings: Settings) -> (Arc<Store>, String) {
 async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {
     let pet = NewPet { name: PetName::parse(name).unwrap(), category_id: 1, status: PetStatus::Available };
     store.create_pet(pet).await.map(|pet| pet.id)
+}
+
+/// The ids of a page.
+async fn list(store: &Store, limit: i64, after: i64) -> Vec<i64> {
+    let page = PetQuery { limit: PageLimit::new(limit).unwrap(), status: None, after: Some(after) };
+    let mut ids = Vec::new();
+    store.list_pets(&page, &mut |pet| ids.push(pet.id)).await.unwrap();
+    ids
 }

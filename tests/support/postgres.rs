@@ -89,6 +89,12 @@ impl Server {
         self.url(&name)
     }
 
+    /// Removes a database of this server, by its address.
+    pub fn remove(&self, url: &str) {
+        let name = url.rsplit('/').next().unwrap();
+        self.sql("postgres", &format!("DROP DATABASE {name} WITH (FORCE)"));
+    }
+
     pub fn url(&self, database: &str) -> String {
         format!("postgres://petstore@127.0.0.1:{}/{database}", self.port)
     }

@@ -15,6 +15,7 @@ mod readers;
 mod rows;
 mod session;
 pub mod sessions;
+mod together;
 mod tls;
 mod url;
 mod writer;
@@ -23,19 +24,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use link::Link;
 use migrations::Schema;
+use pets::PetId;
 use readers::Readers;
 use session::{Connection, Statements, silent};
+use together::Together;
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
 use super::{MigrationStatus, Result, StoreError};
-use crate::domain::{Deployment, Message, NewPet};
+use crate::domain::{Deployment, Message, NewPet, PetQuery};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const PATIENCE: Duration = Duration::from_millis(1_800);
@@ -89,7 +92,9 @@ pub struct Postgres {
     deployment: Deployment,
     /// Of the server that was there at the start.
     version: String,
-    readers: Readers,
+    readers: Arc<Readers>,
+    lists: Together<PetQuery>,
+    finds: Together<PetId>,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
     /// For writes that are too rare to be worth a batch.
@@ -111,8 +116,19 @@ impl Postgres {
             Link::open(url, &keys_changed, "messages"),
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
-        let (pets, messages) = (Writer::start(pets, settings), Writer::start(messages, settings));
-        Ok(Self { url: url.clone(), deployment, version, readers, pets, messages, single, keys_changed })
+        let readers = Arc::new(readers);
+        Ok(Self {
+            url: url.clone(),
+            deployment,
+            version,
+            lists: Together::start(&readers, settings),
+            finds: Together::start(&readers, settings),
+            readers,
+            pets: Writer::start(pets, settings),
+            messages: Writer::start(messages, settings),
+            single,
+            keys_changed,
+        })
     }
 
     /// Which migrations a database has and lacks, without changing it.
@@ -145,15 +161,17 @@ impl Postgres {
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
         let session = self.single.session(Instant::now() + RECONNECT).await?;
-        settle(&session.connection, session.connection.client.query(statement(&session.statements), parameters)).await
+        let rows = session.connection.client.query(statement(&session.statements), parameters);
+        settle(&session.connection, Instant::now() + COMMIT, rows).await
     }
 
     /// Carries out a transaction, on a connection of its own. Whatever ends it before its commit, the connection goes with
     /// it, and nothing was done.
     async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
-        let connection = timeout(PATIENCE, self.connect()).await.map_err(|_| silent(PATIENCE))??;
+        let deadline = Instant::now() + PATIENCE;
+        let connection = timeout_at(deadline, self.connect()).await.map_err(|_| silent(PATIENCE))??;
         let client = &connection.client;
-        settle(&connection, async {
+        settle(&connection, deadline, async {
             client.batch_execute("BEGIN").await?;
             let outcome = steps(client).await?;
             client.batch_execute("COMMIT").await?;

@@ -1,10 +1,16 @@
 //! Animals.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
 use tokio_postgres::{Error, Row};
 
 use super::Postgres;
+use super::readers::Readers;
 use super::rows::long_rows;
 use super::session::Session;
+use super::together::{Question, Read};
 use super::writer::Write;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError};
@@ -21,7 +27,7 @@ pub const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id 
 pub const LIST_BY_STATUS: &str =
     "SELECT id, name, category_id, status FROM pets WHERE status = $1 AND id > $2 ORDER BY id LIMIT $3";
 
-pub const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = $1";
+pub const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = ANY ($1)";
 
 /// How many animals of an import share a statement.
 const IMPORTED_AT_ONCE: usize = 1_000;
@@ -66,26 +72,66 @@ pub async fn insert(db: &Postgres, pet: NewPet) -> Result<Pet> {
     Ok(pet.with_id(id))
 }
 
-/// Reads one row more than asked for: whether it is there tells if another page follows.
+/// Shows the animals. One row more than asked for was read: whether it is there tells if another page follows.
 pub async fn list(db: &Postgres, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
-    let after = query.after.unwrap_or(i64::MIN);
-    let limit = query.limit.get();
-    let rows = match query.status {
-        Some(status) => {
-            db.readers.query(|known| &known.list_pets_by_status, &[&to_column(status), &after, &(limit + 1)]).await?
-        }
-        None => db.readers.query(|known| &known.list_pets, &[&after, &(limit + 1)]).await?,
-    };
-    let shown = rows.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
+    let rows = db.lists.ask(*query).await?;
+    let shown = rows.len().min(usize::try_from(query.limit.get()).unwrap_or(usize::MAX));
     for row in &rows[..shown] {
         each(from_row(row)?);
     }
     Ok(rows.len() > shown)
 }
 
+/// Equal lists are asked for once, and the others one by one: twenty rows cost more than what sharing saves.
+impl Read for PetQuery {
+    type Answer = Arc<Vec<Row>>;
+
+    async fn run(readers: &Readers, batch: Vec<Question<Self>>) {
+        let mut asked: HashMap<_, Vec<_>> = HashMap::new();
+        for Question { read, reply } in batch {
+            asked.entry(read).or_default().push(reply);
+        }
+        let answered = asked.into_iter().map(|(query, replies)| async move {
+            let rows = rows_of(readers, &query).await.map(Arc::new);
+            replies.into_iter().for_each(|reply| _ = reply.send(rows.clone()));
+        });
+        join_all(answered).await;
+    }
+}
+
+async fn rows_of(readers: &Readers, query: &PetQuery) -> Result<Vec<Row>> {
+    let after = query.after.unwrap_or(i64::MIN);
+    let one_more = query.limit.get() + 1;
+    match query.status {
+        Some(status) => {
+            readers.query(|known| &known.list_pets_by_status, &[&to_column(status), &after, &one_more]).await
+        }
+        None => readers.query(|known| &known.list_pets, &[&after, &one_more]).await,
+    }
+}
+
 pub async fn find(db: &Postgres, id: i64) -> Result<Option<Pet>> {
-    let rows = db.readers.query(|known| &known.find_pet, &[&id]).await?;
-    rows.first().map(|row| Ok(from_row(row)?.to_owned())).transpose()
+    db.finds.ask(PetId(id)).await
+}
+
+/// Which animal to find.
+#[derive(Debug)]
+pub struct PetId(i64);
+
+/// All in one statement.
+impl Read for PetId {
+    type Answer = Option<Pet>;
+
+    async fn run(readers: &Readers, batch: Vec<Question<Self>>) {
+        let ids: Vec<_> = batch.iter().map(|question| question.read.0).collect();
+        let found = readers.query(|known| &known.find_pets, &[&ids]).await;
+        let found = found.and_then(|rows| {
+            rows.iter().map(|row| from_row(row).map(|pet| (pet.id, pet.to_owned()))).collect::<Result<HashMap<_, _>>>()
+        });
+        for Question { read, reply } in batch {
+            _ = reply.send(found.as_ref().map(|found| found.get(&read.0).cloned()).map_err(Clone::clone));
+        }
+    }
 }
 
 pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {

@@ -123,7 +123,7 @@ statements! {
     insert_pets: pets::INSERT,
     list_pets: pets::LIST,
     list_pets_by_status: pets::LIST_BY_STATUS,
-    find_pet: pets::FIND,
+    find_pets: pets::FIND,
     insert_messages: messages::INSERT,
     list_messages_of: messages::LIST_OF,
     insert_account: accounts::INSERT,

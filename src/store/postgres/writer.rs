@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::error::ends_connection;
 use super::link::Link;
@@ -50,8 +50,10 @@ struct Job<W: Write> {
     write: W,
     /// Who asked does not wait longer: a write that has not begun by then is left out.
     deadline: Instant,
-    reply: oneshot::Sender<Result<W::Answer>>,
+    reply: Reply<W>,
 }
+
+type Reply<W> = oneshot::Sender<Result<<W as Write>::Answer>>;
 
 impl<W: Write> Writer<W> {
     pub fn start(link: Link, settings: &Settings) -> Self {
@@ -87,7 +89,12 @@ impl<W: Write> Writer<W> {
 }
 
 async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
-    let mut worker = Worker { orders, writes: Vec::with_capacity(BATCH), replies: Vec::with_capacity(BATCH) };
+    let mut worker = Worker {
+        orders,
+        writes: Vec::with_capacity(BATCH),
+        replies: Vec::with_capacity(BATCH),
+        answers: Vec::with_capacity(BATCH),
+    };
     // How many writes the last batch had, and how long its commit took.
     let (mut size, mut took) = (0, Duration::ZERO);
     let done = loop {
@@ -95,15 +102,17 @@ async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
         size = worker.writes.len();
         if size > 0 {
             let began = Instant::now();
-            worker.answer(commit(&link, &worker.writes).await);
+            // It is sent before the last batch is answered, so that the server has work meanwhile.
+            let (outcome, ()) =
+                tokio::join!(commit(&link, &worker.writes), async { worker.answers.drain(..).for_each(send) });
             took = began.elapsed();
-            // Who was answered gets to ask again, so that the next batch is larger.
-            tokio::task::yield_now().await;
+            worker.end(outcome);
         }
         if stop.is_some() || worker.orders.is_closed() {
             break stop;
         }
     };
+    worker.answers.drain(..).for_each(send);
     worker.orders.close();
     link.close();
     if let Some(done) = done {
@@ -111,22 +120,38 @@ async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
     }
 }
 
+/// What is known of a write, and who waits for it.
+type Answer<W> = (Reply<W>, Result<<W as Write>::Answer>);
+
+/// Who asked may have gone away; the work is done all the same.
+fn send<T>((reply, answer): (oneshot::Sender<T>, T)) {
+    let _ = reply.send(answer);
+}
+
 struct Worker<W: Write> {
     orders: mpsc::Receiver<Order<W>>,
     /// The batch, and those who wait for it.
     writes: Vec<W>,
-    replies: Vec<oneshot::Sender<Result<W::Answer>>>,
+    replies: Vec<Reply<W>>,
+    /// Those of the last batch, until they are sent.
+    answers: Vec<Answer<W>>,
 }
 
 impl<W: Write> Worker<W> {
     /// Takes what waits, once anything does; an order to stop ends the batch and is returned.
     ///
-    /// Those whom the last batch has answered tend to ask again at once. Where commits are slow, by a disk or a standby
-    /// far away, they are waited for: without that, half of them would always just miss a batch. It ends as soon as
-    /// as many have come as were answered, or after `patience`.
+    /// The last batch is answered before anything is waited for. Those who were answered tend to ask again at once. Where
+    /// commits are slow, by a disk or a standby far away, they are waited for: without that, half of them would always
+    /// just miss a batch. It ends as soon as as many have come as were answered, or after `patience`.
     async fn gather(&mut self, expected: usize, patience: Duration) -> Option<oneshot::Sender<()>> {
-        let mut next = self.orders.recv().await;
         let waits = patience >= WORTH_WAITING;
+        let mut next = self.orders.try_recv().ok();
+        if waits || next.is_none() {
+            self.answers.drain(..).for_each(send);
+        }
+        if next.is_none() {
+            next = self.orders.recv().await;
+        }
         let until = Instant::now() + patience;
         let mut bytes = 0;
         loop {
@@ -150,32 +175,35 @@ impl<W: Write> Worker<W> {
         }
     }
 
-    /// Answers the batch. Who asked may have gone away; the work is done all the same.
-    fn answer(&mut self, outcome: Result<Vec<W::Answer>>) {
-        match outcome {
-            Ok(answers) => self.replies.drain(..).zip(answers).for_each(|(reply, answer)| _ = reply.send(Ok(answer))),
-            Err(error) => self.replies.drain(..).for_each(|reply| _ = reply.send(Err(error.clone()))),
-        }
+    /// Ends the batch: what to tell whom.
+    fn end(&mut self, outcome: Result<Vec<W::Answer>>) {
         self.writes.clear();
+        let replies = self.replies.drain(..);
+        match outcome {
+            Ok(answers) => self.answers.extend(replies.zip(answers.into_iter().map(Ok))),
+            Err(error) => self.answers.extend(replies.map(|reply| (reply, Err(error.clone())))),
+        }
     }
 }
 
 async fn commit<W: Write>(link: &Link, batch: &[W]) -> Result<Vec<W::Answer>> {
     let session = link.session(Instant::now() + RECONNECT).await?;
-    let answers = settle(&session.connection, W::run(&session, batch)).await?;
+    let answers = settle(&session.connection, Instant::now() + COMMIT, W::run(&session, batch)).await?;
     if answers.len() != batch.len() {
         return Err(StoreError::Failed(format!("{} of {} writes were answered", answers.len(), batch.len())));
     }
     Ok(answers)
 }
 
-/// Waits for a write. Where it is not known whether it came to be, it is `Unavailable`, and the connection is given up.
+/// Waits for a write until `deadline`. Where it is not known whether it came to be, it is `Unavailable`, and the
+/// connection is given up.
 pub async fn settle<T>(
     connection: &Connection,
+    deadline: Instant,
     write: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
     let warnings = connection.warnings();
-    match timeout(COMMIT, write).await {
+    match timeout_at(deadline, write).await {
         Ok(Ok(answer)) => {
             connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
             Ok(answer)
@@ -188,7 +216,7 @@ pub async fn settle<T>(
         }
         Err(_) => {
             connection.discard();
-            Err(silent(COMMIT))
+            Err(silent(PATIENCE))
         }
     }
 }
