@@ -36,7 +36,8 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     let signed_in = service.submit("/sign-in", &credentials(PASSWORD), "");
     let cookie = between(&signed_in, "set-cookie: ", ";").to_owned();
     secrets.push(cookie.split_once('=').unwrap().1.to_owned());
-    let made = service.submit("/keys/new", &form(&[("name", NO_SECRET), ("expiry", "never"), ("newest", "0")]), &cookie);
+    let made =
+        service.submit("/keys/new", &form(&[("name", NO_SECRET), ("expiry", "never"), ("newest", "0")]), &cookie);
     let key = between(&made, "<code id=\"key\">", "</code>").to_owned();
     let rotated = service.submit("/keys/1/rotate", &form(&[("overlap", "24h"), ("newest", "1")]), &cookie);
     let successor = between(&rotated, "<code id=\"key\">", "</code>").to_owned();

@@ -15,8 +15,8 @@ mod readers;
 mod rows;
 mod session;
 pub mod sessions;
-mod together;
 mod tls;
+mod together;
 mod url;
 mod writer;
 
