@@ -185,7 +185,7 @@ pub fn no_such_order() -> ApiError {
 }
 
 /// The id in the path, where it is one.
-pub struct OrderId(Option<i64>);
+pub struct OrderId(pub Option<i64>);
 
 impl<S: Sync> FromRequestParts<S> for OrderId {
     type Rejection = Infallible;

@@ -220,8 +220,8 @@ impl Store {
         }
     }
 
-    /// Forgets an account's address and password, ends its sessions and revokes its keys. Its messages stay, since
-    /// they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
+    /// Forgets an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
+    /// messages stay, since they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
     pub async fn delete_account(&self, account: AccountId, checked: PasswordDigest, now: Timestamp) -> Result<bool> {
         match self {
             Self::Sqlite(db) => {

@@ -81,7 +81,7 @@ fn write(address: &str, path: &str, field: &str, name: &str, key: &str, ledger: 
 }
 
 /// Sends a request and reads its answer whole; nothing where the service went away in between.
-fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<String> {
+pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<String> {
     stream.write_all(request).ok()?;
     let mut answer = Vec::new();
     let mut chunk = [0; 1024];
@@ -118,7 +118,7 @@ impl Ledger {
 }
 
 /// The seed of this run: from the environment, or new.
-fn seed() -> u64 {
+pub fn seed() -> u64 {
     let given = std::env::var("PETSTORE_TEST_SEED").ok();
     given.map_or_else(
         || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 | 1,
@@ -127,7 +127,7 @@ fn seed() -> u64 {
 }
 
 /// xorshift64 (Marsaglia, 2003): enough to spread moments.
-fn next(state: &mut u64) -> u64 {
+pub fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;

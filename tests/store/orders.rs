@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use petstore::domain::account::PasswordDigest;
 use petstore::domain::order::{Placing, Stepping};
 use petstore::domain::{
     AccountId, Email, NewOrder, NewPet, Order, OrderQuery, OrderStatus, OrderStep, PageLimit, PetName, PetStatus,
     Timestamp,
 };
 use petstore::store::Store;
+use petstore::store::postgres::{self, DatabaseUrl, Postgres};
+use petstore::store::sqlite::{self, Sqlite};
 
 use crate::backends::on_every_database;
+use crate::postgres_server::{Server, query};
 
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
@@ -180,6 +184,78 @@ async fn of_steps_at_once_each_finds_the_order_where_the_one_before_left_it() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_deleted_accounts_open_orders_are_cancelled() {
+    on_every_database(async |store| {
+        let digest = PasswordDigest("$argon2id$ada".into());
+        let email = Email::parse("ada@example.com").unwrap();
+        let ada = store.create_account(email, Some(digest.clone()), NOW).await.unwrap().unwrap();
+        let grace = account(&store, "grace@example.com").await;
+        let mut pets = Vec::new();
+        for _ in 0..5 {
+            pets.push(pet(&store, PetStatus::Available).await);
+        }
+        let mut orders = Vec::new();
+        for pet in &pets[..4] {
+            orders.push(placed(place(&store, ada, *pet).await));
+        }
+        let graces = placed(place(&store, grace, pets[4]).await);
+        take(&store, ada, orders[1], OrderStep::Approve).await;
+        take(&store, ada, orders[2], OrderStep::Approve).await;
+        take(&store, ada, orders[2], OrderStep::Deliver).await;
+        take(&store, ada, orders[3], OrderStep::Cancel).await;
+
+        assert!(store.delete_account(ada, digest, LATER).await.unwrap());
+
+        let (left, _) = list(&store, ada, 100, None, None).await;
+        let left: Vec<_> = left.iter().map(|order| order.status).collect();
+        let (cancelled, delivered) = (OrderStatus::Cancelled, OrderStatus::Delivered);
+        assert_eq!(left, [cancelled, cancelled, delivered, cancelled]);
+        let mut statuses = Vec::new();
+        for pet in &pets {
+            statuses.push(status(&store, *pet).await);
+        }
+        use PetStatus::{Available, Pending, Sold};
+        assert_eq!(statuses, [Available, Available, Sold, Available, Pending]);
+        assert!(matches!(take(&store, grace, graces, OrderStep::Approve).await, Stepping::Done(_)));
+        // What was in flight meanwhile comes too late.
+        assert_eq!(place(&store, ada, pets[0]).await, Placing::NotAvailable);
+        assert_eq!(status(&store, pets[0]).await, Available);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_constraint_decides_and_no_check_before_it_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::Sqlite(Sqlite::open(&sqlite::Options::new(folder.path())).unwrap());
+    let outside = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
+    the_constraint_decides(store, |sql| outside.execute_batch(sql).unwrap()).await;
+}
+
+#[tokio::test]
+async fn the_constraint_decides_and_no_check_before_it_on_postgresql() {
+    let url = Server::shared().database();
+    let options = postgres::Options::new(DatabaseUrl::parse(&url).unwrap());
+    let store = Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()));
+    the_constraint_decides(store, |sql| _ = query(&url, sql)).await;
+}
+
+/// An animal whose row says that it is available, although it was ordered, stands for a check that missed it.
+async fn the_constraint_decides(store: Store, sql: impl Fn(&str)) {
+    let ada = account(&store, "ada@example.com").await;
+    let pet = pet(&store, PetStatus::Available).await;
+    placed(place(&store, ada, pet).await);
+    sql("UPDATE pets SET status = 0");
+    assert_eq!(place(&store, ada, pet).await, Placing::NotAvailable);
+    assert_eq!(list(&store, ada, 100, None, None).await.0.len(), 1);
+
+    // The control: nothing else has kept the second order off.
+    sql("DROP INDEX orders_of_pet");
+    placed(place(&store, ada, pet).await);
+    store.close().await;
 }
 
 async fn account(store: &Store, address: &str) -> AccountId {

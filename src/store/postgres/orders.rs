@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Client, Error, Row};
 
 use super::Postgres;
 use super::pets;
@@ -14,14 +14,16 @@ use crate::store::{Result, StoreError};
 
 /// Orders for different animals. Shows those that were placed, and then, without an order, the animals there are.
 ///
-/// The animals are locked in order of their ids, so that no two batches wait for each other. Who had to wait sees by
-/// then whether the animal still is available. The constraint `orders_of_pet` has the last word.
+/// The account's row is locked, so that none that is being deleted gets an order. The animals are locked in order of their
+/// ids, so that no two batches wait for each other. Who had to wait sees by then whether the animal still is available. The constraint `orders_of_pet` has the last word.
 pub const PLACE: &str = "WITH given AS (
         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
             WITH ORDINALITY AS given (account_id, pet_id, now, position)
     ), available AS (
-        SELECT given.* FROM given JOIN pets ON pets.id = given.pet_id
-        WHERE pets.status = $4 ORDER BY pets.id FOR NO KEY UPDATE OF pets
+        SELECT given.* FROM given
+            JOIN accounts ON accounts.id = given.account_id JOIN pets ON pets.id = given.pet_id
+        WHERE accounts.deleted_at IS NULL AND pets.status = $4 ORDER BY pets.id
+        FOR KEY SHARE OF accounts FOR NO KEY UPDATE OF pets
     ), placed AS (
         INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
         SELECT account_id, pet_id, $5, now, now FROM available ORDER BY position
@@ -107,6 +109,20 @@ pub async fn take_step(
         Some(moved_at) => Ok(Stepping::Done(order(row, to, moved_at)?)),
         None => Ok(Stepping::NotNow(was)),
     }
+}
+
+/// Cancels what can be cancelled of an account's orders, within a transaction that has locked the account's row: nobody
+/// else could, and their animals would stay reserved.
+pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> std::result::Result<(), Error> {
+    let (from, to) = OrderStep::Cancel.rule();
+    let from: Vec<_> = from.iter().map(|status| to_column(*status)).collect();
+    let cancel = "WITH cancelled AS (
+            UPDATE orders SET status = $3, updated_at = greatest(updated_at, $5)
+            WHERE account_id = $1 AND status = ANY ($2::smallint[]) RETURNING pet_id
+        )
+        UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
+    let (status, pet, now) = (to_column(to), pets::to_column(to.pet()), now.as_milliseconds());
+    client.execute(cancel, &[&account.0, &from, &status, &pet, &now]).await.map(|_| ())
 }
 
 /// Reads one row more than asked for: whether it is there tells if another page follows.

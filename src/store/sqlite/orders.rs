@@ -13,7 +13,9 @@ pub fn place(conn: &Connection, order: &NewOrder) -> Result<Placing> {
     let placed = conn
         .prepare_cached(
             "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
-             SELECT ?1, id, ?2, ?3, ?3 FROM pets WHERE id = ?4 AND status = ?5 ON CONFLICT DO NOTHING",
+             SELECT ?1, id, ?2, ?3, ?3 FROM pets WHERE id = ?4 AND status = ?5
+                 AND EXISTS (SELECT 1 FROM accounts WHERE id = ?1 AND deleted_at IS NULL)
+             ON CONFLICT DO NOTHING",
         )?
         .execute((
             order.account.0,
@@ -49,6 +51,23 @@ pub fn take_step(conn: &Connection, account: AccountId, id: i64, step: OrderStep
         pets::set_status(conn, moved.pet_id, moved.status.pet())?;
     }
     Ok(Stepping::Done(moved))
+}
+
+/// Cancels what can be cancelled of an account's orders: nobody else could, and their animals would stay reserved.
+pub fn cancel_all(conn: &Connection, account: AccountId, now: Timestamp) -> Result<()> {
+    let (from, to) = OrderStep::Cancel.rule();
+    for status in from {
+        let status = to_column(*status);
+        conn.prepare_cached(
+            "UPDATE pets SET status = ?3 WHERE id IN (SELECT pet_id FROM orders WHERE account_id = ?1 AND status = ?2)",
+        )?
+        .execute((account.0, status, pets::to_column(to.pet())))?;
+        conn.prepare_cached(
+            "UPDATE orders SET status = ?3, updated_at = max(updated_at, ?4) WHERE account_id = ?1 AND status = ?2",
+        )?
+        .execute((account.0, status, to_column(to), now.as_milliseconds()))?;
+    }
+    Ok(())
 }
 
 /// Reads one row more than asked for: whether it is there tells if another page follows.
