@@ -81,8 +81,8 @@ async fn without_scripts_everything_works() {
     assert!(ada.text("[role=status]").await.starts_with("Order 1 is placed now. Animal 1 is pending."));
     assert!(ada.text("#answer").await.starts_with("HTTP/1.1 201 Created"));
     for (button, said) in [
-        ("Approve", "Order 1 is approved now. Animal 1 is pending."),
-        ("Deliver", "Order 1 is delivered now. Animal 1 is sold."),
+        ("approve", "Order 1 is approved now. Animal 1 is pending."),
+        ("deliver", "Order 1 is delivered now. Animal 1 is sold."),
     ] {
         assert_eq!(ada.text("tbody button").await, button);
         ada.follow("tbody button").await;
