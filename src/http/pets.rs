@@ -3,21 +3,20 @@
 use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, State};
-use axum::http::header::{LINK, LOCATION};
+use axum::http::header::LOCATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use percent_encoding::percent_decode_str;
 
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
 use super::error::{ApiError, Code};
-use super::input::{JsonBody, Query, integer};
+use super::input::{self, JsonBody, Query};
 use super::json::{self, Fields};
 use super::openapi::schema;
-use super::pages::Page;
+use super::pages::{self, Items, List, Page};
 use super::state::Api;
-use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatus};
+use crate::domain::{NewPet, Pet, PetName, PetQuery, PetStatus};
 
 /// List animals
 ///
@@ -35,45 +34,15 @@ use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatu
     ))
 )]
 pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = pet_query(&query)?;
-    // Taken before the animals are read: a commit in between makes the page old at once, never wrongly new.
-    let version = api.store.version();
-    let kept = version.and_then(|version| api.pages.get(&query, version));
-    let page = match kept {
-        Some(page) => page,
-        None => {
-            let page = read_page(&api, &query).await?;
-            if let Some(version) = version {
-                api.pages.keep(query, version, &page);
-            }
-            page
-        }
-    };
-    let mut response = json::answer(StatusCode::OK, page.body);
-    if let Some(next) = page.next {
-        response.headers_mut().insert(LINK, next);
-    }
-    Ok(response)
+    let query = pages::query(&query, PetStatus::parse)?;
+    pages::answer(&api, List::Pets(query), read_page(&api, &query)).await
 }
 
 async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
-    let mut body = Vec::with_capacity(64 * 32);
-    let mut last = None;
-    body.push(b'[');
-    let more = api
-        .store
-        .list_pets(query, &mut |pet| {
-            if last.replace(pet.id).is_some() {
-                body.push(b',');
-            }
-            pet.write_json(&mut body);
-        })
-        .await?;
-    body.push(b']');
-    let next = last
-        .filter(|_| more)
-        .map(|last| HeaderValue::try_from(next_page(api, query, last)).expect("an address has visible ASCII only"));
-    Ok(Page { body: body.into(), next })
+    let mut items = Items::new();
+    let more = api.store.list_pets(query, &mut |pet| pet.write_json(items.add(pet.id))).await?;
+    let status = query.status.map(PetStatus::as_str);
+    Ok(Page::new(items, more, |last| pages::next(api, "/pets", query.limit, status, last)))
 }
 
 /// Add an animal
@@ -136,32 +105,13 @@ impl<S: Sync> FromRequestParts<S> for PetId {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // A digit may come percent-encoded (RFC 3986, section 6.2.2.2).
-        let digits = id_segment(parts.uri.path()).map(|segment| percent_decode_str(segment).decode_utf8());
-        Ok(Self(digits.and_then(|digits| integer(&digits.ok()?))))
+        Ok(Self(id_segment(parts.uri.path()).and_then(input::id)))
     }
 }
 
 /// What stands for `{petId}` in a path of `/v1/pets/{petId}`.
 pub fn id_segment(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/pets/").filter(|id| !id.is_empty() && !id.contains('/'))
-}
-
-fn pet_query(query: &Query) -> Result<PetQuery, ApiError> {
-    let [limit, status, after] = query.parameters(["limit", "status", "after"])?;
-    let number = |name: &str, text: &str| {
-        let invalid = || Invalid("must be an integer: digits with an optional minus sign, within 64 bits".into());
-        integer(text).ok_or_else(|| ApiError::invalid_value(name, &invalid()))
-    };
-    let refused = |name: &'static str| move |invalid| ApiError::invalid_value(name, &invalid);
-    Ok(PetQuery {
-        limit: match limit {
-            Some(text) => PageLimit::new(number("limit", &text)?).map_err(refused("limit"))?,
-            None => PageLimit::default(),
-        },
-        status: status.map(|text| PetStatus::parse(&text).map_err(refused("status"))).transpose()?,
-        after: after.map(|text| number("after", &text)).transpose()?,
-    })
 }
 
 /// Reads an animal to add from its JSON text.
@@ -173,11 +123,4 @@ pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
         category_id: fields.required_integer("categoryId")?,
         status: fields.string("status", |text| PetStatus::parse(&text))?.unwrap_or(PetStatus::Available),
     })
-}
-
-/// A link to what follows `last` (RFC 8288).
-fn next_page(api: &Api, query: &PetQuery, last: i64) -> String {
-    let pets = api.addresses.base_url.path("/pets");
-    let status = query.status.map_or(String::new(), |status| format!("&status={}", status.as_str()));
-    format!(r#"<{pets}?limit={}{status}&after={last}>; rel="next""#, query.limit.get())
 }

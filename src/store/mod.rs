@@ -17,10 +17,11 @@ pub use sqlite::Version;
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::order::{Placing, Stepping};
 use crate::domain::session::NewSession;
 use crate::domain::{
-    Account, AccountId, Deployment, Email, KeyHash, KeyId, KeyRecord, Message, MessageId, NewPet, Pet, PetQuery,
-    PetRef, Session, SessionHash, StatusCounts, Timestamp,
+    Account, AccountId, Deployment, Email, KeyHash, KeyId, KeyRecord, Message, MessageId, NewOrder, NewPet, Order,
+    OrderQuery, OrderStep, Pet, PetQuery, PetRef, Session, SessionHash, StatusCounts, Timestamp,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -113,6 +114,37 @@ impl Store {
         }
     }
 
+    /// Places an order and reserves its animal, where that is available.
+    pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::orders::place(conn, &order)).await,
+            Self::Postgres(db) => Box::pin(db.place_order(order)).await,
+        }
+    }
+
+    /// Shows `each` the orders of `account` that are asked for, in order of their ids; says whether more of them follow.
+    pub async fn list_orders(
+        &self,
+        account: AccountId,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::orders::list(conn, account, query, each)),
+            Self::Postgres(db) => Box::pin(postgres::orders::list(db, account, query, each)).await,
+        }
+    }
+
+    /// Takes an account's order a step on, and its animal with it.
+    pub async fn step_order(&self, account: AccountId, id: i64, step: OrderStep, now: Timestamp) -> Result<Stepping> {
+        match self {
+            Self::Sqlite(db) => {
+                db.write_steps(move |conn| sqlite::orders::take_step(conn, account, id, step, now)).await
+            }
+            Self::Postgres(db) => postgres::orders::take_step(db, account, id, step, now).await,
+        }
+    }
+
     /// Takes a message on; durable once this returns.
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
@@ -188,8 +220,8 @@ impl Store {
         }
     }
 
-    /// Forgets an account's address and password, ends its sessions and revokes its keys. Its messages stay, since
-    /// they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
+    /// Forgets an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
+    /// messages stay, since they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
     pub async fn delete_account(&self, account: AccountId, checked: PasswordDigest, now: Timestamp) -> Result<bool> {
         match self {
             Self::Sqlite(db) => {

@@ -11,6 +11,7 @@ mod input;
 mod messages;
 mod on_every_database;
 mod order_of_checks;
+mod orders;
 mod pets;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

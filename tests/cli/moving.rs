@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::postgres_server::{Server, query};
 use crate::process::{Folder, Running, Signal};
 
-/// A folder with an account, keys, animals and messages, and one of its keys.
+/// A folder with an account, keys, animals, an order and a message, and one of its keys.
 async fn filled() -> (Folder, String) {
     let folder = Folder::with_account();
     let key = folder.key();
@@ -17,6 +17,8 @@ async fn filled() -> (Folder, String) {
     let server = folder.serve("serve");
     let message = crate::support::Request::new(server.address("messages"), "POST", "/v1/messages");
     assert_eq!(message.key(&key).json(r#"{"message":"Hello\n🦊"}"#).send().await.status(), 202);
+    let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");
+    assert_eq!(order.key(&key).json(r#"{"petId":7}"#).send().await.status(), 201);
     assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
     server.stop(Signal::TERM);
     (folder, key)
@@ -32,7 +34,7 @@ async fn everything_is_moved_and_goes_on() {
     expect![[r#"
         exit 0
         WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        INFO moved 1 account, 2 keys, 1500 animals, 1 message, 0 sessions to URL
+        INFO moved 1 account, 2 keys, 1500 animals, 1 order, 1 message, 0 sessions to URL
     "#]]
     .assert_eq(&moved);
 
@@ -42,10 +44,17 @@ async fn everything_is_moved_and_goes_on() {
     let message = "SELECT message, account_id, substr(replace(id::text, '-', ''), 13, 1) FROM messages";
     assert_eq!(query(&url, message), "Hello\n🦊|1|7");
 
+    assert_eq!(query(&url, "SELECT id, account_id, pet_id, status FROM orders"), "1|1|7|0");
+
     let server = folder.serve(&format!("serve --database-url {url}"));
     let created = crate::support::Request::new(server.address("store"), "POST", "/v1/pets");
     let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
     assert_eq!(created.json()["id"], 1501);
+    for (body, told) in [(r#"{"petId":7}"#, r#""code":"conflict""#), (r#"{"petId":8}"#, r#"{"id":2,"petId":8,"#)] {
+        let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");
+        let answer = order.key(&key).json(body).send().await;
+        assert!(answer.body.contains(told), "{}", answer.body);
+    }
     folder.succeed(&format!("key create --account ada@example.com --name next --database-url {url}"));
     assert_eq!(query(&url, "SELECT max(id) FROM api_keys"), "3");
 }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
@@ -89,7 +89,7 @@ fn write(address: &str, path: &str, field: &str, name: &str, key: &str, ledger: 
 }
 
 /// Sends a request and reads its answer whole; nothing where the service went away in between.
-fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<String> {
+pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<String> {
     stream.write_all(request).ok()?;
     let mut answer = Vec::new();
     let mut chunk = [0; 1024];
@@ -135,4 +135,21 @@ impl Ledger {
         let acknowledged = self.0.lock().unwrap();
         acknowledged.iter().filter(|(text, id)| there.get(*text) != Some(id)).map(|(text, _)| text.clone()).collect()
     }
+}
+
+/// The seed of this run: from the environment, or new.
+pub fn seed() -> u64 {
+    let given = std::env::var("PETSTORE_TEST_SEED").ok();
+    given.map_or_else(
+        || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 | 1,
+        |seed| seed.parse().expect("PETSTORE_TEST_SEED is a number"),
+    )
+}
+
+/// xorshift64 (Marsaglia, 2003): enough to spread moments.
+pub fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
 }

@@ -5,6 +5,7 @@ mod database_gone;
 mod demoted;
 mod migrations;
 mod network;
+mod orders;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;

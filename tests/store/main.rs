@@ -2,6 +2,7 @@
 
 mod backends;
 mod crossing;
+mod orders;
 mod postgres;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

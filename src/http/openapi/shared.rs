@@ -92,7 +92,7 @@ pub fn headers(addresses: &Addresses) -> Value {
             json!(format!("{pets}/31")),
         ),
         "NextPageLink": {
-            "description": "Provisional: the next page (RFC 8288), while more animals follow.",
+            "description": "Provisional: the next page (RFC 8288), while more follow.",
             "required": false,
             "schema": text(),
             "example": format!("<{pets}?limit=20&after=20>; rel=\"next\""),

@@ -10,6 +10,7 @@ pub mod keys;
 mod link;
 pub mod messages;
 mod migrations;
+pub mod orders;
 pub mod pets;
 mod readers;
 mod rows;
@@ -34,7 +35,8 @@ pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
 use super::{MigrationStatus, Result, StoreError};
-use crate::domain::{Deployment, Message, NewPet};
+use crate::domain::order::Placing;
+use crate::domain::{Deployment, Message, NewOrder, NewPet};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const PATIENCE: Duration = Duration::from_millis(1_800);
@@ -91,6 +93,7 @@ pub struct Postgres {
     readers: Readers,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
+    orders: Writer<NewOrder>,
     /// For writes that are too rare to be worth a batch.
     single: Link,
     keys_changed: Arc<Notify>,
@@ -104,14 +107,16 @@ impl Postgres {
         let deployment = prepare(&mut connection.client, options).await?;
         let version = setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
-        let (readers, pets, messages, single) = tokio::try_join!(
+        let (readers, pets, messages, orders, single) = tokio::try_join!(
             Readers::open(url, &keys_changed, settings),
             Link::open(url, &keys_changed, "animals"),
             Link::open(url, &keys_changed, "messages"),
+            Link::open(url, &keys_changed, "orders"),
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
         let (pets, messages) = (Writer::start(pets, settings), Writer::start(messages, settings));
-        Ok(Self { url: url.clone(), deployment, version, readers, pets, messages, single, keys_changed })
+        let orders = Writer::start(orders, settings);
+        Ok(Self { url: url.clone(), deployment, version, readers, pets, messages, orders, single, keys_changed })
     }
 
     /// Which migrations a database has and lacks, without changing it.
@@ -134,6 +139,10 @@ impl Postgres {
 
     pub async fn create_message(&self, message: Message) -> Result<()> {
         self.messages.submit(message).await
+    }
+
+    pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
+        self.orders.submit(order).await
     }
 
     /// Carries out a write of one statement. It is sent whole before the first wait for an answer, so a caller that
@@ -187,7 +196,7 @@ impl Postgres {
     }
 
     pub async fn close(&self) {
-        tokio::join!(self.pets.close(), self.messages.close());
+        tokio::join!(self.pets.close(), self.messages.close(), self.orders.close());
         self.single.close();
         self.readers.close();
     }

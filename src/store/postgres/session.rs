@@ -12,7 +12,7 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Socket, Statement};
 
 use super::url::DatabaseUrl;
-use super::{accounts, keys, messages, pets, sessions};
+use super::{accounts, keys, messages, orders, pets, sessions};
 use crate::store::{Result, StoreError};
 
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
@@ -124,6 +124,10 @@ statements! {
     find_pet: pets::FIND,
     insert_messages: messages::INSERT,
     list_messages_of: messages::LIST_OF,
+    place_orders: orders::PLACE,
+    step_order: orders::TAKE_STEP,
+    list_orders: orders::LIST,
+    list_orders_by_status: orders::LIST_BY_STATUS,
     insert_account: accounts::INSERT,
     find_account: accounts::FIND,
     find_password: accounts::FIND_PASSWORD,

@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod keys;
 pub mod messages;
 mod migrations;
+pub mod orders;
 pub mod pets;
 mod readers;
 pub mod sessions;
