@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 
 use crate::domain::{AccountId, OrderStep};
 use crate::http::auth::Caller;
+use crate::http::idempotency::Idempotency;
 use crate::http::input::{JsonBody, Query};
 use crate::http::orders::{self, OrderId};
 use crate::http::{Api, ApiError, messages, pets};
@@ -78,7 +79,7 @@ impl Exchange {
     pub async fn create_pet(api: &Api, account: AccountId, body: &str) -> Self {
         let curl = post(&api.addresses.base_url.path("/pets"), body);
         let answer = match json(body).await {
-            Ok(body) => pets::create(State(api.clone()), Caller { account }, body).await,
+            Ok(body) => pets::create(State(api.clone()), Caller { account }, Idempotency::NONE, body).await,
             Err(error) => Err(error),
         };
         Self::new(curl, answer).await
@@ -88,7 +89,7 @@ impl Exchange {
     pub async fn send_message(api: &Api, account: AccountId, body: &str) -> Self {
         let curl = post(&api.addresses.messages_base_url.path("/messages"), body);
         let answer = match json(body).await {
-            Ok(body) => messages::send(State(api.clone()), Caller { account }, body).await,
+            Ok(body) => messages::send(State(api.clone()), Caller { account }, Idempotency::NONE, body).await,
             Err(error) => Err(error),
         };
         Self::new(curl, answer).await

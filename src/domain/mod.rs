@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod api_key;
+pub mod idempotency;
 pub mod message;
 pub mod order;
 pub mod page;
@@ -12,6 +13,7 @@ pub mod time;
 
 pub use account::{Account, AccountId, Email};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
+pub use idempotency::{Answer, IdempotencyKey, KeyedRequest, Outcome};
 pub use message::{Message, MessageId, MessageText};
 pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
 pub use page::{PageLimit, PageQuery};

@@ -9,6 +9,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::deprecation::{DEPRECATION_HEADER, SUNSET_HEADER};
 use super::edge::X_REQUEST_ID;
+use super::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 
 /// `routes` as pages of `origins` may call them; nothing where there are none. A preflight is answered before any other check.
 pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
@@ -19,7 +20,7 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
         .allow_methods([Method::GET, Method::HEAD, Method::POST])
-        .allow_headers([AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID])
+        .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
         .expose_headers([
             LINK,
             LOCATION,
@@ -27,6 +28,7 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
             WWW_AUTHENTICATE,
             X_REQUEST_ID,
             DEPRECATION_HEADER,
+            IDEMPOTENT_REPLAYED,
             SUNSET_HEADER,
         ])
         .max_age(Duration::from_secs(600));

@@ -57,7 +57,7 @@ async fn list(api: &Api, request: Request) -> Response {
 
 async fn create(api: &Api, request: Request) -> Response {
     match from_request(api, request).await {
-        Ok((state, caller, body)) => pets::create(state, caller, body).await.into_response(),
+        Ok((state, caller, key, body)) => pets::create(state, caller, key, body).await.into_response(),
         Err(refused) => refused,
     }
 }
@@ -87,7 +87,7 @@ async fn place_order(api: &Api, request: Request) -> Response {
 
 async fn send(api: &Api, request: Request) -> Response {
     match from_request(api, request).await {
-        Ok((state, caller, body)) => messages::send(state, caller, body).await.into_response(),
+        Ok((state, caller, key, body)) => messages::send(state, caller, key, body).await.into_response(),
         Err(refused) => refused,
     }
 }

@@ -26,6 +26,7 @@ pub enum Code {
     OperationRemoved,
     PayloadTooLarge,
     UnsupportedMediaType,
+    IdempotencyKeyReused,
     InternalError,
     Unavailable,
 }
@@ -46,6 +47,7 @@ impl Code {
             Self::OperationRemoved => "operation_removed",
             Self::PayloadTooLarge => "payload_too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::IdempotencyKeyReused => "idempotency_key_reused",
             Self::InternalError => "internal_error",
             Self::Unavailable => "unavailable",
         }
@@ -64,6 +66,7 @@ impl Code {
             Self::OperationRemoved => StatusCode::GONE,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -145,6 +148,7 @@ impl ApiError {
                 Code::OperationRemoved => "This operation was removed on 5 December 2030.",
                 Code::PayloadTooLarge => "The body is larger than 64 KiB.",
                 Code::UnsupportedMediaType => "`Content-Type` must be `application/json`, in UTF-8.",
+                Code::IdempotencyKeyReused => "This `Idempotency-Key` was used for another request.",
                 Code::InternalError => "Something went wrong on our side; it is in our log under this request's id.",
                 Code::Unavailable => "The service can't take this request now. Try again later.",
             },

@@ -8,6 +8,7 @@ pub(crate) mod docs;
 mod edge;
 mod error;
 mod health;
+pub(crate) mod idempotency;
 pub(crate) mod input;
 mod json;
 pub mod limits;

@@ -81,6 +81,7 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -
         without_rust_width(document["components"]["schemas"]["Error"]["properties"]["status"].take());
     document["components"]["responses"] = Value::Object(shared::errors());
     document["components"]["headers"] = shared::headers(addresses);
+    document["components"]["parameters"] = json!({ "IdempotencyKey": shared::idempotency_key() });
     document["components"]["securitySchemes"] = json!({ "apiKey": {
         "type": "http",
         "scheme": "bearer",
@@ -94,7 +95,10 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -
         paths.retain(|_, path| path.as_object().is_some_and(|operations| !operations.is_empty()));
     }
     for (path, operations) in paths.iter_mut() {
-        for operation in object(operations).values_mut() {
+        for (method, operation) in object(operations) {
+            if method == "post" {
+                accept_keys(operation);
+            }
             complete(operation, &schemas, addresses, now);
             if path.starts_with("/store/") {
                 operation["x-provisional"] = json!(true);
@@ -117,6 +121,17 @@ fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
     let sibling = addresses.staging_base_url.as_ref().filter(|_| deployment == Deployment::Production);
     let sibling = sibling.map(|url| json!({ "url": url.as_str(), "description": Deployment::Staging.as_str() }));
     Value::Array([own].into_iter().chain(sibling).collect())
+}
+
+/// Lets an operation be sent again with the same `Idempotency-Key`.
+fn accept_keys(operation: &mut Value) {
+    for response in object(&mut operation["responses"]).values_mut() {
+        response["headers"]["Idempotent-Replayed"] = header("Idempotent-Replayed");
+    }
+    object(&mut operation["responses"]).extend(shared::key_error_references());
+    let parameters = object(operation).entry("parameters").or_insert_with(|| json!([]));
+    let parameters = parameters.as_array_mut().expect("parameters are a list");
+    parameters.push(json!({ "$ref": "#/components/parameters/IdempotencyKey" }));
 }
 
 /// Gives an operation what it does not say itself: the errors, the headers, and what follows from its name.
@@ -146,6 +161,9 @@ fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: 
         first(response, &["description", "headers", "content"]);
     }
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
+        if parameter.get("$ref").is_some() {
+            continue;
+        }
         parameter["schema"] = without_rust_width(parameter["schema"].take());
         match parameter["name"].as_str() {
             Some("limit") => parameter["schema"]["default"] = json!(PageLimit::default().get()),

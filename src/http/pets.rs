@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, State};
-use axum::http::header::LOCATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -11,12 +10,14 @@ use axum::response::Response;
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
 use super::error::{ApiError, Code};
+use super::idempotency::{self, Idempotency};
 use super::input::{self, JsonBody, Query};
 use super::json::{self, Fields};
 use super::openapi::schema;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;
-use crate::domain::{NewPet, Pet, PetName, PetQuery, PetStatus};
+use crate::config::BaseUrl;
+use crate::domain::{Answer, NewPet, Pet, PetName, PetQuery, PetStatus};
 
 /// List animals
 ///
@@ -56,16 +57,29 @@ async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
         example = json!({"id": 31, "name": "Rex", "categoryId": 3, "status": "available"})
     ))
 )]
-pub async fn create(State(api): State<Api>, _: Caller, body: JsonBody) -> Result<Response, ApiError> {
-    let pet = api.store.create_pet(parse_new_pet(body.text())?).await?;
-    let mut response = json::answer(StatusCode::CREATED, pet.to_json());
-    if api.clock.now() < REMOVED_AT {
-        // Put together without `format!`, which would cost a fiftieth of the request.
-        let location = [api.addresses.base_url.as_str(), "/pets/", itoa::Buffer::new().format(pet.id)].concat();
-        let location = HeaderValue::try_from(location).expect("an address has visible ASCII only");
-        response.headers_mut().insert(LOCATION, location);
+pub async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    key: Idempotency,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let pet = parse_new_pet(body.text())?;
+    let base_url = (api.clock.now() < REMOVED_AT).then_some(&api.addresses.base_url);
+    match key.request(&api, &caller, "createPet", body.text())? {
+        None => Ok(idempotency::response(created(base_url, &api.store.create_pet(pet).await?))),
+        Some(request) => {
+            let base_url = base_url.cloned();
+            let answer = Box::new(move |pet: &Pet| created(base_url.as_ref(), pet));
+            idempotency::respond(api.store.create_pet_once(request, pet, answer).await?)
+        }
     }
-    Ok(response)
+}
+
+/// The answer to who has added `pet`, with its address at `base_url` while it has one.
+fn created(base_url: Option<&BaseUrl>, pet: &Pet) -> Answer {
+    // Put together without `format!`, which would cost a fiftieth of the request.
+    let location = base_url.map(|url| [url.as_str(), "/pets/", itoa::Buffer::new().format(pet.id)].concat());
+    Answer { status: StatusCode::CREATED.as_u16(), location, body: pet.to_json() }
 }
 
 /// Get one animal (deprecated, removed on 5 December 2030)

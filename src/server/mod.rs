@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::http::{Api, Edge, limits};
+use crate::http::{Api, Edge, idempotency, limits};
 use connection::Connection;
 
 /// How long open requests may take to end once a stop was asked for.
@@ -87,7 +87,14 @@ pub async fn run(doors: Vec<(TcpListener, Edge, Access)>, api: Api, limits: Limi
     }
     let following = tokio::spawn({
         let api = api.clone();
-        async move { tokio::join!(api.keyring.follow(), api.keyring.write_down_uses(), api.requests.follow(&api.clock)) }
+        async move {
+            tokio::join!(
+                api.keyring.follow(),
+                api.keyring.write_down_uses(),
+                api.requests.follow(&api.clock),
+                idempotency::forget_expired(&api.store, &api.clock),
+            )
+        }
     });
 
     // An error means that nobody can ask any more, which asks for a stop too.

@@ -20,14 +20,18 @@ use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::order::{Placing, Stepping};
 use crate::domain::session::NewSession;
 use crate::domain::{
-    Account, AccountId, Deployment, Email, KeyHash, KeyId, KeyRecord, Message, MessageId, NewOrder, NewPet, Order,
-    OrderQuery, OrderStep, Pet, PetQuery, PetRef, Session, SessionHash, StatusCounts, Timestamp,
+    Account, AccountId, Answer, Deployment, Email, KeyHash, KeyId, KeyRecord, KeyedRequest, Message, MessageId,
+    NewOrder, NewPet, Order, OrderQuery, OrderStep, Outcome, Pet, PetQuery, PetRef, Session, SessionHash, StatusCounts,
+    Timestamp,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// A stream of animals to take in: it ends at the first error, and then nothing of it is kept.
 pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
+
+/// Makes the answer to a request from what it brought about.
+pub type AnswerTo<T> = Box<dyn Fn(&T) -> Answer + Send + Sync>;
 
 /// What the hot path calls on PostgreSQL is boxed, so that the other arm's futures stay small.
 #[derive(Debug)]
@@ -62,6 +66,17 @@ impl Store {
                 db.write(insert).await
             }
             Self::Postgres(db) => Box::pin(postgres::pets::insert(db, pet)).await,
+        }
+    }
+
+    /// The same, unless the request's key was used before: the animal and the answer to it are kept together or not at all.
+    pub async fn create_pet_once(&self, request: KeyedRequest, pet: NewPet, answer: AnswerTo<Pet>) -> Result<Outcome> {
+        match self {
+            Self::Sqlite(db) => {
+                let insert = move |conn: &_| Ok(answer(&sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id))?));
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
+            }
+            Self::Postgres(db) => Box::pin(db.create_pet_once(request, pet, answer)).await,
         }
     }
 
@@ -150,6 +165,31 @@ impl Store {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
             Self::Postgres(db) => Box::pin(db.create_message(message)).await,
+        }
+    }
+
+    /// The same, unless the request's key was used before: the message and the answer to it are kept together or not at
+    /// all.
+    pub async fn create_message_once(
+        &self,
+        request: KeyedRequest,
+        message: Message,
+        answer: Answer,
+    ) -> Result<Outcome> {
+        match self {
+            Self::Sqlite(db) => {
+                let insert = move |conn: &_| sqlite::messages::insert(conn, &message).map(|()| answer);
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
+            }
+            Self::Postgres(db) => Box::pin(db.create_message_once(request, message, answer)).await,
+        }
+    }
+
+    /// Deletes at most `limit` of the answers that were kept until `now`, oldest first; returns how many these were.
+    pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => db.write(move |conn| sqlite::idempotency::delete_expired(conn, now, limit)).await,
+            Self::Postgres(db) => db.delete_expired_answers(now, limit).await,
         }
     }
 

@@ -36,7 +36,7 @@ enum Type {
 use Type::{Bytes, Integer, Text, Uuid};
 
 /// Every table but `meta`, those before that others refer to.
-const TABLES: [Table; 6] = [
+const TABLES: [Table; 7] = [
     Table {
         name: "accounts",
         columns: &[
@@ -90,6 +90,19 @@ const TABLES: [Table; 6] = [
     Table {
         name: "sessions",
         columns: &[("token_hash", Bytes), ("account_id", Integer), ("created_at", Integer), ("last_used_at", Integer)],
+        key: 1,
+    },
+    Table {
+        name: "idempotency_records",
+        columns: &[
+            ("key_hash", Bytes),
+            ("account_id", Integer),
+            ("fingerprint", Bytes),
+            ("expires_at", Integer),
+            ("status", Integer),
+            ("location", Text),
+            ("body", Bytes),
+        ],
         key: 1,
     },
 ];

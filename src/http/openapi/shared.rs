@@ -24,6 +24,20 @@ const ERRORS: [(&str, &str, &[Code]); 7] = [
     ),
 ];
 
+/// Those of the operations that take an `Idempotency-Key`.
+const KEY_ERRORS: [(&str, &str, &[Code]); 2] = [
+    (
+        "Conflict",
+        "Provisional: a request with the same `Idempotency-Key` is still in progress; `Retry-After` says when to try again.",
+        &[Code::Conflict],
+    ),
+    (
+        "IdempotencyKeyReused",
+        "Provisional: the `Idempotency-Key` was used for another request.",
+        &[Code::IdempotencyKeyReused],
+    ),
+];
+
 /// The shared errors under `components`.
 pub fn errors() -> Map<String, Value> {
     let response = |&(name, description, codes): &(&str, &str, &[Code])| {
@@ -31,20 +45,51 @@ pub fn errors() -> Map<String, Value> {
         match codes[0] {
             Code::MissingApiKey => headers["WWW-Authenticate"] = header("WWW-Authenticate"),
             Code::MethodNotAllowed => headers["Allow"] = header("Allow"),
-            Code::Unavailable => headers["Retry-After"] = header("Retry-After"),
+            Code::Unavailable | Code::Conflict => headers["Retry-After"] = header("Retry-After"),
             _ => {}
         }
         let examples: Vec<_> = codes.iter().map(|code| ApiError::example(*code)).collect();
-        let response = json!({ "description": description, "headers": headers, "content": error_content(&examples) });
+        let mut response =
+            json!({ "description": description, "headers": headers, "content": error_content(&examples) });
+        if description.starts_with("Provisional") {
+            response["x-provisional"] = json!(true);
+        }
         (name.to_owned(), response)
     };
-    ERRORS.iter().map(response).collect()
+    ERRORS.iter().chain(&KEY_ERRORS).map(response).collect()
 }
 
 /// The statuses of the shared errors, each with a reference to its description.
 pub fn error_references() -> impl Iterator<Item = (String, Value)> {
-    ERRORS.iter().map(|(name, _, codes)| {
-        (codes[0].status().as_str().to_owned(), json!({ "$ref": format!("#/components/responses/{name}") }))
+    ERRORS.iter().map(reference)
+}
+
+/// The same for the errors of operations that take an `Idempotency-Key`.
+pub fn key_error_references() -> impl Iterator<Item = (String, Value)> {
+    KEY_ERRORS.iter().map(reference)
+}
+
+fn reference((name, _, codes): &(&str, &str, &[Code])) -> (String, Value) {
+    (codes[0].status().as_str().to_owned(), json!({ "$ref": format!("#/components/responses/{name}") }))
+}
+
+/// The header that makes it safe to send a request again.
+pub fn idempotency_key() -> Value {
+    json!({
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": false,
+        "description": "Provisional: a name for this request, of 1 to 255 visible ASCII characters, bare or as a quoted \
+            string; best a new UUID. Sent again with the same key within 24 hours, the request is not carried out \
+            again: the first answer is returned, with `Idempotent-Replayed: true`.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 512,
+            "pattern": r#"^([!#-~][!-~]{0,254}|"([!#-\[\]-~]|\\["\\]){1,255}")$"#,
+        },
+        "example": "8e03978e-40d5-43e8-bc93-6894a57f9324",
+        "x-provisional": true,
     })
 }
 
@@ -91,6 +136,13 @@ pub fn headers(addresses: &Addresses) -> Value {
             json!({ "type": "string", "format": "uri" }),
             json!(format!("{pets}/31")),
         ),
+        "Idempotent-Replayed": {
+            "description": "Provisional: the request had been carried out before, and this was its answer.",
+            "required": false,
+            "schema": { "type": "string", "const": "true" },
+            "example": "true",
+            "x-provisional": true,
+        },
         "NextPageLink": {
             "description": "Provisional: the next page (RFC 8288), while more follow.",
             "required": false,

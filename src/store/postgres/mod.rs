@@ -6,6 +6,7 @@
 
 pub mod accounts;
 mod error;
+mod idempotency;
 pub mod keys;
 mod link;
 pub mod messages;
@@ -27,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
+use idempotency::{CreateMessage, CreatePet, Keyed};
 use link::Link;
 use migrations::Schema;
 use readers::Readers;
@@ -34,9 +36,9 @@ use session::{Connection, Statements, silent};
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
-use super::{MigrationStatus, Result, StoreError};
+use super::{AnswerTo, MigrationStatus, Result, StoreError};
 use crate::domain::order::Placing;
-use crate::domain::{Deployment, Message, NewOrder, NewPet};
+use crate::domain::{Answer, Deployment, KeyedRequest, Message, NewOrder, NewPet, Outcome, Pet, Timestamp};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const PATIENCE: Duration = Duration::from_millis(1_800);
@@ -94,6 +96,8 @@ pub struct Postgres {
     pets: Writer<NewPet>,
     messages: Writer<Message>,
     orders: Writer<NewOrder>,
+    keyed_pets: Writer<Keyed<CreatePet>>,
+    keyed_messages: Writer<Keyed<CreateMessage>>,
     /// For writes that are too rare to be worth a batch.
     single: Link,
     keys_changed: Arc<Notify>,
@@ -107,16 +111,28 @@ impl Postgres {
         let deployment = prepare(&mut connection.client, options).await?;
         let version = setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
-        let (readers, pets, messages, orders, single) = tokio::try_join!(
+        let (readers, pets, messages, orders, keyed_pets, keyed_messages, single) = tokio::try_join!(
             Readers::open(url, &keys_changed, settings),
             Link::open(url, &keys_changed, "animals"),
             Link::open(url, &keys_changed, "messages"),
             Link::open(url, &keys_changed, "orders"),
+            Link::open(url, &keys_changed, "animals, with idempotency keys"),
+            Link::open(url, &keys_changed, "messages, with idempotency keys"),
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
-        let (pets, messages) = (Writer::start(pets, settings), Writer::start(messages, settings));
-        let orders = Writer::start(orders, settings);
-        Ok(Self { url: url.clone(), deployment, version, readers, pets, messages, orders, single, keys_changed })
+        Ok(Self {
+            url: url.clone(),
+            deployment,
+            version,
+            readers,
+            pets: Writer::start(pets, settings),
+            messages: Writer::start(messages, settings),
+            orders: Writer::start(orders, settings),
+            keyed_pets: Writer::start(keyed_pets, settings),
+            keyed_messages: Writer::start(keyed_messages, settings),
+            single,
+            keys_changed,
+        })
     }
 
     /// Which migrations a database has and lacks, without changing it.
@@ -143,6 +159,24 @@ impl Postgres {
 
     pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
         self.orders.submit(order).await
+    }
+
+    pub async fn create_pet_once(&self, request: KeyedRequest, pet: NewPet, answer: AnswerTo<Pet>) -> Result<Outcome> {
+        idempotency::once(&self.keyed_pets, request, CreatePet { pet, answer }).await
+    }
+
+    pub async fn create_message_once(
+        &self,
+        request: KeyedRequest,
+        message: Message,
+        answer: Answer,
+    ) -> Result<Outcome> {
+        idempotency::once(&self.keyed_messages, request, CreateMessage { message, answer }).await
+    }
+
+    pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
+        let parameters: [&(dyn ToSql + Sync); 2] = [&now.as_milliseconds(), &i64::from(limit)];
+        Ok(self.write(|known| &known.delete_expired_answers, &parameters).await?.len() as u64)
     }
 
     /// Carries out a write of one statement. It is sent whole before the first wait for an answer, so a caller that
@@ -196,7 +230,13 @@ impl Postgres {
     }
 
     pub async fn close(&self) {
-        tokio::join!(self.pets.close(), self.messages.close(), self.orders.close());
+        tokio::join!(
+            self.pets.close(),
+            self.messages.close(),
+            self.orders.close(),
+            self.keyed_pets.close(),
+            self.keyed_messages.close()
+        );
         self.single.close();
         self.readers.close();
     }

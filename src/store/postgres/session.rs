@@ -12,7 +12,7 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Socket, Statement};
 
 use super::url::DatabaseUrl;
-use super::{accounts, keys, messages, orders, pets, sessions};
+use super::{accounts, idempotency, keys, messages, orders, pets, sessions};
 use crate::store::{Result, StoreError};
 
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
@@ -145,6 +145,10 @@ statements! {
     rotate_key: keys::ROTATE,
     touch_keys: keys::TOUCH,
     keys_version: keys::VERSION,
+    take_idempotency_keys: idempotency::TAKE,
+    find_answers: idempotency::FIND,
+    keep_answers: idempotency::KEEP,
+    delete_expired_answers: idempotency::DELETE_EXPIRED,
     read_only: "SHOW transaction_read_only",
 }
 

@@ -4,6 +4,7 @@
 //! (see `wal_index.rs`).
 
 pub mod accounts;
+pub mod idempotency;
 pub mod keys;
 pub mod messages;
 mod migrations;
