@@ -126,9 +126,10 @@ mod tests {
     fn other_values_are_refused() {
         let long = "x".repeat(256);
         let long_and_quoted = format!("\"{long}\"");
-        for refused in ["", "\"", "\"\"", "\"a", "\"a\"b\"", "\"a\\\"", "\"\\a\"", "\"a\";p", "a b", "\"a b\"", "a\u{e4}"]
-            .into_iter()
-            .chain([long.as_str(), long_and_quoted.as_str()])
+        for refused in
+            ["", "\"", "\"\"", "\"a", "\"a\"b\"", "\"a\\\"", "\"\\a\"", "\"a\";p", "a b", "\"a b\"", "a\u{e4}"]
+                .into_iter()
+                .chain([long.as_str(), long_and_quoted.as_str()])
         {
             assert!(IdempotencyKey::parse(refused.as_bytes()).is_err(), "{refused}");
         }

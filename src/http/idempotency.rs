@@ -111,3 +111,49 @@ pub async fn forget_expired(store: &Store, clock: &Clock) {
         tokio::time::sleep(if full { PAUSE } else { REST }).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::domain::{Email, Message, MessageText, Timestamp};
+    use crate::store::sqlite::{Options, Sqlite};
+
+    #[tokio::test]
+    async fn what_has_expired_is_forgotten_in_steps_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap());
+        let (then, now) = (Timestamp::from_milliseconds(0), Timestamp::from_milliseconds(86_400_000));
+        let account =
+            store.create_account(Email::parse("ada@example.com").unwrap(), None, then).await.unwrap().unwrap();
+        let answer = Answer { status: 202, location: None, body: b"{}".to_vec() };
+        let keys: Vec<_> = (0..2 * STEP + 1).map(|n| (n.to_string(), then)).chain([("new".into(), now)]).collect();
+        join_all(keys.iter().map(|(key, at)| {
+            let key = IdempotencyKey::parse(key.as_bytes()).unwrap();
+            let request = KeyedRequest::new(account, "sendMessage", &key, "/v1/messages", "{}", *at);
+            let message = Message::new(account, MessageText::parse("Hello".into()).unwrap(), *at);
+            store.create_message_once(request, message, answer.clone())
+        }))
+        .await;
+        let kept = || {
+            let Store::Sqlite(db) = &store else { unreachable!() };
+            let count = "SELECT count(*) FROM idempotency_records";
+            db.read(|conn| Ok(conn.query_row(count, [], |row| row.get::<_, u32>(0))?)).unwrap()
+        };
+        assert_eq!(kept(), 2 * STEP + 2);
+
+        let emptied = async {
+            while kept() > 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let clock = Clock::fixed(now);
+        tokio::select! {
+            () = forget_expired(&store, &clock) => unreachable!("it never ends"),
+            emptied = tokio::time::timeout(Duration::from_secs(10), emptied) => emptied.expect("it does not rest before"),
+        }
+        assert_eq!(kept(), 1);
+        store.close().await;
+    }
+}

@@ -7,6 +7,7 @@ mod docs;
 mod errors;
 mod freshness;
 mod health;
+mod idempotency;
 mod input;
 mod messages;
 mod on_every_database;

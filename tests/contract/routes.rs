@@ -24,6 +24,35 @@ async fn each_operation_answers_its_own_example() {
 }
 
 #[tokio::test]
+async fn every_post_can_be_sent_again_with_a_key() {
+    let service = Service::start().await;
+    let document = service.get("/openapi.json").await.json();
+    let posts = operations(&document).into_iter().filter(|operation| operation.method == "POST");
+    for operation in posts {
+        let parameters = operation.value["parameters"].as_array().unwrap();
+        let key = parameters.iter().map(|parameter| resolved(parameter, &document));
+        let key = key.filter(|parameter| parameter["name"] == "Idempotency-Key").last().expect("it takes a key");
+        assert_eq!(
+            (&key["in"], &key["required"], &key["x-provisional"]),
+            (&json!("header"), &json!(false), &json!(true))
+        );
+
+        let request = || {
+            let request = operation.request(&service).key(&service.key);
+            request.header("idempotency-key", key["example"].as_str().unwrap()).json(operation.body())
+        };
+        let (first, again) = (request().send().await, request().send().await);
+        assert_eq!((again.status(), &again.body), (first.status(), &first.body), "{}", operation.name());
+        let documented = operation.response(&document, again.status());
+        assert!(documented["headers"]["Idempotent-Replayed"].is_object(), "{}", operation.name());
+        assert_eq!((first.header("idempotent-replayed"), again.header("idempotent-replayed")), (None, Some("true")));
+        for status in [409, 422] {
+            operation.response(&document, status);
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_examples_of_errors_are_what_the_service_says() {
     let service = Service::start().await;
     let document = service.get("/openapi.json").await.json();
@@ -33,6 +62,7 @@ async fn the_examples_of_errors_are_what_the_service_says() {
     service.post("/v1/store/orders", r#"{"petId":1}"#).await;
     service.request("POST", "/v1/store/orders/1/cancel").key(&service.key).send().await;
     for operation in operations(&document) {
+        operation.use_a_key(&service).await;
         for status in operation.value["responses"].as_object().unwrap().keys().filter(|status| status.as_str() >= "400")
         {
             let documented = operation.response(&document, status.parse().unwrap());
@@ -87,6 +117,15 @@ impl Operation<'_> {
         Request::new(door, method, &format!("/v1{}{query}", self.path.replace("{petId}", id).replace("{orderId}", id)))
     }
 
+    /// Where it takes an `Idempotency-Key`, uses one: its own name.
+    async fn use_a_key(&self, service: &Service) {
+        if self.value["responses"]["422"].is_object() {
+            let request = self.request(service).key(&service.key).header("idempotency-key", self.name());
+            let answer = request.json(self.body()).send().await;
+            assert!((200..300).contains(&answer.status()), "{}: {}", self.name(), answer.shown());
+        }
+    }
+
     /// The example of its body, or nothing where it takes none.
     fn body(&self) -> String {
         match self.value.pointer("/requestBody/content/application~1json/example") {
@@ -117,7 +156,11 @@ impl Operation<'_> {
             "method_not_allowed" => self.request_with(service, "DELETE", "1", ""),
             "payload_too_large" => with_key().json(" ".repeat(64 * 1024 + 1)),
             "unsupported_media_type" => with_key().header("content-type", "text/plain").body("x"),
-            "request_timeout" | "internal_error" | "unavailable" => return None,
+            "idempotency_key_reused" => {
+                with_key().header("idempotency-key", self.name()).json(format!("{} ", self.body()))
+            }
+            // With only one process there is nobody else at whose request the key could be.
+            "conflict" | "request_timeout" | "internal_error" | "unavailable" => return None,
             other => panic!("no request is known that is refused with {other}"),
         })
     }

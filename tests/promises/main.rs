@@ -3,12 +3,17 @@
 mod crash;
 mod database_gone;
 mod demoted;
+mod gone_client;
 mod migrations;
+mod misuse;
 mod network;
 mod orders;
+mod once;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;
+mod retried;
 mod revoking;
+mod shop;
 mod standby;
 mod trial;

@@ -31,13 +31,22 @@ impl Database {
 
     /// A new account's key, made by the command line.
     pub fn make_key(&self) -> String {
-        let made = self.petstore("account create ada@example.com").output().unwrap();
+        self.another_account("ada@example.com")
+    }
+
+    /// A key of another account.
+    pub fn another_account(&self, email: &str) -> String {
+        let made = self.petstore(&format!("account create {email}")).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        self.another_key()
+        self.key_of(email)
     }
 
     pub fn another_key(&self) -> String {
-        let made = self.petstore("key create --account ada@example.com --name test").output().unwrap();
+        self.key_of("ada@example.com")
+    }
+
+    fn key_of(&self, email: &str) -> String {
+        let made = self.petstore(&format!("key create --account {email} --name test")).output().unwrap();
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     }
 }
@@ -70,15 +79,33 @@ impl Process {
     }
 
     pub fn get(&self, path: &str, key: &str) -> Answer {
-        Answer::to(&self.store, "GET", path, key, "")
+        Answer::to(&self.store, "GET", path, key, "", "")
     }
 
     pub fn create_pet(&self, key: &str, name: &str) -> Answer {
-        Answer::to(&self.store, "POST", "/v1/pets", key, &format!(r#"{{"name":"{name}","categoryId":1}}"#))
+        Answer::to(&self.store, "POST", "/v1/pets", key, "", &new_pet(name))
     }
 
     pub fn send_message(&self, key: &str, text: &str) -> Answer {
-        Answer::to(&self.messages, "POST", "/v1/messages", key, &format!(r#"{{"message":"{text}"}}"#))
+        Answer::to(&self.messages, "POST", "/v1/messages", key, "", &new_message(text))
+    }
+
+    /// The same two with an `Idempotency-Key`.
+    pub fn create_pet_once(&self, key: &str, once: &str, name: &str) -> Answer {
+        let once = format!("Idempotency-Key: {once}\r\n");
+        Answer::to(&self.store, "POST", "/v1/pets", key, &once, &new_pet(name))
+    }
+
+    pub fn send_message_once(&self, key: &str, once: &str, text: &str) -> Answer {
+        let once = format!("Idempotency-Key: {once}\r\n");
+        Answer::to(&self.messages, "POST", "/v1/messages", key, &once, &new_message(text))
+    }
+
+    /// How many sockets the process has open.
+    pub fn sockets(&self) -> usize {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let targets = descriptors.filter_map(|descriptor| std::fs::read_link(descriptor.ok()?.path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
     }
 
     /// `kill -9`.
@@ -104,13 +131,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn to(address: &str, method: &str, path: &str, key: &str, body: &str) -> Self {
+    fn to(address: &str, method: &str, path: &str, key: &str, header: &str, body: &str) -> Self {
         let began = Instant::now();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let length = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n{header}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}",
         );
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
@@ -127,8 +154,24 @@ impl Answer {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(self.text.split_once("\r\n\r\n").unwrap().1).unwrap()
+        serde_json::from_str(self.body()).unwrap()
     }
+
+    pub fn body(&self) -> &str {
+        self.text.split_once("\r\n\r\n").unwrap().1
+    }
+
+    pub fn is_replayed(&self) -> bool {
+        self.text.contains("\r\nidempotent-replayed: true\r\n")
+    }
+}
+
+pub fn new_pet(name: &str) -> String {
+    format!(r#"{{"name":"{name}","categoryId":1}}"#)
+}
+
+pub fn new_message(text: &str) -> String {
+    format!(r#"{{"message":"{text}"}}"#)
 }
 
 /// Waits until `done`, at most `limit`; says how long it took.

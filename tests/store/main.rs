@@ -2,6 +2,7 @@
 
 mod backends;
 mod crossing;
+mod idempotency;
 mod orders;
 mod postgres;
 #[path = "../support/postgres.rs"]

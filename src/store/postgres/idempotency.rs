@@ -32,8 +32,7 @@ const AT_ONCE: usize = 128;
 
 /// With a level of its own, since each statement must see what was committed before it. A connection that was cut off in
 /// the middle gives its locks back after a while.
-const BEGIN: &str =
-    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'";
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
 /// Takes keys that are new or whose record has expired, and locks the rows of others. Returns the keys taken and, with
 /// `busy`, those that are in progress elsewhere.
@@ -166,6 +165,11 @@ async fn transact<E: Effect>(session: &Session, batch: &[Keyed<E>]) -> std::resu
     new.sort_unstable();
     let effects: Vec<_> = new.iter().map(|&position| &batch[position].0.1).collect();
     let answers = E::carry_out(session, &effects).await?;
+    if answers.len() != effects.len() {
+        // Which is whose can't be told. The writer reports a batch that was not answered.
+        client.batch_execute("ROLLBACK").await?;
+        return Ok(Vec::new());
+    }
     let keys: Vec<_> = new.iter().map(|&position| &batch[position].0.0.key_hash[..]).collect();
     let statuses: Vec<_> = answers.iter().map(|answer| answer.status.cast_signed()).collect();
     let locations: Vec<_> = answers.iter().map(|answer| answer.location.as_deref()).collect();

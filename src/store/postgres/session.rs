@@ -109,8 +109,9 @@ macro_rules! statements {
 
         impl Statements {
             async fn prepare(client: &Client) -> std::result::Result<Self, tokio_postgres::Error> {
-                // Asked for at once, so that all of them take one round trip.
-                let ($($name,)*) = tokio::try_join!($(client.prepare($sql),)*)?;
+                // Asked for at once, so that all of them take one round trip. In boxes, since together they are as large as
+                // a part of the stack that is felt.
+                let ($($name,)*) = tokio::try_join!($(Box::pin(client.prepare($sql)),)*)?;
                 Ok(Self { $($name,)* })
             }
         }
