@@ -172,7 +172,7 @@ fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: 
             _ => {}
         }
     }
-    first(operation, &["operationId", "summary", "description", "tags", "deprecated"]);
+    first(operation, &["operationId", "summary", "description", "tags", "deprecated", "parameters"]);
 }
 
 /// The errors with status 400 that an operation answers, in the words it uses. Which these are follows from what it takes.

@@ -40,6 +40,9 @@ async fn cut_off(shop: &Shop) {
         let again = Operation::CreatePet.ask(&service, &shop.key, &format!("key-{n}"), &name);
         assert_eq!((again.body(), again.is_replayed()), (answer.body(), true), "{n}");
         carried_out += u32::from(answer.is_replayed());
+        if (n + 1) % 500 == 0 {
+            println!("{} of {resets} resets", n + 1);
+        }
     }
     // No connection is left.
     within(Duration::from_secs(10), "closing what clients have left", || service.sockets() <= sockets);

@@ -60,6 +60,9 @@ fn play(shop: &Shop) {
                 refused += 1;
             }
         }
+        if (case + 1) % 200 == 0 {
+            println!("{} of {cases} cases", case + 1);
+        }
     }
     assert_eq!(shop.effects().values().sum::<usize>(), first, "what was not the first had no effect");
     trial::measured(&format!(

@@ -28,6 +28,9 @@ fn race(shop: &Shop, services: &[Process]) {
     let together = Barrier::new(CLIENTS);
     let ask = |client: usize, n: usize| {
         together.wait();
+        if client == 0 && (n + 1) % 50 == 0 {
+            println!("{} of {keys} keys", n + 1);
+        }
         let (service, text) = (&services[client % services.len()], format!("text-{n}"));
         Operation::BOTH[n % 2].ask_until_settled(service, &shop.key, &format!("key-{n}"), &text)
     };
