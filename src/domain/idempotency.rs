@@ -1,5 +1,6 @@
 //! What makes it safe to send a request again: its key, and the answer that is kept under it.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -96,17 +97,39 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// What became of a request with a key.
+impl Answer {
+    /// One without a `Location`.
+    pub const fn json(status: u16, body: Vec<u8>) -> Self {
+        Self { status, location: None, body }
+    }
+}
+
+/// What became of a request with a key; `R` says why one can be refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Outcome<R = Infallible> {
     /// It was carried out, and its answer is kept.
     First(Answer),
     /// It had been carried out before; this was the answer.
     Again(Answer),
+    /// It was not carried out, and nothing is kept.
+    Refused(R),
     /// The key belongs to another request.
     Reused,
     /// The same key is being used right now, and it is not known yet what becomes of that.
     InProgress,
+}
+
+impl<R> Outcome<R> {
+    /// The same with another refusal.
+    pub fn try_map_refused<S, E>(self, map: impl FnOnce(R) -> Result<S, E>) -> Result<Outcome<S>, E> {
+        Ok(match self {
+            Self::First(answer) => Outcome::First(answer),
+            Self::Again(answer) => Outcome::Again(answer),
+            Self::Refused(refused) => Outcome::Refused(map(refused)?),
+            Self::Reused => Outcome::Reused,
+            Self::InProgress => Outcome::InProgress,
+        })
+    }
 }
 
 #[cfg(test)]

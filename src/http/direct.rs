@@ -80,7 +80,7 @@ async fn list_orders(api: &Api, request: Request) -> Response {
 
 async fn place_order(api: &Api, request: Request) -> Response {
     match from_request(api, request).await {
-        Ok((state, caller, body)) => orders::place(state, caller, body).await.into_response(),
+        Ok((state, caller, key, body)) => orders::place(state, caller, key, body).await.into_response(),
         Err(refused) => refused,
     }
 }

@@ -66,8 +66,8 @@ impl Idempotency {
     }
 }
 
-/// The answer to a request with a key.
-pub fn respond(outcome: Outcome) -> Result<Response, ApiError> {
+/// The answer to a request with a key. `refused` says why an operation did not carry one out.
+pub fn respond<R>(outcome: Outcome<R>, refused: impl FnOnce(R) -> ApiError) -> Result<Response, ApiError> {
     match outcome {
         Outcome::First(answer) => Ok(response(answer)),
         Outcome::Again(answer) => {
@@ -75,16 +75,23 @@ pub fn respond(outcome: Outcome) -> Result<Response, ApiError> {
             response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
             Ok(response)
         }
-        Outcome::Reused => {
-            Err(ApiError::new(Code::IdempotencyKeyReused, "This `Idempotency-Key` was used for another request."))
-        }
+        Outcome::Refused(refusal) => Err(refused(refusal)),
+        Outcome::Reused => Err(reused()),
         Outcome::InProgress => {
-            let why = "A request with this `Idempotency-Key` is still in progress. Try again later.";
-            let mut response = ApiError::new(Code::Conflict, why).into_response();
+            let mut response = in_progress().into_response();
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             Ok(response)
         }
     }
+}
+
+fn reused() -> ApiError {
+    ApiError::new(Code::IdempotencyKeyReused, "This `Idempotency-Key` was used for another request.")
+}
+
+/// What to say where it is not known yet what becomes of the first request with a key.
+pub fn in_progress() -> ApiError {
+    ApiError::new(Code::Conflict, "A request with this `Idempotency-Key` is still in progress. Try again later.")
 }
 
 /// An answer, whether or not it is kept.

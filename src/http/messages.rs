@@ -62,7 +62,7 @@ pub async fn send(
         }
         Some(request) => {
             let answer = queued(message.clone());
-            idempotency::respond(api.store.create_message_once(request, message, answer).await?)
+            idempotency::respond(api.store.create_message_once(request, message, answer).await?, |never| match never {})
         }
     }
 }
@@ -75,5 +75,5 @@ fn queued(message: domain::Message) -> Answer {
         status: domain::Message::QUEUED,
         created_at: message.created_at.to_string(),
     };
-    Answer { status: StatusCode::ACCEPTED.as_u16(), location: None, body: json::encode(&shown) }
+    Answer::json(StatusCode::ACCEPTED.as_u16(), json::encode(&shown))
 }

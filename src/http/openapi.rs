@@ -128,7 +128,17 @@ fn accept_keys(operation: &mut Value) {
     for response in object(&mut operation["responses"]).values_mut() {
         response["headers"]["Idempotent-Replayed"] = header("Idempotent-Replayed");
     }
-    object(&mut operation["responses"]).extend(shared::key_error_references());
+    let responses = object(&mut operation["responses"]);
+    for (status, reference) in shared::key_error_references() {
+        match responses.get_mut(&status) {
+            // Its own error of the same status.
+            Some(own) => {
+                let own_description = own["description"].as_str().unwrap_or_default();
+                own["description"] = json!(format!("{own_description} {}", shared::STILL_IN_PROGRESS));
+            }
+            None => _ = responses.insert(status, reference),
+        }
+    }
     let parameters = object(operation).entry("parameters").or_insert_with(|| json!([]));
     let parameters = parameters.as_array_mut().expect("parameters are a list");
     parameters.push(json!({ "$ref": "#/components/parameters/IdempotencyKey" }));

@@ -9,13 +9,14 @@ use axum::response::Response;
 
 use super::auth::Caller;
 use super::error::{ApiError, Code};
+use super::idempotency::{self, Idempotency};
 use super::input::{self, JsonBody, Query};
-use super::json::{self, Fields};
+use super::json::Fields;
 use super::openapi::schema;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;
 use crate::domain::order::{Placing, Stepping};
-use crate::domain::{AccountId, NewOrder, OrderQuery, OrderStatus, OrderStep};
+use crate::domain::{AccountId, Answer, NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
 
 /// List orders
 ///
@@ -66,14 +67,32 @@ async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<
         (status = 409, description = "The animal is not available."),
     )
 )]
-pub async fn place(State(api): State<Api>, caller: Caller, body: JsonBody) -> Result<Response, ApiError> {
+pub async fn place(
+    State(api): State<Api>,
+    caller: Caller,
+    key: Idempotency,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
     let fields = Fields::parse(body.text(), ["petId"])?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: caller.account, pet_id, now: api.clock.now() };
-    match api.store.place_order(order).await? {
-        Placing::Placed(order) => Ok(json::answer(StatusCode::CREATED, order.to_json())),
-        Placing::NotAvailable => Err(ApiError::new(Code::Conflict, "The animal is not available.")),
-        Placing::NoSuchPet => Err(ApiError::new(Code::NotFound, "There is no animal with this id.")),
+    let placed = |order: &Order| Answer::json(StatusCode::CREATED.as_u16(), order.to_json());
+    match key.request(&api, &caller, "placeOrder", body.text())? {
+        None => match api.store.place_order(order).await? {
+            Placing::Placed(order) => Ok(idempotency::response(placed(&order))),
+            refused => Err(not_placed(refused)),
+        },
+        Some(request) => {
+            idempotency::respond(api.store.place_order_once(request, order, Box::new(placed)).await?, not_placed)
+        }
+    }
+}
+
+fn not_placed(refused: Placing) -> ApiError {
+    match refused {
+        Placing::NotAvailable => ApiError::new(Code::Conflict, "The animal is not available."),
+        Placing::NoSuchPet => ApiError::new(Code::NotFound, "There is no animal with this id."),
+        Placing::Placed(_) => unreachable!("an order that was placed was not refused"),
     }
 }
 
@@ -95,8 +114,14 @@ pub async fn place(State(api): State<Api>, caller: Caller, body: JsonBody) -> Re
         (status = 409, description = "The order is not placed."),
     )
 )]
-pub async fn approve(api: State<Api>, caller: Caller, id: OrderId, body: JsonBody) -> Result<Response, ApiError> {
-    step(&api, caller, id, OrderStep::Approve, &body).await
+pub async fn approve(
+    api: State<Api>,
+    caller: Caller,
+    id: OrderId,
+    key: Idempotency,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    step(&api, caller, id, OrderStep::Approve, key, &body).await
 }
 
 /// Deliver an order
@@ -118,8 +143,14 @@ pub async fn approve(api: State<Api>, caller: Caller, id: OrderId, body: JsonBod
         (status = 409, description = "The order is not approved."),
     )
 )]
-pub async fn deliver(api: State<Api>, caller: Caller, id: OrderId, body: JsonBody) -> Result<Response, ApiError> {
-    step(&api, caller, id, OrderStep::Deliver, &body).await
+pub async fn deliver(
+    api: State<Api>,
+    caller: Caller,
+    id: OrderId,
+    key: Idempotency,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    step(&api, caller, id, OrderStep::Deliver, key, &body).await
 }
 
 /// Cancel an order
@@ -141,8 +172,14 @@ pub async fn deliver(api: State<Api>, caller: Caller, id: OrderId, body: JsonBod
         (status = 409, description = "The order is neither placed nor approved."),
     )
 )]
-pub async fn cancel(api: State<Api>, caller: Caller, id: OrderId, body: JsonBody) -> Result<Response, ApiError> {
-    step(&api, caller, id, OrderStep::Cancel, &body).await
+pub async fn cancel(
+    api: State<Api>,
+    caller: Caller,
+    id: OrderId,
+    key: Idempotency,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    step(&api, caller, id, OrderStep::Cancel, key, &body).await
 }
 
 async fn step(
@@ -150,19 +187,37 @@ async fn step(
     caller: Caller,
     OrderId(id): OrderId,
     step: OrderStep,
+    key: Idempotency,
     body: &JsonBody,
 ) -> Result<Response, ApiError> {
     if !body.text().is_empty() {
         Fields::parse(body.text(), [])?;
     }
-    let outcome = match id {
-        Some(id) => api.store.step_order(caller.account, id, step, api.clock.now()).await?,
-        None => Stepping::NoSuchOrder,
+    let operation = match step {
+        OrderStep::Approve => "approveOrder",
+        OrderStep::Deliver => "deliverOrder",
+        OrderStep::Cancel => "cancelOrder",
     };
-    match outcome {
-        Stepping::Done(order) => Ok(json::answer(StatusCode::OK, order.to_json())),
-        Stepping::NotNow(status) => Err(not_now(step, status)),
-        Stepping::NoSuchOrder => Err(no_such_order()),
+    let request = key.request(api, &caller, operation, body.text())?;
+    let id = id.ok_or_else(no_such_order)?;
+    let done = |order: &Order| Answer::json(StatusCode::OK.as_u16(), order.to_json());
+    match request {
+        None => match api.store.step_order(caller.account, id, step, api.clock.now()).await? {
+            Stepping::Done(order) => Ok(idempotency::response(done(&order))),
+            refused => Err(not_done(step, refused)),
+        },
+        Some(request) => {
+            let outcome = api.store.step_order_once(request, id, step, Box::new(done)).await?;
+            idempotency::respond(outcome, |refused| not_done(step, refused))
+        }
+    }
+}
+
+fn not_done(step: OrderStep, refused: Stepping) -> ApiError {
+    match refused {
+        Stepping::NotNow(status) => not_now(step, status),
+        Stepping::NoSuchOrder => no_such_order(),
+        Stepping::Done(_) => unreachable!("a step that was taken was not refused"),
     }
 }
 

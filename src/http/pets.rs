@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
 use super::auth::Caller;
@@ -70,7 +70,7 @@ pub async fn create(
         Some(request) => {
             let base_url = base_url.cloned();
             let answer = Box::new(move |pet: &Pet| created(base_url.as_ref(), pet));
-            idempotency::respond(api.store.create_pet_once(request, pet, answer).await?)
+            idempotency::respond(api.store.create_pet_once(request, pet, answer).await?, |never| match never {})
         }
     }
 }

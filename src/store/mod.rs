@@ -73,7 +73,8 @@ impl Store {
     pub async fn create_pet_once(&self, request: KeyedRequest, pet: NewPet, answer: AnswerTo<Pet>) -> Result<Outcome> {
         match self {
             Self::Sqlite(db) => {
-                let insert = move |conn: &_| Ok(answer(&sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id))?));
+                let insert =
+                    move |conn: &_| Ok(Ok(answer(&sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id))?)));
                 db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
             }
             Self::Postgres(db) => Box::pin(db.create_pet_once(request, pet, answer)).await,
@@ -137,6 +138,27 @@ impl Store {
         }
     }
 
+    /// The same, unless the request's key was used before: the order and the answer to it are kept together or not at all.
+    pub async fn place_order_once(
+        &self,
+        request: KeyedRequest,
+        order: NewOrder,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Placing>> {
+        match self {
+            Self::Sqlite(db) => {
+                let place = move |conn: &_| {
+                    Ok(match sqlite::orders::place(conn, &order)? {
+                        Placing::Placed(order) => Ok(answer(&order)),
+                        refused => Err(refused),
+                    })
+                };
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, place)).await
+            }
+            Self::Postgres(db) => Box::pin(db.place_order_once(request, order, answer)).await,
+        }
+    }
+
     /// Shows `each` the orders of `account` that are asked for, in order of their ids; says whether more of them follow.
     pub async fn list_orders(
         &self,
@@ -160,6 +182,29 @@ impl Store {
         }
     }
 
+    /// The same, unless the request's key was used before: the step and the answer to it are kept together or not at all.
+    pub async fn step_order_once(
+        &self,
+        request: KeyedRequest,
+        id: i64,
+        step: OrderStep,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Stepping>> {
+        match self {
+            Self::Sqlite(db) => {
+                let (account, now) = (request.account, request.now);
+                let step = move |conn: &_| {
+                    Ok(match sqlite::orders::take_step(conn, account, id, step, now)? {
+                        Stepping::Done(order) => Ok(answer(&order)),
+                        refused => Err(refused),
+                    })
+                };
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, step)).await
+            }
+            Self::Postgres(db) => Box::pin(db.step_order_once(request, id, step, answer)).await,
+        }
+    }
+
     /// Takes a message on; durable once this returns.
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
@@ -178,7 +223,7 @@ impl Store {
     ) -> Result<Outcome> {
         match self {
             Self::Sqlite(db) => {
-                let insert = move |conn: &_| sqlite::messages::insert(conn, &message).map(|()| answer);
+                let insert = move |conn: &_| sqlite::messages::insert(conn, &message).map(|()| Ok(answer));
                 db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
             }
             Self::Postgres(db) => Box::pin(db.create_message_once(request, message, answer)).await,

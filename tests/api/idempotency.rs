@@ -226,6 +226,45 @@ async fn only_what_was_carried_out_is_kept() {
 }
 
 #[tokio::test]
+async fn an_order_is_placed_and_moved_along_once_and_what_was_refused_is_not_kept() {
+    on_every_database(async |service| {
+        service.post("/v1/pets", REX).await;
+        let ask = async |path: &str, key: &str, body: &str| {
+            let path = format!("/v1/store/orders{path}");
+            let answer = service.request("POST", &path).key(&service.key).header("idempotency-key", key);
+            let answer = answer.json(body).send().await;
+            (answer.status(), is_replayed(&answer), answer.body)
+        };
+        let rex = r#"{"petId":1}"#;
+        for _ in 0..2 {
+            let (status, replayed, _) = ask("", "a", r#"{"petId":99}"#).await;
+            assert_eq!((status, replayed), (404, false));
+        }
+        let (status, replayed, placed) = ask("", "a", rex).await;
+        assert_eq!((status, replayed), (201, false), "what was refused has not used the key: {placed}");
+        assert_eq!(ask("", "a", rex).await, (201, true, placed.clone()));
+        let (status, replayed, _) = ask("", "b", rex).await;
+        assert_eq!((status, replayed), (409, false));
+
+        let (status, _, approved) = ask("/1/approve", "a", "").await;
+        assert_eq!(status, 200, "the same key for another operation: {approved}");
+        assert_eq!(ask("/1/approve", "a", "").await, (200, true, approved));
+        assert_eq!(ask("/1/approve", "b", "").await.0, 409);
+        assert_eq!(ask("/2/approve", "a", "").await.0, 422, "another order is another request");
+        assert_eq!(ask("/99/approve", "c", "").await.0, 404);
+        let (status, _, cancelled) = ask("/1/cancel", "a", "").await;
+        assert_eq!(status, 200, "{cancelled}");
+        assert_eq!(ask("/1/cancel", "a", "").await, (200, true, cancelled));
+        assert_eq!(ask("/1/cancel", "b", "").await.0, 409);
+
+        let (status, replayed, _) = ask("", "b", rex).await;
+        assert_eq!((status, replayed), (201, false), "the animal is available again, and the 409 was not kept");
+        assert_eq!(ask("", "a", rex).await, (201, true, placed), "the first answer, although its order has gone on");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_kept_is_not_carried_out_on_postgresql_either() {
     let url = Server::shared().database();
     let postgres = Some(DatabaseUrl::parse(&url).unwrap());

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Addresses;
 use crate::http::error::{ApiError, Code};
+use crate::http::idempotency;
 
 /// The errors that every operation can answer, each described once: name, description, codes.
 const ERRORS: [(&str, &str, &[Code]); 7] = [
@@ -23,6 +24,10 @@ const ERRORS: [(&str, &str, &[Code]); 7] = [
         &[Code::Unavailable],
     ),
 ];
+
+/// What an operation adds to its own 409.
+pub const STILL_IN_PROGRESS: &str =
+    "Or a request with the same `Idempotency-Key` is still in progress; then `Retry-After` says when to try again.";
 
 /// Those of the operations that take an `Idempotency-Key`.
 const KEY_ERRORS: [(&str, &str, &[Code]); 2] = [
@@ -48,7 +53,12 @@ pub fn errors() -> Map<String, Value> {
             Code::Unavailable | Code::Conflict => headers["Retry-After"] = header("Retry-After"),
             _ => {}
         }
-        let examples: Vec<_> = codes.iter().map(|code| ApiError::example(*code)).collect();
+        // An operation that has another conflict describes it itself.
+        let example = |code: &Code| match code {
+            Code::Conflict => idempotency::in_progress(),
+            other => ApiError::example(*other),
+        };
+        let examples: Vec<_> = codes.iter().map(example).collect();
         let mut response =
             json!({ "description": description, "headers": headers, "content": error_content(&examples) });
         if description.starts_with("Provisional") {

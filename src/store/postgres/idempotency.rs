@@ -10,6 +10,7 @@
 //! change of its own, which stands behind the row's in the log, and whose commit waits for the standby like any other.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,8 +63,17 @@ pub const DELETE_EXPIRED: &str = "DELETE FROM idempotency_records WHERE key_hash
         SELECT key_hash FROM idempotency_records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
         FOR UPDATE SKIP LOCKED) RETURNING 1";
 
+/// Where an operation refused a request, its key is as if it had not been used.
+pub const GIVE_BACK: &str = "DELETE FROM idempotency_records WHERE key_hash = ANY ($1::bytea[])";
+
 /// A write that a key can be used for.
 pub trait Effect: Send + Sync + Sized + 'static {
+    /// Why it can be refused.
+    type Refusal: Send + 'static;
+
+    /// How many of them share a transaction at most.
+    const AT_ONCE: usize = AT_ONCE;
+
     /// About how much it adds to a statement.
     fn bytes(&self) -> usize;
 
@@ -71,8 +81,11 @@ pub trait Effect: Send + Sync + Sized + 'static {
     fn carry_out(
         session: &Session,
         batch: &[&Self],
-    ) -> impl Future<Output = std::result::Result<Vec<Answer>, Error>> + Send;
+    ) -> impl Future<Output = std::result::Result<Vec<Answered<Self>>, Error>> + Send;
 }
+
+/// The answer to a write, or why it was refused.
+pub type Answered<E> = std::result::Result<Answer, <E as Effect>::Refusal>;
 
 /// A write and the key it came with.
 pub struct Keyed<E>(Arc<(KeyedRequest, E)>);
@@ -84,7 +97,11 @@ impl<E> std::fmt::Debug for Keyed<E> {
 }
 
 /// Carries out `effect` unless the request's key was used before.
-pub async fn once<E: Effect>(writer: &Writer<Keyed<E>>, request: KeyedRequest, effect: E) -> Result<Outcome> {
+pub async fn once<E: Effect>(
+    writer: &Writer<Keyed<E>>,
+    request: KeyedRequest,
+    effect: E,
+) -> Result<Outcome<E::Refusal>> {
     let keyed = Arc::new((request, effect));
     let until = Instant::now() + BUSY;
     loop {
@@ -96,15 +113,15 @@ pub async fn once<E: Effect>(writer: &Writer<Keyed<E>>, request: KeyedRequest, e
 }
 
 impl<E: Effect> Write for Keyed<E> {
-    type Answer = Outcome;
+    type Answer = Outcome<E::Refusal>;
 
-    const AT_ONCE: usize = AT_ONCE;
+    const AT_ONCE: usize = E::AT_ONCE;
 
     fn bytes(&self) -> usize {
         self.0.1.bytes()
     }
 
-    async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<Outcome>, Error> {
+    async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<Self::Answer>, Error> {
         let outcomes = transact(session, batch).await;
         if outcomes.is_err() {
             // Where it can't be sent, the connection is gone, and the transaction with it.
@@ -114,14 +131,17 @@ impl<E: Effect> Write for Keyed<E> {
     }
 }
 
-async fn transact<E: Effect>(session: &Session, batch: &[Keyed<E>]) -> std::result::Result<Vec<Outcome>, Error> {
+async fn transact<E: Effect>(
+    session: &Session,
+    batch: &[Keyed<E>],
+) -> std::result::Result<Vec<Outcome<E::Refusal>>, Error> {
     let (client, known) = (&session.connection.client, &session.statements);
     // Of two with one key in a batch, the first is carried out, and the second finds its answer in the next batch.
     let mut positions = HashMap::with_capacity(batch.len());
     for (position, Keyed(keyed)) in batch.iter().enumerate() {
         positions.entry(&keyed.0.key_hash[..]).or_insert(position);
     }
-    let mut outcomes = vec![Outcome::InProgress; batch.len()];
+    let mut outcomes: Vec<_> = batch.iter().map(|_| Outcome::InProgress).collect();
 
     let asked: Vec<_> = positions.values().map(|&position| &batch[position].0.0).collect();
     let keys: Vec<_> = asked.iter().map(|request| &request.key_hash[..]).collect();
@@ -170,16 +190,29 @@ async fn transact<E: Effect>(session: &Session, batch: &[Keyed<E>]) -> std::resu
         client.batch_execute("ROLLBACK").await?;
         return Ok(Vec::new());
     }
-    let keys: Vec<_> = new.iter().map(|&position| &batch[position].0.0.key_hash[..]).collect();
-    let statuses: Vec<_> = answers.iter().map(|answer| answer.status.cast_signed()).collect();
-    let locations: Vec<_> = answers.iter().map(|answer| answer.location.as_deref()).collect();
-    let bodies: Vec<_> = answers.iter().map(|answer| &*answer.body).collect();
+    let (mut kept, mut refused) = (Vec::with_capacity(new.len()), Vec::new());
+    for (position, answered) in new.into_iter().zip(answers) {
+        match answered {
+            Ok(answer) => kept.push((position, answer)),
+            Err(refusal) => {
+                refused.push(&batch[position].0.0.key_hash[..]);
+                outcomes[position] = Outcome::Refused(refusal);
+            }
+        }
+    }
+    if !refused.is_empty() {
+        client.execute(&known.give_back_idempotency_keys, &[&refused]).await?;
+    }
+    let keys: Vec<_> = kept.iter().map(|(position, _)| &batch[*position].0.0.key_hash[..]).collect();
+    let statuses: Vec<_> = kept.iter().map(|(_, answer)| answer.status.cast_signed()).collect();
+    let locations: Vec<_> = kept.iter().map(|(_, answer)| answer.location.as_deref()).collect();
+    let bodies: Vec<_> = kept.iter().map(|(_, answer)| &*answer.body).collect();
     let parameters: [&(dyn ToSql + Sync); 4] = [&keys, &statuses, &locations, &bodies];
     let keeping = client.execute(&known.keep_answers, &parameters);
-    let (kept, committed) = tokio::join!(keeping, client.batch_execute("COMMIT"));
+    let (keeping, committed) = tokio::join!(keeping, client.batch_execute("COMMIT"));
     // Where an answer could not be kept, the commit was none.
-    kept.and(committed)?;
-    for (position, answer) in new.into_iter().zip(answers) {
+    keeping.and(committed)?;
+    for (position, answer) in kept {
         outcomes[position] = Outcome::First(answer);
     }
     Ok(outcomes)
@@ -197,15 +230,17 @@ pub struct CreatePet {
 }
 
 impl Effect for CreatePet {
+    type Refusal = Infallible;
+
     fn bytes(&self) -> usize {
         self.pet.bytes()
     }
 
-    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answer>, Error> {
+    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
         let pets: Vec<_> = batch.iter().map(|create| create.pet.clone()).collect();
         let ids = NewPet::run(session, &pets).await?;
         let created = pets.into_iter().zip(ids).map(|(pet, id)| pet.with_id(id));
-        Ok(batch.iter().zip(created).map(|(create, pet)| (create.answer)(&pet)).collect())
+        Ok(batch.iter().zip(created).map(|(create, pet)| Ok((create.answer)(&pet))).collect())
     }
 }
 
@@ -215,13 +250,15 @@ pub struct CreateMessage {
 }
 
 impl Effect for CreateMessage {
+    type Refusal = Infallible;
+
     fn bytes(&self) -> usize {
         self.message.bytes()
     }
 
-    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answer>, Error> {
+    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
         let messages: Vec<_> = batch.iter().map(|create| create.message.clone()).collect();
         Message::run(session, &messages).await?;
-        Ok(batch.iter().map(|create| create.answer.clone()).collect())
+        Ok(batch.iter().map(|create| Ok(create.answer.clone())).collect())
     }
 }

@@ -31,14 +31,17 @@ use tokio_postgres::{Client, Error, Row, Statement};
 use idempotency::{CreateMessage, CreatePet, Keyed};
 use link::Link;
 use migrations::Schema;
+use orders::{PlaceOrder, StepOrder};
 use readers::Readers;
 use session::{Connection, Statements, silent};
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
 use super::{AnswerTo, MigrationStatus, Result, StoreError};
-use crate::domain::order::Placing;
-use crate::domain::{Answer, Deployment, KeyedRequest, Message, NewOrder, NewPet, Outcome, Pet, Timestamp};
+use crate::domain::order::{Placing, Stepping};
+use crate::domain::{
+    Answer, Deployment, KeyedRequest, Message, NewOrder, NewPet, Order, OrderStep, Outcome, Pet, Timestamp,
+};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const PATIENCE: Duration = Duration::from_millis(1_800);
@@ -98,6 +101,8 @@ pub struct Postgres {
     orders: Writer<NewOrder>,
     keyed_pets: Writer<Keyed<CreatePet>>,
     keyed_messages: Writer<Keyed<CreateMessage>>,
+    keyed_orders: Writer<Keyed<PlaceOrder>>,
+    keyed_steps: Writer<Keyed<StepOrder>>,
     /// For writes that are too rare to be worth a batch.
     single: Link,
     keys_changed: Arc<Notify>,
@@ -111,13 +116,15 @@ impl Postgres {
         let deployment = prepare(&mut connection.client, options).await?;
         let version = setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
-        let (readers, pets, messages, orders, keyed_pets, keyed_messages, single) = tokio::try_join!(
+        let (readers, pets, messages, orders, keyed_pets, keyed_messages, keyed_orders, keyed_steps, single) = tokio::try_join!(
             Readers::open(url, &keys_changed, settings),
             Link::open(url, &keys_changed, "animals"),
             Link::open(url, &keys_changed, "messages"),
             Link::open(url, &keys_changed, "orders"),
             Link::open(url, &keys_changed, "animals, with idempotency keys"),
             Link::open(url, &keys_changed, "messages, with idempotency keys"),
+            Link::open(url, &keys_changed, "orders, with idempotency keys"),
+            Link::open(url, &keys_changed, "steps of orders, with idempotency keys"),
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
         Ok(Self {
@@ -130,6 +137,8 @@ impl Postgres {
             orders: Writer::start(orders, settings),
             keyed_pets: Writer::start(keyed_pets, settings),
             keyed_messages: Writer::start(keyed_messages, settings),
+            keyed_orders: Writer::start(keyed_orders, settings),
+            keyed_steps: Writer::start(keyed_steps, settings),
             single,
             keys_changed,
         })
@@ -172,6 +181,26 @@ impl Postgres {
         answer: Answer,
     ) -> Result<Outcome> {
         idempotency::once(&self.keyed_messages, request, CreateMessage { message, answer }).await
+    }
+
+    pub async fn place_order_once(
+        &self,
+        request: KeyedRequest,
+        order: NewOrder,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Placing>> {
+        idempotency::once(&self.keyed_orders, request, PlaceOrder { order, answer }).await
+    }
+
+    pub async fn step_order_once(
+        &self,
+        request: KeyedRequest,
+        id: i64,
+        step: OrderStep,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Stepping>> {
+        let step = StepOrder { account: request.account, id, step, now: request.now, answer };
+        idempotency::once(&self.keyed_steps, request, step).await?.try_map_refused(|refused| refused)
     }
 
     pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
@@ -235,7 +264,9 @@ impl Postgres {
             self.messages.close(),
             self.orders.close(),
             self.keyed_pets.close(),
-            self.keyed_messages.close()
+            self.keyed_messages.close(),
+            self.keyed_orders.close(),
+            self.keyed_steps.close(),
         );
         self.single.close();
         self.readers.close();

@@ -2,15 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use super::Postgres;
+use super::idempotency::{Answered, Effect};
 use super::pets;
 use super::session::Session;
 use super::writer::Write;
 use crate::domain::order::{Placing, Stepping};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
-use crate::store::{Result, StoreError};
+use crate::store::{AnswerTo, Result, StoreError};
 
 /// Orders for different animals. Shows those that were placed, and then, without an order, the animals there are.
 ///
@@ -98,15 +100,37 @@ pub async fn take_step(
     step: OrderStep,
     now: Timestamp,
 ) -> Result<Stepping> {
+    let asked = step_parameters(step, now);
+    let rows = db.write(|known| &known.step_order, &asked.with(&id, &account.0)).await?;
+    stepping(&rows, step)
+}
+
+/// What a step asks for, apart from whose order it is.
+struct StepParameters {
+    from: Vec<i16>,
+    to: i16,
+    pet: i16,
+    now: i64,
+}
+
+fn step_parameters(step: OrderStep, now: Timestamp) -> StepParameters {
     let (from, to) = step.rule();
-    let from: Vec<_> = from.iter().map(|status| to_column(*status)).collect();
-    let (status, pet, now) = (to_column(to), pets::to_column(to.pet()), now.as_milliseconds());
-    let rows = db.write(|known| &known.step_order, &[&id, &account.0, &from, &status, &pet, &now]).await?;
+    let from = from.iter().map(|status| to_column(*status)).collect();
+    StepParameters { from, to: to_column(to), pet: pets::to_column(to.pet()), now: now.as_milliseconds() }
+}
+
+impl StepParameters {
+    fn with<'a>(&'a self, id: &'a i64, account: &'a i64) -> [&'a (dyn ToSql + Sync); 6] {
+        [id, account, &self.from, &self.to, &self.pet, &self.now]
+    }
+}
+
+fn stepping(rows: &[Row], step: OrderStep) -> Result<Stepping> {
     let Some(row) = rows.first() else { return Ok(Stepping::NoSuchOrder) };
     let was = status_of(row.try_get(2)?)?;
     let moved_at: Option<i64> = row.try_get(4)?;
     match moved_at {
-        Some(moved_at) => Ok(Stepping::Done(order(row, to, moved_at)?)),
+        Some(moved_at) => Ok(Stepping::Done(order(row, step.rule().1, moved_at)?)),
         None => Ok(Stepping::NotNow(was)),
     }
 }
@@ -123,6 +147,64 @@ pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> 
         UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
     let (status, pet, now) = (to_column(to), pets::to_column(to.pet()), now.as_milliseconds());
     client.execute(cancel, &[&account.0, &from, &status, &pet, &now]).await.map(|_| ())
+}
+
+/// An order that came with an `Idempotency-Key`.
+pub struct PlaceOrder {
+    pub order: NewOrder,
+    pub answer: AnswerTo<Order>,
+}
+
+impl Effect for PlaceOrder {
+    type Refusal = Placing;
+
+    fn bytes(&self) -> usize {
+        self.order.bytes()
+    }
+
+    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
+        let orders: Vec<_> = batch.iter().map(|place| place.order).collect();
+        let placed = NewOrder::run(session, &orders).await?;
+        let answered = batch.iter().zip(placed).map(|(place, placing)| match placing {
+            Placing::Placed(order) => Ok((place.answer)(&order)),
+            refused => Err(refused),
+        });
+        Ok(answered.collect())
+    }
+}
+
+/// A step that came with an `Idempotency-Key`.
+pub struct StepOrder {
+    pub account: AccountId,
+    pub id: i64,
+    pub step: OrderStep,
+    pub now: Timestamp,
+    pub answer: AnswerTo<Order>,
+}
+
+impl Effect for StepOrder {
+    type Refusal = Result<Stepping>;
+
+    /// With several in a transaction, two processes could wait for each other's orders.
+    const AT_ONCE: usize = 1;
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
+        let mut answered = Vec::with_capacity(batch.len());
+        for Self { account, id, step, now, answer } in batch {
+            let asked = step_parameters(*step, *now);
+            let statement = &session.statements.step_order;
+            let rows = session.connection.client.query(statement, &asked.with(id, &account.0)).await?;
+            answered.push(match stepping(&rows, *step) {
+                Ok(Stepping::Done(order)) => Ok(answer(&order)),
+                refused => Err(refused),
+            });
+        }
+        Ok(answered)
+    }
 }
 
 /// Reads one row more than asked for: whether it is there tells if another page follows.

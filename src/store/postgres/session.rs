@@ -149,6 +149,7 @@ statements! {
     take_idempotency_keys: idempotency::TAKE,
     find_answers: idempotency::FIND,
     keep_answers: idempotency::KEEP,
+    give_back_idempotency_keys: idempotency::GIVE_BACK,
     delete_expired_answers: idempotency::DELETE_EXPIRED,
     read_only: "SHOW transaction_read_only",
 }

@@ -5,21 +5,23 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::domain::{Answer, KeyedRequest, Outcome, Timestamp};
 use crate::store::Result;
 
-/// Carries out `effect` unless the request's key was used before, and keeps its answer.
+/// Carries out `effect` unless the request's key was used before, and keeps its answer; where it is refused, it has written
+/// nothing, and nothing is kept.
 ///
 /// To be run as one job of the writer: jobs run one after the other, so of two equal requests the second one finds the
 /// answer of the first, and neither of them is acknowledged before that answer is on the disk.
-pub fn once(
+pub fn once<R>(
     conn: &Connection,
     request: &KeyedRequest,
-    effect: impl FnOnce(&Connection) -> Result<Answer>,
-) -> Result<Outcome> {
+    effect: impl FnOnce(&Connection) -> Result<std::result::Result<Answer, R>>,
+) -> Result<Outcome<R>> {
     if let Some((fingerprint, answer)) = find(conn, request)? {
         return Ok(if fingerprint == request.fingerprint { Outcome::Again(answer) } else { Outcome::Reused });
     }
-    let answer = effect(conn)?;
-    keep(conn, request, &answer)?;
-    Ok(Outcome::First(answer))
+    match effect(conn)? {
+        Ok(answer) => keep(conn, request, &answer).map(|()| Outcome::First(answer)),
+        Err(refused) => Ok(Outcome::Refused(refused)),
+    }
 }
 
 /// What the key was used for and what the answer was; nothing where that has expired.
