@@ -51,6 +51,7 @@ impl Move {
             let one = match *table {
                 "pets" => "animal",
                 "api_keys" => "key",
+                "idempotency_records" => "kept answer",
                 table => table.trim_end_matches('s'),
             };
             counted(*rows, one)

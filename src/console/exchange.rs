@@ -51,7 +51,7 @@ impl Exchange {
     pub async fn place_order(api: &Api, account: AccountId, body: &str) -> Self {
         let curl = post(&api.addresses.base_url.path("/store/orders"), body);
         let answer = match json(body).await {
-            Ok(body) => orders::place(State(api.clone()), Caller { account }, body).await,
+            Ok(body) => orders::place(State(api.clone()), Caller { account }, Idempotency::NONE, body).await,
             Err(error) => Err(error),
         };
         Self::new(curl, answer).await
@@ -65,9 +65,9 @@ impl Exchange {
             Ok(body) => {
                 let (api, caller, id) = (State(api.clone()), Caller { account }, OrderId(Some(id)));
                 match step {
-                    OrderStep::Approve => orders::approve(api, caller, id, body).await,
-                    OrderStep::Deliver => orders::deliver(api, caller, id, body).await,
-                    OrderStep::Cancel => orders::cancel(api, caller, id, body).await,
+                    OrderStep::Approve => orders::approve(api, caller, id, Idempotency::NONE, body).await,
+                    OrderStep::Deliver => orders::deliver(api, caller, id, Idempotency::NONE, body).await,
+                    OrderStep::Cancel => orders::cancel(api, caller, id, Idempotency::NONE, body).await,
                 }
             }
             Err(error) => Err(error),

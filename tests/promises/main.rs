@@ -7,8 +7,8 @@ mod gone_client;
 mod migrations;
 mod misuse;
 mod network;
-mod orders;
 mod once;
+mod orders;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;
