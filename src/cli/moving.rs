@@ -12,7 +12,7 @@ use crate::store::sqlite::{self, Sqlite};
 
 /// Copy everything from the embedded database into an empty PostgreSQL database
 ///
-/// Accounts, keys, animals and messages keep their ids, and keys go on working. All is copied in one transaction and
+/// Accounts, keys, animals, orders and messages keep their ids, and keys go on working. All is copied in one transaction and
 /// read back before it is committed; the embedded database stays as it is. Stop the service first: while this runs its
 /// writes are refused, and what it takes on afterwards is not moved.
 #[derive(Args, Debug)]
@@ -51,6 +51,7 @@ impl Move {
             let one = match *table {
                 "pets" => "animal",
                 "api_keys" => "key",
+                "idempotency_records" => "kept answer",
                 table => table.trim_end_matches('s'),
             };
             counted(*rows, one)

@@ -112,6 +112,14 @@ Add one:
 Get one (deprecated, removed on 5 December 2030):
   {curl} '{store}/pets/1' -H 'Authorization: Bearer {key}'
 
+Order one, approve the order and deliver it; `cancel` instead gives the animal back (provisional):
+  curl '{store}/store/orders' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"petId\":1}}'
+  curl -X POST '{store}/store/orders/1/approve' -H 'Authorization: Bearer {key}'
+  curl -X POST '{store}/store/orders/1/deliver' -H 'Authorization: Bearer {key}'
+
+List your orders:
+  curl '{store}/store/orders' -H 'Authorization: Bearer {key}'
+
 Send a message:
   {curl} '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'
 

@@ -8,9 +8,11 @@ use axum::http::{Extensions, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 
-use crate::domain::AccountId;
+use crate::domain::{AccountId, OrderStep};
 use crate::http::auth::Caller;
+use crate::http::idempotency::Idempotency;
 use crate::http::input::{JsonBody, Query};
+use crate::http::orders::{self, OrderId};
 use crate::http::{Api, ApiError, messages, pets};
 
 /// A call of the API as text.
@@ -20,20 +22,56 @@ pub struct Exchange {
     /// The answer as HTTP writes it: status, headers, body.
     pub answer: String,
     pub status: StatusCode,
+    /// The answer's body alone.
+    pub body: String,
 }
 
 impl Exchange {
     /// `GET /pets` with this query, without its question mark.
     pub async fn list_pets(api: &Api, account: AccountId, query: &str) -> Self {
         let target = format!("/pets?{query}");
-        let (mut parts, _) =
-            Request::builder().uri(&target).body(()).expect("our queries are well-formed").into_parts();
-        let answer = match Query::from_request_parts(&mut parts, &()).await {
+        let answer = match self::query(&target).await {
             Ok(query) => pets::list(State(api.clone()), Caller { account }, query).await,
             Err(error) => Err(error),
         };
-        let curl =
-            format!("curl -i '{}' \\\n  -H \"Authorization: Bearer $KEY\"", api.addresses.base_url.path(&target));
+        Self::new(get(&api.addresses.base_url.path(&target)), answer).await
+    }
+
+    /// `GET /store/orders` with this query, without its question mark.
+    pub async fn list_orders(api: &Api, account: AccountId, query: &str) -> Self {
+        let target = format!("/store/orders?{query}");
+        let answer = match self::query(&target).await {
+            Ok(query) => orders::list(State(api.clone()), Caller { account }, query).await,
+            Err(error) => Err(error),
+        };
+        Self::new(get(&api.addresses.base_url.path(&target)), answer).await
+    }
+
+    /// `POST /store/orders` with this body.
+    pub async fn place_order(api: &Api, account: AccountId, body: &str) -> Self {
+        let curl = post(&api.addresses.base_url.path("/store/orders"), body);
+        let answer = match json(body).await {
+            Ok(body) => orders::place(State(api.clone()), Caller { account }, Idempotency::NONE, body).await,
+            Err(error) => Err(error),
+        };
+        Self::new(curl, answer).await
+    }
+
+    /// `POST /store/orders/{id}/approve`, or another step.
+    pub async fn step_order(api: &Api, account: AccountId, id: i64, step: OrderStep) -> Self {
+        let address = api.addresses.base_url.path(&format!("/store/orders/{id}/{}", step.as_str()));
+        let curl = format!("curl -i -X POST '{address}' \\\n  -H \"Authorization: Bearer $KEY\"");
+        let answer = match json("").await {
+            Ok(body) => {
+                let (api, caller, id) = (State(api.clone()), Caller { account }, OrderId(Some(id)));
+                match step {
+                    OrderStep::Approve => orders::approve(api, caller, id, Idempotency::NONE, body).await,
+                    OrderStep::Deliver => orders::deliver(api, caller, id, Idempotency::NONE, body).await,
+                    OrderStep::Cancel => orders::cancel(api, caller, id, Idempotency::NONE, body).await,
+                }
+            }
+            Err(error) => Err(error),
+        };
         Self::new(curl, answer).await
     }
 
@@ -41,7 +79,7 @@ impl Exchange {
     pub async fn create_pet(api: &Api, account: AccountId, body: &str) -> Self {
         let curl = post(&api.addresses.base_url.path("/pets"), body);
         let answer = match by(api, account, body).await {
-            Ok((caller, body)) => pets::create(State(api.clone()), caller, body).await,
+            Ok((caller, body)) => pets::create(State(api.clone()), caller, Idempotency::NONE, body).await,
             Err(error) => Err(error),
         };
         Self::new(curl, answer).await
@@ -51,7 +89,7 @@ impl Exchange {
     pub async fn send_message(api: &Api, account: AccountId, body: &str) -> Self {
         let curl = post(&api.addresses.messages_base_url.path("/messages"), body);
         let answer = match by(api, account, body).await {
-            Ok((caller, body)) => messages::send(State(api.clone()), caller, body).await,
+            Ok((caller, body)) => messages::send(State(api.clone()), caller, Idempotency::NONE, body).await,
             Err(error) => Err(error),
         };
         Self::new(curl, answer).await
@@ -64,9 +102,10 @@ impl Exchange {
             text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
         }
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let body = String::from_utf8_lossy(&body).into_owned();
         text.push('\n');
-        text.push_str(&String::from_utf8_lossy(&body));
-        Self { curl, answer: text, status: head.status }
+        text.push_str(&body);
+        Self { curl, answer: text, status: head.status, body }
     }
 }
 
@@ -79,9 +118,18 @@ async fn by(api: &Api, account: AccountId, body: &str) -> Result<(Caller, JsonBo
     Ok((Caller { account }, json(body).await?))
 }
 
+async fn query(target: &str) -> Result<Query, ApiError> {
+    let (mut parts, ()) = Request::builder().uri(target).body(()).expect("our queries are well-formed").into_parts();
+    Query::from_request_parts(&mut parts, &()).await
+}
+
 async fn json(body: &str) -> Result<JsonBody, ApiError> {
     let request = Request::post("/").header(CONTENT_TYPE, "application/json").body(Body::from(body.to_owned()));
     JsonBody::from_request(request.expect("it has nothing to refuse"), &()).await
+}
+
+fn get(address: &str) -> String {
+    format!("curl -i '{address}' \\\n  -H \"Authorization: Bearer $KEY\"")
 }
 
 fn post(address: &str, body: &str) -> String {

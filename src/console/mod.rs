@@ -10,9 +10,11 @@ mod form;
 mod frame;
 mod keys;
 mod messages;
+mod orders;
 mod origin;
 mod overview;
 mod page;
+mod paging;
 mod passwords;
 mod pets;
 mod plot;
@@ -76,6 +78,8 @@ pub fn routes(api: &Api) -> Router<Api> {
         .route("/keys/{id}/revoke", get(keys::confirm_revocation).post(keys::revoke))
         .route("/animals", get(pets::list))
         .route("/animals/new", get(pets::new).post(pets::create))
+        .route("/orders", get(orders::list).post(orders::place))
+        .route("/orders/{id}/{step}", post(orders::step))
         .route("/messages", get(messages::list).post(messages::send));
     framed(api, pages)
 }
@@ -89,7 +93,7 @@ pub fn framed(api: &Api, pages: Router<Api>) -> Router<Api> {
 
 /// What is not there: a page among the console's paths, the API's error elsewhere.
 pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
-    const SECTIONS: [&str; 7] = ["account", "animals", "keys", "messages", "sign-in", "sign-out", "sign-up"];
+    const SECTIONS: [&str; 8] = ["account", "animals", "keys", "messages", "orders", "sign-in", "sign-out", "sign-up"];
     let section = request.uri().path().split('/').nth(1).unwrap_or_default();
     if !SECTIONS.contains(&section) {
         return ApiError::route_not_found().into_response();

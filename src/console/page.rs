@@ -50,6 +50,7 @@ impl<'a> Site<'a> {
             Some(_) => &[
                 ("", "Overview"),
                 ("animals", "Animals"),
+                ("orders", "Orders"),
                 ("messages", "Messages"),
                 ("keys", "Keys"),
                 ("docs", "Docs"),

@@ -9,10 +9,10 @@ use super::error::PageError;
 use super::exchange::Exchange;
 use super::form::{Field, Form};
 use super::page::{Site, page};
+use super::paging::{self, parse_integer};
 use super::visitor::SignedIn;
-use crate::domain::{Invalid, Pet, PetName, PetQuery, PetRef, PetStatus};
+use crate::domain::{Pet, PetName, PetRef, PetStatus};
 use crate::http::Api;
-use crate::http::input::integer;
 
 #[derive(Template)]
 #[template(path = "console/pets.html")]
@@ -37,18 +37,16 @@ struct New<'a> {
 }
 
 pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
-    let parameters = Form::of_query(&uri);
-    let given = |name: &str| Some(parameters.get(name)).filter(|value| !value.is_empty());
-    let refused = |name: &str, invalid: &Invalid| PageError::bad_request(format!("The {name} {invalid}."));
-    let status = given("status").map(PetStatus::parse).transpose().map_err(|invalid| refused("status", &invalid))?;
-    let after = given("after").map(parse_integer).transpose().map_err(|invalid| refused("id", &invalid))?;
-    let query = PetQuery { status, after, ..PetQuery::default() };
+    let query = paging::query(&Form::of_query(&uri), PetStatus::parse)?;
     let mut pets: Vec<Pet> = Vec::new();
     let more = api.store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
     let next = pets.last().filter(|_| more).map(|last| last.id);
-    let exchange = Exchange::list_pets(&api, who.session.account, &as_query(&query)).await;
+    let exchange = Exchange::list_pets(&api, who.session.account, &paging::as_api(&query, PetStatus::as_str)).await;
     let site = Site::new(&api, &who.visitor, "Animals", "animals");
-    Ok(page(StatusCode::OK, &List { site, pets, status, next, is_first: after.is_none(), exchange }))
+    Ok(page(
+        StatusCode::OK,
+        &List { site, pets, status: query.status, next, is_first: query.after.is_none(), exchange },
+    ))
 }
 
 pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
@@ -74,17 +72,6 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
         false => [name, category_id, status],
     };
     Ok(new_pet(&api, &who, exchange.status, fields, Some(exchange)))
-}
-
-fn parse_integer(text: &str) -> Result<i64, Invalid> {
-    integer(text).ok_or_else(|| Invalid("must be a whole number of at most 64 bits, written in digits".into()))
-}
-
-/// The query that the API takes for the same page.
-fn as_query(query: &PetQuery) -> String {
-    let status = query.status.map_or(String::new(), |status| format!("&status={}", status.as_str()));
-    let after = query.after.map_or(String::new(), |after| format!("&after={after}"));
-    format!("limit={}{status}{after}", query.limit.get())
 }
 
 fn new_pet(

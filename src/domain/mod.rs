@@ -2,7 +2,10 @@
 
 pub mod account;
 pub mod api_key;
+pub mod idempotency;
 pub mod message;
+pub mod order;
+pub mod page;
 pub mod pet;
 pub mod secret;
 pub mod session;
@@ -10,8 +13,11 @@ pub mod time;
 
 pub use account::{Account, AccountId, Email};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
+pub use idempotency::{Answer, IdempotencyKey, KeyedRequest, Outcome};
 pub use message::{Message, MessageId, MessageText};
-pub use pet::{NewPet, PageLimit, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};
+pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
+pub use page::{PageLimit, PageQuery};
+pub use pet::{NewPet, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};
 pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};
 pub use time::{Clock, Timestamp};

@@ -1,6 +1,6 @@
 //! The animals.
 
-use super::{Invalid, check_text};
+use super::{Invalid, PageQuery, check_text};
 
 /// Availability of an animal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
@@ -133,38 +133,8 @@ impl StatusCounts {
     }
 }
 
-/// How many animals a page may hold: 1 to 100.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PageLimit(u8);
-
-impl PageLimit {
-    pub const MAX: u8 = 100;
-
-    pub fn new(limit: i64) -> Result<Self, Invalid> {
-        match u8::try_from(limit) {
-            Ok(limit @ 1..=Self::MAX) => Ok(Self(limit)),
-            _ => Err(Invalid(format!("is {limit}; 1 to {} are allowed", Self::MAX))),
-        }
-    }
-
-    pub fn get(self) -> i64 {
-        i64::from(self.0)
-    }
-}
-
-impl Default for PageLimit {
-    fn default() -> Self {
-        Self(20)
-    }
-}
-
-/// Which animals to list: in order of their ids, those after `after`, with `status` where one is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PetQuery {
-    pub limit: PageLimit,
-    pub status: Option<PetStatus>,
-    pub after: Option<i64>,
-}
+/// Which animals to list.
+pub type PetQuery = PageQuery<PetStatus>;
 
 #[cfg(test)]
 mod tests {

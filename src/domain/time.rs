@@ -8,6 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(i64);
 
+/// From the year 0 to the last point that is shown as itself, 9999-12-30T22:00:00.999Z: these have a year of four digits.
+const FOUR_DIGITS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_207_200_999;
+
 impl Timestamp {
     pub const fn from_milliseconds(milliseconds: i64) -> Self {
         Self(milliseconds)
@@ -30,8 +33,46 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
+    /// Appends the point as it is shown.
+    ///
+    /// By hand, since a page of orders has up to 200 of them; a test holds it against what is shown. The date is counted
+    /// in years that begin in March, so that a leap day is the last day of its year, and in eras of 400 years, all of
+    /// which have as many days.
+    pub fn write(self, out: &mut Vec<u8>) {
+        if !FOUR_DIGITS.contains(&self.0) {
+            return out.extend_from_slice(self.to_string().as_bytes());
+        }
+        let days = self.0.div_euclid(86_400_000);
+        let time = self.0.rem_euclid(86_400_000);
+        // 1970-01-01 is day 719,468 of the era that began with 0000-03-01.
+        let (era, day) = ((days + 719_468).div_euclid(146_097), (days + 719_468).rem_euclid(146_097));
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        let year = year + 400 * era + i64::from(month <= 2);
+
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        write_digits(&mut text[..4], year);
+        write_digits(&mut text[5..7], month);
+        write_digits(&mut text[8..10], day);
+        write_digits(&mut text[11..13], time / 3_600_000);
+        write_digits(&mut text[14..16], time / 60_000 % 60);
+        write_digits(&mut text[17..19], time / 1_000 % 60);
+        write_digits(&mut text[20..23], time % 1_000);
+        out.extend_from_slice(&text);
+    }
+
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+fn write_digits(out: &mut [u8], mut number: i64) {
+    for digit in out.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
     }
 }
 
@@ -95,6 +136,22 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_by_hand_is_what_is_shown() {
+        let written = |time: Timestamp| {
+            let mut text = Vec::new();
+            time.write(&mut text);
+            String::from_utf8(text).unwrap()
+        };
+        // Every day of five centuries, at different times of it; leap days, and the ends of years with four digits.
+        let days = (-100_000..100_000).map(|day| 86_400_000 * day + 7_919 * (day + 100_000) % 86_400_000);
+        let ends = [FOUR_DIGITS.start(), FOUR_DIGITS.end()].into_iter().flat_map(|end| [end - 1, *end, end + 1]);
+        for milliseconds in days.chain(ends).chain([0, -1, 951_782_399_999, 951_782_400_000, i64::MIN, i64::MAX]) {
+            let time = Timestamp::from_milliseconds(milliseconds);
+            assert_eq!(written(time), time.to_string(), "{milliseconds}");
+        }
+    }
 
     #[test]
     fn a_time_is_shown_in_utc_with_milliseconds() {

@@ -9,6 +9,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::deprecation::{DEPRECATION_HEADER, SUNSET_HEADER};
 use super::edge::X_REQUEST_ID;
+use super::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use super::rate_limit::{RATE_LIMIT, RATE_LIMIT_POLICY};
 
 /// `routes` as pages of `origins` may call them; nothing where there are none. A preflight is answered before any other check.
@@ -20,7 +21,7 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
         .allow_methods([Method::GET, Method::HEAD, Method::POST])
-        .allow_headers([AUTHORIZATION, CONTENT_TYPE, X_REQUEST_ID])
+        .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
         .expose_headers([
             LINK,
             LOCATION,
@@ -28,6 +29,7 @@ pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
             WWW_AUTHENTICATE,
             X_REQUEST_ID,
             DEPRECATION_HEADER,
+            IDEMPOTENT_REPLAYED,
             SUNSET_HEADER,
             RATE_LIMIT,
             RATE_LIMIT_POLICY,

@@ -9,7 +9,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 
 use super::state::Api;
-use super::{messages, pets};
+use super::{messages, orders, pets};
 
 /// The operations of one door.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ impl Direct {
             (Door::Store, &Method::GET) if path == "/v1/pets" => list(api, request).await,
             (Door::Store, &Method::POST) if path == "/v1/pets" => create(api, request).await,
             (Door::Store, &Method::GET) if pets::id_segment(path).is_some() => get(api, request).await,
+            (Door::Store, &Method::GET) if path == "/v1/store/orders" => list_orders(api, request).await,
+            (Door::Store, &Method::POST) if path == "/v1/store/orders" => place_order(api, request).await,
             (Door::Messages, &Method::POST) if path == "/v1/messages" => send(api, request).await,
             _ => return Err(request),
         })
@@ -55,7 +57,7 @@ async fn list(api: &Api, request: Request) -> Response {
 
 async fn create(api: &Api, request: Request) -> Response {
     match from_request(api, request).await {
-        Ok((state, caller, body)) => pets::create(state, caller, body).await.into_response(),
+        Ok((state, caller, key, body)) => pets::create(state, caller, key, body).await.into_response(),
         Err(refused) => refused,
     }
 }
@@ -69,9 +71,23 @@ async fn get(api: &Api, request: Request) -> Response {
     }
 }
 
+async fn list_orders(api: &Api, request: Request) -> Response {
+    match from_head(api, request).await {
+        Ok((state, caller, query)) => orders::list(state, caller, query).await.into_response(),
+        Err(refused) => refused,
+    }
+}
+
+async fn place_order(api: &Api, request: Request) -> Response {
+    match from_request(api, request).await {
+        Ok((state, caller, key, body)) => orders::place(state, caller, key, body).await.into_response(),
+        Err(refused) => refused,
+    }
+}
+
 async fn send(api: &Api, request: Request) -> Response {
     match from_request(api, request).await {
-        Ok((state, caller, body)) => messages::send(state, caller, body).await.into_response(),
+        Ok((state, caller, key, body)) => messages::send(state, caller, key, body).await.into_response(),
         Err(refused) => refused,
     }
 }

@@ -9,6 +9,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use http_body_util::BodyExt;
+use percent_encoding::percent_decode_str;
 
 use super::error::{ApiError, Code};
 use super::limits;
@@ -149,6 +150,12 @@ pub fn integer(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok())?
+}
+
+/// The id that a segment of a path names; nothing where it is no int64.
+pub fn id(segment: &str) -> Option<i64> {
+    // A digit may come percent-encoded (RFC 3986, section 6.2.2.2).
+    integer(&percent_decode_str(segment).decode_utf8().ok()?)
 }
 
 /// As much of somebody's text as belongs into a message about it.

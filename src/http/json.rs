@@ -27,7 +27,12 @@ pub fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response {
 
 /// An answer that shows `value`.
 pub fn answer_value(status: StatusCode, value: &impl serde::Serialize) -> Response {
-    answer(status, serde_json::to_vec(value).expect("what the API shows always encodes"))
+    answer(status, encode(value))
+}
+
+/// What the API shows, as JSON.
+pub fn encode(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("what the API shows always encodes")
 }
 
 /// The values of an operation's fields, where the body has them, as they stand in the text.

@@ -6,12 +6,13 @@ use axum::response::Response;
 
 use super::auth::Caller;
 use super::error::ApiError;
+use super::idempotency::{self, Idempotency};
 use super::input::JsonBody;
 use super::json::{self, Fields};
 use super::openapi::schema;
 use super::state::Api;
 use crate::domain;
-use crate::domain::MessageText;
+use crate::domain::{Answer, MessageText};
 
 /// A message, as it was taken on.
 #[derive(serde::Serialize, utoipa::ToSchema)]
@@ -45,16 +46,34 @@ pub struct Message {
         })
     ))
 )]
-pub async fn send(State(api): State<Api>, caller: Caller, body: JsonBody) -> Result<Response, ApiError> {
+pub async fn send(
+    State(api): State<Api>,
+    caller: Caller,
+    key: Idempotency,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
     let message = domain::Message::new(caller.account, parse_message(body.text())?, api.clock.now());
-    api.store.create_message(message.clone()).await?;
-    let answer = Message {
+    match key.request(&api, &caller, "sendMessage", body.text())? {
+        None => {
+            api.store.create_message(message.clone()).await?;
+            Ok(idempotency::response(queued(message)))
+        }
+        Some(request) => {
+            let answer = queued(message.clone());
+            idempotency::respond(api.store.create_message_once(request, message, answer).await?, |never| match never {})
+        }
+    }
+}
+
+/// The answer to who has sent `message`.
+fn queued(message: domain::Message) -> Answer {
+    let shown = Message {
         id: message.id.to_string(),
         message: message.text.into_string(),
         status: domain::Message::QUEUED,
         created_at: message.created_at.to_string(),
     };
-    Ok(json::answer_value(StatusCode::ACCEPTED, &answer))
+    Answer::json(StatusCode::ACCEPTED.as_u16(), json::encode(&shown))
 }
 
 /// Reads the text of a message to send from its JSON.

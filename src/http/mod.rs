@@ -9,11 +9,13 @@ mod edge;
 mod error;
 mod framing;
 mod health;
+pub(crate) mod idempotency;
 pub(crate) mod input;
 mod json;
 pub mod limits;
 pub(crate) mod messages;
 pub mod openapi;
+pub(crate) mod orders;
 mod pages;
 pub(crate) mod pets;
 pub mod rate_limit;
@@ -35,11 +37,15 @@ pub use messages::parse_message;
 pub use pets::{parse_new_pet, parse_pet_query};
 pub use state::Api;
 
-/// The store door: the animals, their document and reference, and the console.
+/// The store door: the animals and their orders, their document and reference, and the console.
 pub fn store_door(api: &Api) -> Edge {
     let routes = Router::new()
         .route("/v1/pets", get(pets::list).post(pets::create))
         .route("/v1/pets/{petId}", get(pets::get).fallback(deprecation::other_method))
+        .route("/v1/store/orders", get(orders::list).post(orders::place))
+        .route("/v1/store/orders/{orderId}/approve", post(orders::approve))
+        .route("/v1/store/orders/{orderId}/deliver", post(orders::deliver))
+        .route("/v1/store/orders/{orderId}/cancel", post(orders::cancel))
         .route("/openapi.json", get(openapi::serve))
         .route("/docs", get(docs::reference))
         .route("/docs/deprecations", get(docs::deprecations))

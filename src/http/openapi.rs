@@ -1,5 +1,6 @@
 //! The OpenAPI 3.1 document: operations and schemas from the code beside them, what they share from here.
 
+mod links;
 pub mod schema;
 mod shared;
 
@@ -14,7 +15,7 @@ use super::deprecation::REMOVED_AT;
 use super::error::{ApiError, Code};
 use super::state::Api;
 use crate::config::Addresses;
-use crate::domain::{Deployment, PageLimit, Timestamp};
+use crate::domain::{Deployment, OrderStatus, OrderStep, PageLimit, Timestamp};
 use shared::{error_content, header};
 
 #[derive(OpenApi)]
@@ -23,7 +24,7 @@ use shared::{error_content, header};
         title = "Animal store",
         version = "1.0.0",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
-        description = "Lists, adds and fetches the animals of a store; a getting-started call sends a message.\n\n\
+        description = "Lists, adds, fetches and orders the animals of a store; a getting-started call sends a message.\n\n\
             Every operation needs an API key as a bearer token. Every error has the body `Error`; only what the HTTP \
             parser itself refuses (a malformed request with 400, a URI too long with 414, header fields too large with \
             431) may come without a body and without `X-Request-Id`. Wherever GET is answered, HEAD is too.\n\n\
@@ -35,9 +36,15 @@ use shared::{error_content, header};
     ),
     tags(
         (name = "pets", description = "The animals of the store."),
+        (name = "store", description = "Orders of animals. Provisional: this part may change before 2.0."),
         (name = "messages", description = "The getting-started call, at an address of its own."),
     ),
-    paths(super::pets::list, super::pets::create, super::pets::get, super::messages::send),
+    paths(
+        super::pets::list, super::pets::create, super::pets::get,
+        super::orders::list, super::orders::place,
+        super::orders::approve, super::orders::deliver, super::orders::cancel,
+        super::messages::send,
+    ),
     components(schemas(schema::Error))
 )]
 struct Document;
@@ -74,6 +81,7 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -
         without_rust_width(document["components"]["schemas"]["Error"]["properties"]["status"].take());
     document["components"]["responses"] = Value::Object(shared::errors());
     document["components"]["headers"] = shared::headers(addresses);
+    document["components"]["parameters"] = json!({ "IdempotencyKey": shared::idempotency_key() });
     document["components"]["securitySchemes"] = json!({ "apiKey": {
         "type": "http",
         "scheme": "bearer",
@@ -86,9 +94,15 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -
         object(&mut paths["/pets/{petId}"]).shift_remove("get");
         paths.retain(|_, path| path.as_object().is_some_and(|operations| !operations.is_empty()));
     }
-    for path in paths.values_mut() {
-        for operation in object(path).values_mut() {
+    for (path, operations) in paths.iter_mut() {
+        for (method, operation) in object(operations) {
+            if method == "post" {
+                accept_keys(operation);
+            }
             complete(operation, &schemas, addresses, now);
+            if path.starts_with("/store/") {
+                operation["x-provisional"] = json!(true);
+            }
         }
     }
     paths["/messages"]["servers"] = json!([
@@ -109,14 +123,37 @@ fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
     Value::Array([own].into_iter().chain(sibling).collect())
 }
 
+/// Lets an operation be sent again with the same `Idempotency-Key`.
+fn accept_keys(operation: &mut Value) {
+    for response in object(&mut operation["responses"]).values_mut() {
+        response["headers"]["Idempotent-Replayed"] = header("Idempotent-Replayed");
+    }
+    let responses = object(&mut operation["responses"]);
+    for (status, reference) in shared::key_error_references() {
+        match responses.get_mut(&status) {
+            // Its own error of the same status.
+            Some(own) => {
+                let own_description = own["description"].as_str().unwrap_or_default();
+                own["description"] = json!(format!("{own_description} {}", shared::STILL_IN_PROGRESS));
+            }
+            None => _ = responses.insert(status, reference),
+        }
+    }
+    let parameters = object(operation).entry("parameters").or_insert_with(|| json!([]));
+    let parameters = parameters.as_array_mut().expect("parameters are a list");
+    parameters.push(json!({ "$ref": "#/components/parameters/IdempotencyKey" }));
+}
+
 /// Gives an operation what it does not say itself: the errors, the headers, and what follows from its name.
 fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: Timestamp) {
     let name = operation["operationId"].as_str().expect("an operation has a name").to_owned();
     let refusals = error_content(&refusals(operation, schemas));
     let responses = object(&mut operation["responses"]);
     responses.insert("400".into(), json!({ "description": "The request is refused; the message names the field or parameter, what was wrong and what is allowed.", "content": refusals }));
-    if let Some(response) = responses.get_mut("404") {
-        response["content"] = error_content(&[ApiError::example(Code::NotFound)]);
+    for (status, example) in [("404", not_found(&name)), ("409", conflict(&name))] {
+        if let Some(response) = responses.get_mut(status) {
+            response["content"] = error_content(&[example]);
+        }
     }
     responses.extend(shared::error_references());
     responses.sort_keys();
@@ -125,15 +162,19 @@ fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: 
         shared::announce_rate_limit(&mut response["headers"]);
     }
     match name.as_str() {
-        "listPets" => responses["200"]["headers"]["Link"] = header("NextPageLink"),
+        "listPets" | "listOrders" => responses["200"]["headers"]["Link"] = header("NextPageLink"),
         "createPet" if now < REMOVED_AT => responses["201"]["headers"]["Location"] = header("Location"),
         "getPet" => deprecate(operation, addresses),
         _ => {}
     }
+    links::add(object(&mut operation["responses"]), &name, |to| to != "getPet" || now < REMOVED_AT);
     for response in object(&mut operation["responses"]).values_mut() {
         first(response, &["description", "headers", "content"]);
     }
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
+        if parameter.get("$ref").is_some() {
+            continue;
+        }
         parameter["schema"] = without_rust_width(parameter["schema"].take());
         match parameter["name"].as_str() {
             Some("limit") => parameter["schema"]["default"] = json!(PageLimit::default().get()),
@@ -142,7 +183,7 @@ fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: 
             _ => {}
         }
     }
-    first(operation, &["operationId", "summary", "description", "tags", "deprecated"]);
+    first(operation, &["operationId", "summary", "description", "tags", "deprecated", "parameters"]);
 }
 
 /// The errors with status 400 that an operation answers, in the words it uses. Which these are follows from what it takes.
@@ -160,11 +201,30 @@ fn refusals(operation: &Value, schemas: &Value) -> Vec<ApiError> {
             ApiError::new(Code::MissingField, format!("The field `{field}` is required.")),
             ApiError::new(Code::InvalidValue, format!("`{field}` must be {kind}, not null.")),
         ]);
+    } else if step(operation["operationId"].as_str().unwrap_or_default()).is_some() {
+        // A body is not needed; one that is sent is read.
+        refusals.push(ApiError::example(Code::InvalidJson));
     } else if parameters.contains(&"limit") {
         refusals.push(ApiError::example(Code::InvalidValue));
     }
     refusals.push(super::input::unknown_parameter("colour", &parameters));
     refusals
+}
+
+/// The step that an operation takes an order.
+fn step(name: &str) -> Option<OrderStep> {
+    OrderStep::parse(name.strip_suffix("Order")?)
+}
+
+/// What an operation says of an id that names nothing.
+fn not_found(name: &str) -> ApiError {
+    step(name).map_or_else(|| ApiError::example(Code::NotFound), |_| super::orders::no_such_order())
+}
+
+/// What an operation says where the resource's state does not allow it.
+fn conflict(name: &str) -> ApiError {
+    let of_step = |step| super::orders::not_now(step, OrderStatus::Cancelled);
+    step(name).map_or_else(|| ApiError::example(Code::Conflict), of_step)
 }
 
 /// Marks an operation as one to be removed. A shared error becomes its own, since its every answer says so too.

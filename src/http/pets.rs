@@ -1,24 +1,23 @@
 //! The animals: `listPets`, `createPet`, `getPet`.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, State};
-use axum::http::header::{LINK, LOCATION};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use percent_encoding::percent_decode_str;
 
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
 use super::error::{ApiError, Code};
-use super::input::{self, JsonBody, Query, integer};
+use super::idempotency::{self, Idempotency};
+use super::input::{self, JsonBody, Query};
 use super::json::{self, Fields};
 use super::openapi::schema;
-use super::pages::Page;
+use super::pages::{self, Items, List, Page};
 use super::state::Api;
-use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatus};
+use crate::config::BaseUrl;
+use crate::domain::{Answer, NewPet, Pet, PetName, PetQuery, PetStatus};
 
 /// List animals
 ///
@@ -36,45 +35,15 @@ use crate::domain::{Invalid, NewPet, PageLimit, Pet, PetName, PetQuery, PetStatu
     ))
 )]
 pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = pet_query(query.parameters(PARAMETERS)?)?;
-    // Taken before the animals are read: a commit in between makes the page old at once, never wrongly new.
-    let version = api.store.version();
-    let kept = version.and_then(|version| api.pages.get(&query, version));
-    let page = match kept {
-        Some(page) => page,
-        None => {
-            let page = read_page(&api, &query).await?;
-            if let Some(version) = version {
-                api.pages.keep(query, version, &page);
-            }
-            page
-        }
-    };
-    let mut response = json::answer(StatusCode::OK, page.body);
-    if let Some(next) = page.next {
-        response.headers_mut().insert(LINK, next);
-    }
-    Ok(response)
+    let query = pages::query(&query, PetStatus::parse)?;
+    pages::answer(&api, List::Pets(query), read_page(&api, &query)).await
 }
 
 async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
-    let mut body = Vec::with_capacity(64 * 32);
-    let mut last = None;
-    body.push(b'[');
-    let more = api
-        .store
-        .list_pets(query, &mut |pet| {
-            if last.replace(pet.id).is_some() {
-                body.push(b',');
-            }
-            pet.write_json(&mut body);
-        })
-        .await?;
-    body.push(b']');
-    let next = last
-        .filter(|_| more)
-        .map(|last| HeaderValue::try_from(next_page(api, query, last)).expect("an address has visible ASCII only"));
-    Ok(Page { body: body.into(), next })
+    let mut items = Items::new();
+    let more = api.store.list_pets(query, &mut |pet| pet.write_json(items.add(pet.id))).await?;
+    let status = query.status.map(PetStatus::as_str);
+    Ok(Page::new(items, more, |last| pages::next(api, "/pets", query.limit, status, last)))
 }
 
 /// Add an animal
@@ -88,16 +57,29 @@ async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
         example = json!({"id": 31, "name": "Rex", "categoryId": 3, "status": "available"})
     ))
 )]
-pub async fn create(State(api): State<Api>, _: Caller, body: JsonBody) -> Result<Response, ApiError> {
-    let pet = api.store.create_pet(parse_new_pet(body.text())?).await?;
-    let mut response = json::answer(StatusCode::CREATED, pet.to_json());
-    if api.clock.now() < REMOVED_AT {
-        // Put together without `format!`, which would cost a fiftieth of the request.
-        let location = [api.addresses.base_url.as_str(), "/pets/", itoa::Buffer::new().format(pet.id)].concat();
-        let location = HeaderValue::try_from(location).expect("an address has visible ASCII only");
-        response.headers_mut().insert(LOCATION, location);
+pub async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    key: Idempotency,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let pet = parse_new_pet(body.text())?;
+    let base_url = (api.clock.now() < REMOVED_AT).then_some(&api.addresses.base_url);
+    match key.request(&api, &caller, "createPet", body.text())? {
+        None => Ok(idempotency::response(created(base_url, &api.store.create_pet(pet).await?))),
+        Some(request) => {
+            let base_url = base_url.cloned();
+            let answer = Box::new(move |pet: &Pet| created(base_url.as_ref(), pet));
+            idempotency::respond(api.store.create_pet_once(request, pet, answer).await?, |never| match never {})
+        }
     }
-    Ok(response)
+}
+
+/// The answer to who has added `pet`, with its address at `base_url` while it has one.
+fn created(base_url: Option<&BaseUrl>, pet: &Pet) -> Answer {
+    // Put together without `format!`, which would cost a fiftieth of the request.
+    let location = base_url.map(|url| [url.as_str(), "/pets/", itoa::Buffer::new().format(pet.id)].concat());
+    Answer { status: StatusCode::CREATED.as_u16(), location, body: pet.to_json() }
 }
 
 /// Get one animal (deprecated, removed on 5 December 2030)
@@ -137,9 +119,7 @@ impl<S: Sync> FromRequestParts<S> for PetId {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // A digit may come percent-encoded (RFC 3986, section 6.2.2.2).
-        let digits = id_segment(parts.uri.path()).map(|segment| percent_decode_str(segment).decode_utf8());
-        Ok(Self(digits.and_then(|digits| integer(&digits.ok()?))))
+        Ok(Self(id_segment(parts.uri.path()).and_then(input::id)))
     }
 }
 
@@ -148,28 +128,9 @@ pub fn id_segment(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/pets/").filter(|id| !id.is_empty() && !id.contains('/'))
 }
 
-/// The parameters of a list, in the order in which `pet_query` takes their values.
-const PARAMETERS: [&str; 3] = ["limit", "status", "after"];
-
 /// Reads what is asked of a list from the query of its address.
 pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
-    pet_query(input::parameters(Some(query), PARAMETERS)?)
-}
-
-fn pet_query([limit, status, after]: [Option<Cow<'_, str>>; 3]) -> Result<PetQuery, ApiError> {
-    let number = |name: &str, text: &str| {
-        let invalid = || Invalid("must be an integer: digits with an optional minus sign, within 64 bits".into());
-        integer(text).ok_or_else(|| ApiError::invalid_value(name, &invalid()))
-    };
-    let refused = |name: &'static str| move |invalid| ApiError::invalid_value(name, &invalid);
-    Ok(PetQuery {
-        limit: match limit {
-            Some(text) => PageLimit::new(number("limit", &text)?).map_err(refused("limit"))?,
-            None => PageLimit::default(),
-        },
-        status: status.map(|text| PetStatus::parse(&text).map_err(refused("status"))).transpose()?,
-        after: after.map(|text| number("after", &text)).transpose()?,
-    })
+    pages::of_parameters(input::parameters(Some(query), pages::PARAMETERS)?, PetStatus::parse)
 }
 
 /// Reads an animal to add from its JSON text.
@@ -181,11 +142,4 @@ pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
         category_id: fields.required_integer("categoryId")?,
         status: fields.string("status", |text| PetStatus::parse(&text))?.unwrap_or(PetStatus::Available),
     })
-}
-
-/// A link to what follows `last` (RFC 8288).
-fn next_page(api: &Api, query: &PetQuery, last: i64) -> String {
-    let pets = api.addresses.base_url.path("/pets");
-    let status = query.status.map_or(String::new(), |status| format!("&status={}", status.as_str()));
-    format!(r#"<{pets}?limit={}{status}&after={last}>; rel="next""#, query.limit.get())
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::http::{Api, Edge, limits};
+use crate::http::{Api, Edge, idempotency, limits};
 use connection::Connection;
 pub use tls::Tls;
 
@@ -109,7 +109,14 @@ pub async fn run(
         };
         async move {
             let (keyring, requests) = (&api.keyring, &api.requests);
-            tokio::join!(keyring.follow(), keyring.write_down_uses(), requests.follow(&api.clock), certificate)
+            let forgetting = idempotency::forget_expired(&api.store, &api.clock);
+            tokio::join!(
+                keyring.follow(),
+                keyring.write_down_uses(),
+                requests.follow(&api.clock),
+                forgetting,
+                certificate
+            )
         }
     });
 

@@ -17,16 +17,21 @@ pub use sqlite::Version;
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::order::{Placing, Stepping};
 use crate::domain::session::NewSession;
 use crate::domain::{
-    Account, AccountId, Deployment, Email, KeyHash, KeyId, KeyRecord, Message, MessageId, NewPet, Pet, PetQuery,
-    PetRef, Session, SessionHash, StatusCounts, Timestamp,
+    Account, AccountId, Answer, Deployment, Email, KeyHash, KeyId, KeyRecord, KeyedRequest, Message, MessageId,
+    NewOrder, NewPet, Order, OrderQuery, OrderStep, Outcome, Pet, PetQuery, PetRef, Session, SessionHash, StatusCounts,
+    Timestamp,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// A stream of animals to take in: it ends at the first error, and then nothing of it is kept.
 pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
+
+/// Makes the answer to a request from what it brought about.
+pub type AnswerTo<T> = Box<dyn Fn(&T) -> Answer + Send + Sync>;
 
 /// What the hot path calls on PostgreSQL is boxed, so that the other arm's futures stay small.
 #[derive(Debug)]
@@ -61,6 +66,18 @@ impl Store {
                 db.write(insert).await
             }
             Self::Postgres(db) => Box::pin(postgres::pets::insert(db, pet)).await,
+        }
+    }
+
+    /// The same, unless the request's key was used before: the animal and the answer to it are kept together or not at all.
+    pub async fn create_pet_once(&self, request: KeyedRequest, pet: NewPet, answer: AnswerTo<Pet>) -> Result<Outcome> {
+        match self {
+            Self::Sqlite(db) => {
+                let insert =
+                    move |conn: &_| Ok(Ok(answer(&sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id))?)));
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
+            }
+            Self::Postgres(db) => Box::pin(db.create_pet_once(request, pet, answer)).await,
         }
     }
 
@@ -113,11 +130,111 @@ impl Store {
         }
     }
 
+    /// Places an order and reserves its animal, where that is available.
+    pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::orders::place(conn, &order)).await,
+            Self::Postgres(db) => Box::pin(db.place_order(order)).await,
+        }
+    }
+
+    /// The same, unless the request's key was used before: the order and the answer to it are kept together or not at all.
+    pub async fn place_order_once(
+        &self,
+        request: KeyedRequest,
+        order: NewOrder,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Placing>> {
+        match self {
+            Self::Sqlite(db) => {
+                let place = move |conn: &_| {
+                    Ok(match sqlite::orders::place(conn, &order)? {
+                        Placing::Placed(order) => Ok(answer(&order)),
+                        refused => Err(refused),
+                    })
+                };
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, place)).await
+            }
+            Self::Postgres(db) => Box::pin(db.place_order_once(request, order, answer)).await,
+        }
+    }
+
+    /// Shows `each` the orders of `account` that are asked for, in order of their ids; says whether more of them follow.
+    pub async fn list_orders(
+        &self,
+        account: AccountId,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::orders::list(conn, account, query, each)),
+            Self::Postgres(db) => Box::pin(postgres::orders::list(db, account, query, each)).await,
+        }
+    }
+
+    /// Takes an account's order a step on, and its animal with it.
+    pub async fn step_order(&self, account: AccountId, id: i64, step: OrderStep, now: Timestamp) -> Result<Stepping> {
+        match self {
+            Self::Sqlite(db) => {
+                db.write_steps(move |conn| sqlite::orders::take_step(conn, account, id, step, now)).await
+            }
+            Self::Postgres(db) => postgres::orders::take_step(db, account, id, step, now).await,
+        }
+    }
+
+    /// The same, unless the request's key was used before: the step and the answer to it are kept together or not at all.
+    pub async fn step_order_once(
+        &self,
+        request: KeyedRequest,
+        id: i64,
+        step: OrderStep,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Stepping>> {
+        match self {
+            Self::Sqlite(db) => {
+                let (account, now) = (request.account, request.now);
+                let step = move |conn: &_| {
+                    Ok(match sqlite::orders::take_step(conn, account, id, step, now)? {
+                        Stepping::Done(order) => Ok(answer(&order)),
+                        refused => Err(refused),
+                    })
+                };
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, step)).await
+            }
+            Self::Postgres(db) => Box::pin(db.step_order_once(request, id, step, answer)).await,
+        }
+    }
+
     /// Takes a message on; durable once this returns.
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
             Self::Postgres(db) => Box::pin(db.create_message(message)).await,
+        }
+    }
+
+    /// The same, unless the request's key was used before: the message and the answer to it are kept together or not at
+    /// all.
+    pub async fn create_message_once(
+        &self,
+        request: KeyedRequest,
+        message: Message,
+        answer: Answer,
+    ) -> Result<Outcome> {
+        match self {
+            Self::Sqlite(db) => {
+                let insert = move |conn: &_| sqlite::messages::insert(conn, &message).map(|()| Ok(answer));
+                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
+            }
+            Self::Postgres(db) => Box::pin(db.create_message_once(request, message, answer)).await,
+        }
+    }
+
+    /// Deletes at most `limit` of the answers that were kept until `now`, oldest first; returns how many these were.
+    pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => db.write(move |conn| sqlite::idempotency::delete_expired(conn, now, limit)).await,
+            Self::Postgres(db) => db.delete_expired_answers(now, limit).await,
         }
     }
 
@@ -188,8 +305,8 @@ impl Store {
         }
     }
 
-    /// Forgets an account's address and password, ends its sessions and revokes its keys. Its messages stay, since
-    /// they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
+    /// Forgets an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
+    /// messages stay, since they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
     pub async fn delete_account(&self, account: AccountId, checked: PasswordDigest, now: Timestamp) -> Result<bool> {
         match self {
             Self::Sqlite(db) => {

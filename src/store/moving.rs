@@ -1,4 +1,4 @@
-//! Copies everything from the embedded database into an empty PostgreSQL one: ids, keys, accounts, messages and sessions too.
+//! Copies everything from the embedded database into an empty PostgreSQL one: ids, keys, accounts, orders, messages and sessions too.
 //!
 //! The embedded database takes no writes meanwhile. All is copied in one transaction, read back, and compared by number
 //! and SHA-256 of the rows before it is committed.
@@ -36,7 +36,7 @@ enum Type {
 use Type::{Bytes, Integer, Text, Uuid};
 
 /// Every table but `meta`, those before that others refer to.
-const TABLES: [Table; 5] = [
+const TABLES: [Table; 7] = [
     Table {
         name: "accounts",
         columns: &[
@@ -71,6 +71,18 @@ const TABLES: [Table; 5] = [
         key: 1,
     },
     Table {
+        name: "orders",
+        columns: &[
+            ("id", Integer),
+            ("account_id", Integer),
+            ("pet_id", Integer),
+            ("status", Integer),
+            ("created_at", Integer),
+            ("updated_at", Integer),
+        ],
+        key: 1,
+    },
+    Table {
         name: "messages",
         columns: &[("account_id", Integer), ("id", Uuid), ("message", Text), ("created_at", Integer)],
         key: 2,
@@ -78,6 +90,19 @@ const TABLES: [Table; 5] = [
     Table {
         name: "sessions",
         columns: &[("token_hash", Bytes), ("account_id", Integer), ("created_at", Integer), ("last_used_at", Integer)],
+        key: 1,
+    },
+    Table {
+        name: "idempotency_records",
+        columns: &[
+            ("key_hash", Bytes),
+            ("account_id", Integer),
+            ("fingerprint", Bytes),
+            ("expires_at", Integer),
+            ("status", Integer),
+            ("location", Text),
+            ("body", Bytes),
+        ],
         key: 1,
     },
 ];

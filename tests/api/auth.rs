@@ -37,7 +37,7 @@ async fn a_refused_request_has_no_effect() {
         assert_eq!(request.key("wrong").send().await.status(), 401);
     }
     let database = service.database();
-    for table in ["pets", "messages"] {
+    for table in ["pets", "orders", "messages"] {
         let count: i64 = database.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
         assert_eq!(count, 0, "{table}");
     }

@@ -72,7 +72,16 @@ async fn a_page_can_read_the_headers_that_the_contract_names() {
     let service = with_origins().await;
     let answer = service.request("GET", "/v1/pets").key(&service.key).header("origin", SHOP).send().await;
     let exposed = answer.list("access-control-expose-headers");
-    for name in ["deprecation", "link", "location", "retry-after", "sunset", "www-authenticate", "x-request-id"] {
+    for name in [
+        "deprecation",
+        "idempotent-replayed",
+        "link",
+        "location",
+        "retry-after",
+        "sunset",
+        "www-authenticate",
+        "x-request-id",
+    ] {
         assert!(exposed.contains(&name.to_owned()), "{name}: {exposed:?}");
     }
 }
@@ -93,7 +102,7 @@ async fn a_preflight_is_answered_before_any_other_check() {
         assert_eq!((allowed(&answer), answer.body.as_str()), (Some(SHOP), ""), "{path}");
         assert_eq!(answer.list("access-control-allow-methods"), ["get", "head", "post"], "{path}");
         let headers = answer.list("access-control-allow-headers");
-        for name in ["authorization", "content-type", "x-request-id"] {
+        for name in ["authorization", "content-type", "idempotency-key", "x-request-id"] {
             assert!(headers.contains(&name.to_owned()), "{name}: {headers:?}");
         }
         assert!(answer.header("x-request-id").is_some());

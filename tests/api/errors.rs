@@ -208,7 +208,10 @@ async fn a_broken_database_is_an_internal_error_that_shows_nothing_of_it() {
     assert_eq!(service.post("/v1/pets", add).await.status(), 201);
 
     database
-        .execute_batch("ALTER TABLE pets RENAME TO pets_elsewhere; ALTER TABLE messages RENAME TO messages_elsewhere")
+        .execute_batch(
+            "ALTER TABLE pets RENAME TO pets_elsewhere; ALTER TABLE orders RENAME TO orders_elsewhere;
+             ALTER TABLE messages RENAME TO messages_elsewhere",
+        )
         .unwrap();
     for request in service.operations() {
         let answer = request.key(&service.key).send().await;
@@ -221,7 +224,10 @@ async fn a_broken_database_is_an_internal_error_that_shows_nothing_of_it() {
     }
 
     database
-        .execute_batch("ALTER TABLE pets_elsewhere RENAME TO pets; ALTER TABLE messages_elsewhere RENAME TO messages")
+        .execute_batch(
+            "ALTER TABLE pets_elsewhere RENAME TO pets; ALTER TABLE orders_elsewhere RENAME TO orders;
+             ALTER TABLE messages_elsewhere RENAME TO messages",
+        )
         .unwrap();
     for request in service.operations() {
         assert!(

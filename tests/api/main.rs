@@ -7,10 +7,12 @@ mod docs;
 mod errors;
 mod freshness;
 mod health;
+mod idempotency;
 mod input;
 mod messages;
 mod on_every_database;
 mod order_of_checks;
+mod orders;
 mod pets;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

@@ -25,6 +25,8 @@ async fn method_before_credential_and_everything_else() {
     for (address, path) in [
         (service.store_address, "/v1/pets?x=1"),
         (service.store_address, "/v1/pets/abc?x=1"),
+        (service.store_address, "/v1/store/orders?x=1"),
+        (service.store_address, "/v1/store/orders/abc/approve?x=1"),
         (service.messages_address, "/v1/messages?x=1"),
     ] {
         for (kind, length) in [("text/plain", 3), ("application/json", TOO_MUCH)] {
@@ -42,6 +44,11 @@ async fn credential_before_size_type_and_values() {
         (service.store_address, "POST", "/v1/pets"),
         (service.store_address, "GET", "/v1/pets/1"),
         (service.store_address, "GET", "/v1/pets/abc"),
+        (service.store_address, "GET", "/v1/store/orders"),
+        (service.store_address, "POST", "/v1/store/orders"),
+        (service.store_address, "POST", "/v1/store/orders/1/approve"),
+        (service.store_address, "POST", "/v1/store/orders/99/deliver"),
+        (service.store_address, "POST", "/v1/store/orders/abc/cancel"),
         (service.messages_address, "POST", "/v1/messages"),
     ];
     for (address, method, path) in operations {
@@ -80,6 +87,11 @@ async fn size_and_media_type_before_syntax_values_and_the_operation() {
         (service.store_address, "POST", "/v1/pets?x=1"),
         (service.store_address, "GET", "/v1/pets/1"),
         (service.store_address, "GET", "/v1/pets/abc?x=1"),
+        (service.store_address, "GET", "/v1/store/orders?limit=0"),
+        (service.store_address, "POST", "/v1/store/orders?x=1"),
+        (service.store_address, "POST", "/v1/store/orders/1/approve"),
+        (service.store_address, "POST", "/v1/store/orders/99/deliver?x=1"),
+        (service.store_address, "POST", "/v1/store/orders/abc/cancel"),
         (service.messages_address, "POST", "/v1/messages?x=1"),
     ];
     for (address, method, path) in operations {

@@ -28,6 +28,8 @@ async fn every_command_works_on_postgresql() {
         exit 0
         applied  V1__first
         applied  V2__console
+        applied  V3__orders
+        applied  V4__idempotency
     "#]]
     .assert_eq(&run("migrate status").shown());
 

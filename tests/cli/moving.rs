@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::postgres_server::{Server, query};
 use crate::process::{Folder, Running, Signal};
 
-/// A folder with an account, keys, animals and messages, and one of its keys.
+/// A folder with an account, keys, animals, an order and a message, and one of its keys.
 async fn filled() -> (Folder, String) {
     let folder = Folder::with_account();
     let key = folder.key();
@@ -15,11 +15,18 @@ async fn filled() -> (Folder, String) {
     folder.write("animals.ndjson", animals.collect::<String>());
     folder.succeed("pets import animals.ndjson");
     let server = folder.serve("serve");
-    let message = crate::support::Request::new(server.address("messages"), "POST", "/v1/messages");
-    assert_eq!(message.key(&key).json(r#"{"message":"Hello\n🦊"}"#).send().await.status(), 202);
+    let sent = message(&server, &key).send().await;
+    assert_eq!((sent.status(), sent.header("idempotent-replayed")), (202, None));
+    let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");
+    assert_eq!(order.key(&key).json(r#"{"petId":7}"#).send().await.status(), 201);
     assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
     server.stop(Signal::TERM);
     (folder, key)
+}
+
+fn message(server: &Running, key: &str) -> crate::support::Request {
+    let message = crate::support::Request::new(server.address("messages"), "POST", "/v1/messages");
+    message.key(key).header("idempotency-key", "hello").json(r#"{"message":"Hello\n🦊"}"#)
 }
 
 #[tokio::test]
@@ -32,7 +39,7 @@ async fn everything_is_moved_and_goes_on() {
     expect![[r#"
         exit 0
         WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        INFO moved 1 account, 2 keys, 1500 animals, 1 message, 0 sessions to URL
+        INFO moved 1 account, 2 keys, 1500 animals, 1 order, 1 message, 0 sessions, 1 kept answer to URL
     "#]]
     .assert_eq(&moved);
 
@@ -42,10 +49,19 @@ async fn everything_is_moved_and_goes_on() {
     let message = "SELECT message, account_id, substr(replace(id::text, '-', ''), 13, 1) FROM messages";
     assert_eq!(query(&url, message), "Hello\n🦊|1|7");
 
+    assert_eq!(query(&url, "SELECT id, account_id, pet_id, status FROM orders"), "1|1|7|0");
+
     let server = folder.serve(&format!("serve --database-url {url}"));
     let created = crate::support::Request::new(server.address("store"), "POST", "/v1/pets");
     let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
     assert_eq!(created.json()["id"], 1501);
+    let again = message(&server, &key).send().await;
+    assert_eq!((again.status(), again.header("idempotent-replayed")), (202, Some("true")));
+    for (body, told) in [(r#"{"petId":7}"#, r#""code":"conflict""#), (r#"{"petId":8}"#, r#"{"id":2,"petId":8,"#)] {
+        let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");
+        let answer = order.key(&key).json(body).send().await;
+        assert!(answer.body.contains(told), "{}", answer.body);
+    }
     folder.succeed(&format!("key create --account ada@example.com --name next --database-url {url}"));
     assert_eq!(query(&url, "SELECT max(id) FROM api_keys"), "3");
 }

@@ -36,6 +36,14 @@ fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
         Get one (deprecated, removed on 5 December 2030):
           curl 'http://STORE/v1/pets/1' -H 'Authorization: Bearer KEY'
 
+        Order one, approve the order and deliver it; `cancel` instead gives the animal back (provisional):
+          curl 'http://STORE/v1/store/orders' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d '{"petId":1}'
+          curl -X POST 'http://STORE/v1/store/orders/1/approve' -H 'Authorization: Bearer KEY'
+          curl -X POST 'http://STORE/v1/store/orders/1/deliver' -H 'Authorization: Bearer KEY'
+
+        List your orders:
+          curl 'http://STORE/v1/store/orders' -H 'Authorization: Bearer KEY'
+
         Send a message:
           curl 'http://MESSAGES/v1/messages' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d '{"message":"Hello, store!"}'
 
@@ -53,10 +61,20 @@ fn every_curl_line_works_when_it_is_pasted_into_a_shell() {
     let answers: Vec<_> =
         printed.lines().filter(|line| line.starts_with("  curl ")).map(|line| paste(&folder, line)).collect();
 
-    let [list, created, found, message] = &answers[..] else { panic!("{answers:?}") };
+    let [list, created, found, placed, approved, delivered, orders, message] = &answers[..] else {
+        panic!("{answers:?}")
+    };
     expect![[r#"200 [{"id":1,"name":"Rex","categoryId":1,"status":"available"},{"id":4,"name":"Coco","categoryId":4,"status":"available"},{"id":7,"name":"Polly","categoryId":3,"status":"available"},{"id":10,"name":"Tango","categoryId":2,"status":"available"},{"id":13,"name":"Biscuit","categoryId":1,"status":"available"}]"#]].assert_eq(list);
     expect![[r#"201 {"id":31,"name":"Bello","categoryId":1,"status":"available"}"#]].assert_eq(created);
     expect![[r#"200 {"id":1,"name":"Rex","categoryId":1,"status":"available"}"#]].assert_eq(found);
+    for (answer, start) in [
+        (placed, r#"201 {"id":1,"petId":1,"status":"placed","#),
+        (approved, r#"200 {"id":1,"petId":1,"status":"approved","#),
+        (delivered, r#"200 {"id":1,"petId":1,"status":"delivered","#),
+        (orders, r#"200 [{"id":1,"petId":1,"status":"delivered","#),
+    ] {
+        assert!(answer.starts_with(start), "{answer}");
+    }
     assert!(message.starts_with("202 {\"id\":\"msg_") && message.contains("\"status\":\"queued\""), "{message}");
 }
 

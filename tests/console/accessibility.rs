@@ -20,7 +20,7 @@ async fn no_page_has_a_violation() {
     check(&browser, &axe, "a form that was refused").await;
 
     browser.sign_up_and_in("ada@lovelace.example", PASSWORD).await;
-    for path in ["/", "/keys", "/animals", "/messages"] {
+    for path in ["/", "/keys", "/animals", "/orders", "/messages"] {
         browser.open(path).await;
         check(&browser, &axe, &format!("{path}, empty")).await;
     }
@@ -32,6 +32,12 @@ async fn no_page_has_a_violation() {
     browser.type_into("#categoryId", "1").await;
     browser.follow("main button").await;
     check(&browser, &axe, "an animal that was added").await;
+    for (animal, page) in [("4", "an order that was placed"), ("4", "an order that was refused"), ("x", "no animal")] {
+        browser.open("/orders").await;
+        browser.type_into("#petId", animal).await;
+        browser.follow("main button.primary").await;
+        check(&browser, &axe, page).await;
+    }
     browser.open("/messages").await;
     browser.type_into("#message", "Hello, store!").await;
     browser.follow("main button").await;
@@ -58,6 +64,7 @@ async fn no_page_has_a_violation() {
         "/keys/new",
         "/animals",
         "/animals/new",
+        "/orders",
         "/account",
         "/account/delete",
         "/keys/99/revoke",

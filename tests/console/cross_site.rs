@@ -16,6 +16,9 @@ fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
         form(&format!("/keys/{key}/rotate"), &[("overlap", "0s"), ("newest", "99")]),
         form(&format!("/keys/{key}/revoke"), &[]),
         form("/animals/new", &[("name", "planted"), ("categoryId", "1"), ("status", "sold")]),
+        form("/orders", &[("petId", "2")]),
+        form("/orders/1/approve", &[]),
+        form("/orders/1/cancel", &[]),
         form("/messages", &[("message", "planted")]),
     ]
 }
@@ -25,6 +28,10 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
+    for _ in 0..2 {
+        service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
+    }
+    assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
     let page = ada.get("/keys").await.body;
     let id = crate::person::between(&page, "keys/", "/revoke").rsplit('/').next().unwrap().to_owned();
     let state = || {
@@ -33,7 +40,8 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
         [
             digest("SELECT group_concat(email || coalesce(password_hash, '')) FROM accounts"),
             digest("SELECT group_concat(name || coalesce(expires_at, '') || coalesce(revoked_at, '')) FROM api_keys"),
-            digest("SELECT count(*) || '' FROM pets"),
+            digest("SELECT group_concat(id || ' ' || status) FROM pets"),
+            digest("SELECT group_concat(pet_id || ' ' || status) FROM orders"),
             digest("SELECT count(*) || '' FROM messages"),
             digest("SELECT group_concat(hex(token_hash)) FROM sessions"),
         ]
@@ -91,7 +99,7 @@ async fn looking_at_pages_changes_nothing() {
             assert!([200, 303, 404, 405].contains(&status), "{method} {path}: {status}");
         }
     }
-    for path in ["/", "/keys", "/animals", "/messages", "/account", "/docs"] {
+    for path in ["/", "/keys", "/animals", "/orders", "/messages", "/account", "/docs"] {
         assert_eq!(ada.get(path).await.status(), 200, "{path}");
     }
     assert_eq!(service.store.version(), version, "nothing was committed");

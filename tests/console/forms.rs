@@ -27,6 +27,48 @@ async fn a_refused_form_keeps_what_was_typed_and_says_what_is_wrong_with_each_fi
 }
 
 #[tokio::test]
+async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
+    let said = |page: &crate::support::Answer| {
+        let said = between(&page.body, r#"<p role="status">"#, " This is the request").to_owned();
+        (page.status(), said)
+    };
+    let refused = ada.post("/orders", &[("petId", "Rex")]).await;
+    assert_eq!(refused.status(), 422);
+    let wrong = "The animal must be a whole number of at most 64 bits, written in digits.";
+    assert_eq!(message(&refused.body, "petId"), wrong);
+    assert!(refused.body.contains(r#"value="Rex""#), "{}", refused.body);
+
+    for (path, pet, status, words) in [
+        ("/orders", " 1 ", 201, "Order 1 is placed now. Animal 1 is pending."),
+        ("/orders", "1", 409, "Nothing was changed."),
+        ("/orders", "2", 404, "Nothing was changed."),
+        ("/orders/1/deliver", "", 409, "Nothing was changed."),
+        ("/orders/1/approve", "", 200, "Order 1 is approved now. Animal 1 is pending."),
+        ("/orders/1/cancel", "", 200, "Order 1 is cancelled now. Animal 1 is available."),
+        ("/orders/1/cancel", "", 409, "Nothing was changed."),
+        ("/orders/2/approve", "", 404, "Nothing was changed."),
+        ("/orders", "1", 201, "Order 2 is placed now. Animal 1 is pending."),
+        ("/orders/2/approve", "", 200, "Order 2 is approved now. Animal 1 is pending."),
+        ("/orders/2/deliver", "", 200, "Order 2 is delivered now. Animal 1 is sold."),
+    ] {
+        let page = ada.post(path, &[("petId", pet)]).await;
+        assert_eq!(said(&page), (status, words.to_owned()), "{path}");
+        assert!(page.body.contains(&format!("HTTP/1.1 {status} ")), "the API's own answer is shown: {}", page.body);
+    }
+    for nothing in ["/orders/1/return", "/orders/x/cancel"] {
+        assert_eq!(ada.post(nothing, &[]).await.status(), 404, "{nothing}");
+    }
+    let mut grace = Person::signed_in(&service, "grace@example.com").await;
+    assert!(grace.get("/orders").await.body.contains("You have no order yet."));
+    assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404, "another's order is none");
+    let delivered = ada.get("/orders?status=delivered").await.body;
+    assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("<button aria-label"));
+}
+
+#[tokio::test]
 async fn signing_up_says_what_is_wrong_and_never_shows_the_password() {
     let service = Service::start().await;
     let mut ada = Person::new(&service);

@@ -23,6 +23,11 @@ async fn somebody_signs_up_makes_a_key_and_leaves() {
     let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
     assert_eq!(added.status(), 201, "{}", added.body);
     assert!(ada.get("/animals").await.body.contains("Rex"));
+    ada.post("/animals/new", &[("name", "Mimi"), ("categoryId", "3"), ("status", "available")]).await;
+    let ordered = ada.post("/orders", &[("petId", "2")]).await;
+    assert_eq!(ordered.status(), 201, "{}", ordered.body);
+    let cancelled = ada.post("/orders/1/cancel", &[]).await;
+    assert!(cancelled.body.contains("Order 1 is cancelled now. Animal 2 is available."), "{}", cancelled.body);
     let sent = ada.post("/messages", &[("message", "Hello, store!")]).await;
     assert_eq!(sent.status(), 202, "{}", sent.body);
     assert!(ada.get("/messages").await.body.contains("Hello, store!"));

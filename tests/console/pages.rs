@@ -11,7 +11,7 @@ use petstore::http::Edge;
 use crate::person::Person;
 use crate::support::{Request, Service};
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "/",
     "/account",
     "/account/delete",
@@ -20,6 +20,7 @@ const PAGES: [&str; 9] = [
     "/keys",
     "/keys/new",
     "/messages",
+    "/orders",
     "/docs/deprecations",
 ];
 
@@ -31,6 +32,7 @@ async fn pages_are_small_and_load_nothing_from_elsewhere() {
     for number in 0..30 {
         ada.key(&format!("key number {number}")).await;
         ada.post("/messages", &[("message", &"A message of some length. ".repeat(40))]).await;
+        ada.post("/orders", &[("petId", &number.to_string())]).await;
         service.post("/v1/pets", r#"{"name":"Sir Barksalot the Third","categoryId":1234567890}"#).await;
     }
     let mut strangers = Person::new(&service);
@@ -66,7 +68,7 @@ async fn pages_are_small_and_load_nothing_from_elsewhere() {
 async fn who_is_not_signed_in_is_sent_to_sign_in() {
     let service = Service::start().await;
     let mut somebody = Person::new(&service);
-    for path in &PAGES[1..8] {
+    for path in &PAGES[1..9] {
         let answer = somebody.get(path).await;
         let up = "../".repeat(path.matches('/').count() - 1);
         let root = if up.is_empty() { "./".to_owned() } else { up };
@@ -78,6 +80,8 @@ async fn who_is_not_signed_in_is_sent_to_sign_in() {
         "/keys/1/rotate",
         "/animals/new",
         "/messages",
+        "/orders",
+        "/orders/1/approve",
         "/account/delete",
         "/account/password",
     ] {
@@ -89,7 +93,16 @@ async fn who_is_not_signed_in_is_sent_to_sign_in() {
 async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    for path in ["/keys/x/revoke", "/keys/99/rotate", "/keys/", "/keys/1", "/animals/1", "/sign-in/x", "/account/x"] {
+    for path in [
+        "/keys/x/revoke",
+        "/keys/99/rotate",
+        "/keys/",
+        "/keys/1",
+        "/animals/1",
+        "/orders/1",
+        "/sign-in/x",
+        "/account/x",
+    ] {
         let page = ada.get(path).await;
         assert_eq!((page.status(), page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{path}");
         assert!(page.body.contains("Sign out"), "it is one of the console's pages: {}", page.body);
@@ -99,7 +112,7 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
     assert_eq!((page.status(), page.header("allow")), (405, Some("GET,HEAD")));
     assert!(page.body.contains("<h1>Not possible</h1>"), "{}", page.body);
 
-    for path in ["/pets", "/v1/keys", "/admin", "/signup", "/keysx"] {
+    for path in ["/pets", "/order", "/v1/keys", "/admin", "/signup", "/keysx"] {
         assert_eq!(ada.get(path).await.code(), "not_found", "{path}");
     }
     for door in [service.messages_address, service.ops_address] {

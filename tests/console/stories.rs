@@ -81,6 +81,22 @@ async fn without_scripts_everything_works() {
     ada.click("summary").await;
     assert!(ada.text("#answer").await.contains(r#""name":"Rex""#));
 
+    ada.open("/animals").await;
+    ada.follow("tbody .row-actions a").await;
+    ada.follow("main button.primary").await;
+    assert!(ada.text("[role=status]").await.starts_with("Order 1 is placed now. Animal 1 is pending."));
+    assert!(ada.text("#answer").await.starts_with("HTTP/1.1 201 Created"));
+    for (button, said) in [
+        ("approve", "Order 1 is approved now. Animal 1 is pending."),
+        ("deliver", "Order 1 is delivered now. Animal 1 is sold."),
+    ] {
+        assert_eq!(ada.text("tbody button").await, button);
+        ada.follow("tbody button").await;
+        assert!(ada.text("[role=status]").await.starts_with(said), "{said}");
+    }
+    ada.open("/animals").await;
+    assert_eq!(ada.text("tbody .status").await, "sold");
+
     ada.open("/messages").await;
     ada.type_into("#message", "Hello, store!").await;
     ada.follow("main button").await;
@@ -150,6 +166,10 @@ async fn on_a_narrow_screen_nothing_is_cut_off() {
     ada.set_width(360).await;
     ada.sign_up_and_in("a.rather.long.address.of.ada.lovelace@lovelace-and-daughters.example", PASSWORD).await;
     service.post("/v1/pets", &format!(r#"{{"name":"{}","categoryId":-9223372036854775808}}"#, "Rex".repeat(80))).await;
+    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
+    ada.open("/orders").await;
+    ada.type_into("#petId", "2").await;
+    ada.follow("main button.primary").await;
     ada.open("/keys/new").await;
     ada.type_into("#name", &"a-name-without-any-space".repeat(4)).await;
     ada.follow("main button").await;
@@ -161,6 +181,7 @@ async fn on_a_narrow_screen_nothing_is_cut_off() {
         "/animals",
         "/animals/new",
         "/messages",
+        "/orders",
         "/account",
         "/account/delete",
         "/docs/deprecations",

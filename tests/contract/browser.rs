@@ -24,6 +24,11 @@ fn the_reference_shows_every_operation() {
         r#"id="operations-pets-createPet""#,
         r#"id="operations-pets-getPet""#,
         r#"id="operations-messages-sendMessage""#,
+        r#"id="operations-store-listOrders""#,
+        r#"id="operations-store-placeOrder""#,
+        r#"id="operations-store-approveOrder""#,
+        r#"id="operations-store-deliverOrder""#,
+        r#"id="operations-store-cancelOrder""#,
         "opblock-deprecated",
     ] {
         assert!(page.contains(operation), "{operation} is not on the page:\n{page}");

@@ -8,9 +8,13 @@ use crate::support::{Answer, Request, Service, Setup};
 async fn each_operation_answers_its_own_example() {
     let service = Service::start().await;
     let document = service.get("/openapi.json").await.json();
-    service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
+    animals(&service, "available").await;
+    service.post("/v1/store/orders", r#"{"petId":1}"#).await;
     for operation in operations(&document) {
-        let answer = operation.request(&service).key(&service.key).json(operation.body()).send().await;
+        // The first order is delivered by then, so the one that the example places is cancelled.
+        let id = if operation.name() == "cancelOrder" { "2" } else { "1" };
+        let request = operation.request_with(&service, &operation.method, id, "");
+        let answer = request.key(&service.key).json(operation.body()).send().await;
         let documented = operation.response(&document, answer.status());
         assert!((200..300).contains(&answer.status()), "{}: {}", operation.name(), answer.shown());
         has_the_required_headers(&answer, &documented, &document);
@@ -20,10 +24,45 @@ async fn each_operation_answers_its_own_example() {
 }
 
 #[tokio::test]
+async fn every_post_can_be_sent_again_with_a_key() {
+    let service = Service::start().await;
+    let document = service.get("/openapi.json").await.json();
+    let posts = operations(&document).into_iter().filter(|operation| operation.method == "POST");
+    for operation in posts {
+        let parameters = operation.value["parameters"].as_array().unwrap();
+        let key = parameters.iter().map(|parameter| resolved(parameter, &document));
+        let key = key.filter(|parameter| parameter["name"] == "Idempotency-Key").last().expect("it takes a key");
+        assert_eq!(
+            (&key["in"], &key["required"], &key["x-provisional"]),
+            (&json!("header"), &json!(false), &json!(true))
+        );
+
+        let request = || {
+            let request = operation.request(&service).key(&service.key);
+            request.header("idempotency-key", key["example"].as_str().unwrap()).json(operation.body())
+        };
+        let (first, again) = (request().send().await, request().send().await);
+        assert_eq!((again.status(), &again.body), (first.status(), &first.body), "{}", operation.name());
+        let documented = operation.response(&document, again.status());
+        assert!(documented["headers"]["Idempotent-Replayed"].is_object(), "{}", operation.name());
+        assert_eq!((first.header("idempotent-replayed"), again.header("idempotent-replayed")), (None, Some("true")));
+        for status in [409, 422] {
+            operation.response(&document, status);
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_examples_of_errors_are_what_the_service_says() {
     let service = Service::start().await;
     let document = service.get("/openapi.json").await.json();
+    // No example asks for the first animal, and the others can't be had. The first order can't be moved any more.
+    service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
+    animals(&service, "sold").await;
+    service.post("/v1/store/orders", r#"{"petId":1}"#).await;
+    service.request("POST", "/v1/store/orders/1/cancel").key(&service.key).send().await;
     for operation in operations(&document) {
+        operation.use_a_key(&service).await;
         for status in operation.value["responses"].as_object().unwrap().keys().filter(|status| status.as_str() >= "400")
         {
             let documented = operation.response(&document, status.parse().unwrap());
@@ -59,6 +98,13 @@ async fn what_the_document_says_of_the_rate_limit_is_what_a_service_with_one_doe
     }
 }
 
+/// As many animals as the examples speak of.
+async fn animals(service: &Service, status: &str) {
+    for _ in 0..31 {
+        service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":3,"status":"{status}"}}"#)).await;
+    }
+}
+
 /// An operation of the document.
 struct Operation<'d> {
     method: String,
@@ -89,7 +135,16 @@ impl Operation<'_> {
 
     fn request_with(&self, service: &Service, method: &str, id: &str, query: &str) -> Request {
         let door = if self.path == "/messages" { service.messages_address } else { service.store_address };
-        Request::new(door, method, &format!("/v1{}{query}", self.path.replace("{petId}", id)))
+        Request::new(door, method, &format!("/v1{}{query}", self.path.replace("{petId}", id).replace("{orderId}", id)))
+    }
+
+    /// Where it takes an `Idempotency-Key`, uses one: its own name.
+    async fn use_a_key(&self, service: &Service) {
+        if self.value["responses"]["422"].is_object() {
+            let request = self.request(service).key(&service.key).header("idempotency-key", self.name());
+            let answer = request.json(self.body()).send().await;
+            assert!((200..300).contains(&answer.status()), "{}: {}", self.name(), answer.shown());
+        }
     }
 
     /// The example of its body, or nothing where it takes none.
@@ -116,11 +171,17 @@ impl Operation<'_> {
             "unknown_parameter" => query("?colour=brown").json(self.body()),
             "missing_api_key" => self.request(service),
             "invalid_api_key" => self.request(service).key("pet_test_x"),
+            "not_found" if self.path == "/store/orders" => with_key().json(r#"{"petId":404}"#),
+            "conflict" => with_key().json(self.body()),
             "not_found" => self.request_with(service, &self.method, "404", "").key(&service.key),
             "method_not_allowed" => self.request_with(service, "DELETE", "1", ""),
             "payload_too_large" => with_key().json(" ".repeat(64 * 1024 + 1)),
             "unsupported_media_type" => with_key().header("content-type", "text/plain").body("x"),
-            "rate_limited" | "request_timeout" | "internal_error" | "unavailable" => return None,
+            "idempotency_key_reused" => {
+                with_key().header("idempotency-key", self.name()).json(format!("{} ", self.body()))
+            }
+            // With only one process there is nobody else at whose request the key could be.
+            "conflict" | "rate_limited" | "request_timeout" | "internal_error" | "unavailable" => return None,
             other => panic!("no request is known that is refused with {other}"),
         })
     }
@@ -148,11 +209,15 @@ fn resolved(value: &Value, document: &Value) -> Value {
     }
 }
 
-/// The names and types of a value, without what it says.
+/// The names and types of a value, without what it says and how often.
 fn kind(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), kind(value))).collect(),
-        Value::Array(items) => items.iter().map(kind).collect(),
+        Value::Array(items) => {
+            let mut kinds: Vec<_> = items.iter().map(kind).collect();
+            kinds.dedup();
+            json!(kinds)
+        }
         Value::String(_) => json!("string"),
         Value::Number(_) => json!("number"),
         other => other.clone(),

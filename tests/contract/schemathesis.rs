@@ -3,6 +3,8 @@
 //! `PETSTORE_TEST_SEED` and `PETSTORE_TEST_EXAMPLES` (per operation) make it look elsewhere, or longer.
 
 use std::env::var;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 
 use crate::postgres_server::Server;
@@ -13,20 +15,22 @@ use crate::process::{Petstore, run, shown, tool};
 #[test]
 fn the_store_door_keeps_to_the_document() {
     let service = Petstore::start();
-    check(&service, &service.store, &["--include-tag", "pets"], "3 selected / 4 total");
+    check(&service, &service.store, &["--include-tag", "pets", "--include-tag", "store"], "8 selected / 9 total");
+    an_order_was_delivered(&service);
 }
 
 #[test]
 fn the_messages_door_keeps_to_the_document() {
     let service = Petstore::start();
-    check(&service, &service.messages, &["--include-tag", "messages"], "1 selected / 4 total");
+    check(&service, &service.messages, &["--include-tag", "messages"], "1 selected / 9 total");
 }
 
 #[test]
 fn the_doors_keep_to_the_document_on_postgresql_too() {
     let service = Petstore::start_on(Some(Server::shared().database()));
-    check(&service, &service.store, &["--include-tag", "pets"], "3 selected / 4 total");
-    check(&service, &service.messages, &["--include-tag", "messages"], "1 selected / 4 total");
+    check(&service, &service.store, &["--include-tag", "pets", "--include-tag", "store"], "8 selected / 9 total");
+    an_order_was_delivered(&service);
+    check(&service, &service.messages, &["--include-tag", "messages"], "1 selected / 9 total");
 }
 
 fn check(service: &Petstore, door: &str, operations: &[&str], selected: &str) {
@@ -49,4 +53,14 @@ fn check(service: &Petstore, door: &str, operations: &[&str], selected: &str) {
     assert!(output.status.success(), "{report}");
     assert!(report.contains(selected), "other operations than these were tried:\n{report}");
     assert!(report.contains("No issues found"), "{report}");
+}
+
+/// Links lead from placing an order to its approval, and from there to its delivery: they were followed.
+fn an_order_was_delivered(service: &Petstore) {
+    let mut stream = TcpStream::connect(service.store.strip_prefix("http://").unwrap()).unwrap();
+    let head = format!("Host: x\r\nAuthorization: Bearer {}\r\nConnection: close", service.key);
+    write!(stream, "GET /v1/store/orders?status=delivered HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(r#""status":"delivered""#), "{answer}");
 }

@@ -75,6 +75,39 @@ ROWS = (
         tests=("power_loss::a_power_loss_takes_nothing_that_was_acknowledged",),
     ),
     Suite(
+        NUMBER=6,
+        PROMISE="one effect for each idempotency key",
+        FIGURE="500 keys, 20 requests at once with each, over 3 processes and in one: 1 row each",
+        CONTROL="without the key, each request has its effect",
+        ROUNDS=500,
+        tests=(
+            "once::requests_at_once_over_three_processes_have_one_effect_for_each_key",
+            "once::requests_at_once_have_one_effect_for_each_key_in_the_embedded_database",
+        ),
+    ),
+    Suite(
+        NUMBER=7,
+        PROMISE="the misuse of an idempotency key is refused",
+        FIGURE="1,000 cases (another body, another account, after a restart, after expiry) as decided",
+        CONTROL="with its record spoilt, the same request is refused",
+        ROUNDS=1000,
+        tests=(
+            "misuse::a_key_is_answered_as_decided_on_postgresql",
+            "misuse::a_key_is_answered_as_decided_in_the_embedded_database",
+        ),
+    ),
+    Suite(
+        NUMBER=8,
+        PROMISE="a client that goes away harms nothing",
+        FIGURE="5,000 resets at a random byte, each sent again: one effect each, no connection left",
+        CONTROL="without the key, what is sent again is done again",
+        ROUNDS=5000,
+        tests=(
+            "gone_client::a_request_that_was_cut_off_anywhere_is_carried_out_once_when_it_is_sent_again",
+            "gone_client::a_request_that_was_cut_off_anywhere_is_carried_out_once_on_postgresql_too",
+        ),
+    ),
+    Suite(
         NUMBER=9,
         PROMISE="accounts are apart",
         FIGURE="every page, form and operation of the API with another account's things, both databases, 0 leaks",

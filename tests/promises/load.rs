@@ -124,7 +124,7 @@ impl Client {
 }
 
 /// Reads an answer whole; nothing where the service went away in between.
-fn read_answer(stream: &mut TcpStream) -> Option<(u16, String)> {
+pub fn read_answer(stream: &mut TcpStream) -> Option<(u16, String)> {
     let mut answer = Vec::new();
     let mut chunk = [0; 16_384];
     loop {

@@ -123,15 +123,33 @@ impl Process {
     }
 
     pub fn get(&self, path: &str, key: &str) -> Answer {
-        Answer::to(&self.store, "GET", path, key, "")
+        Answer::to(&self.store, "GET", path, key, "", "")
     }
 
     pub fn create_pet(&self, key: &str, name: &str) -> Answer {
-        Answer::to(&self.store, "POST", "/v1/pets", key, &format!(r#"{{"name":"{name}","categoryId":1}}"#))
+        Answer::to(&self.store, "POST", "/v1/pets", key, "", &new_pet(name))
     }
 
     pub fn send_message(&self, key: &str, text: &str) -> Answer {
-        Answer::to(&self.messages, "POST", "/v1/messages", key, &format!(r#"{{"message":"{text}"}}"#))
+        Answer::to(&self.messages, "POST", "/v1/messages", key, "", &new_message(text))
+    }
+
+    /// The same two with an `Idempotency-Key`.
+    pub fn create_pet_once(&self, key: &str, once: &str, name: &str) -> Answer {
+        let once = format!("Idempotency-Key: {once}\r\n");
+        Answer::to(&self.store, "POST", "/v1/pets", key, &once, &new_pet(name))
+    }
+
+    pub fn send_message_once(&self, key: &str, once: &str, text: &str) -> Answer {
+        let once = format!("Idempotency-Key: {once}\r\n");
+        Answer::to(&self.messages, "POST", "/v1/messages", key, &once, &new_message(text))
+    }
+
+    /// How many sockets the process has open.
+    pub fn sockets(&self) -> usize {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let targets = descriptors.filter_map(|descriptor| std::fs::read_link(descriptor.ok()?.path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
     }
 
     pub fn pid(&self) -> u32 {
@@ -192,7 +210,7 @@ impl Drop for Process {
 
 /// A GET without a key; nothing where nobody answers.
 pub fn try_get(address: &str, path: &str) -> Option<Answer> {
-    Answer::try_to(address, "GET", path, "", "").ok()
+    Answer::try_to(address, "GET", path, "", "", "").ok()
 }
 
 /// An answer, and how long it took.
@@ -204,17 +222,17 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn to(address: &str, method: &str, path: &str, key: &str, body: &str) -> Self {
-        Self::try_to(address, method, path, key, body).unwrap()
+    fn to(address: &str, method: &str, path: &str, key: &str, header: &str, body: &str) -> Self {
+        Self::try_to(address, method, path, key, header, body).unwrap()
     }
 
-    fn try_to(address: &str, method: &str, path: &str, key: &str, body: &str) -> std::io::Result<Self> {
+    fn try_to(address: &str, method: &str, path: &str, key: &str, header: &str, body: &str) -> std::io::Result<Self> {
         let began = Instant::now();
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let length = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n{header}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}",
         );
         stream.write_all(request.as_bytes())?;
         let mut text = String::new();
@@ -232,8 +250,24 @@ impl Answer {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(self.text.split_once("\r\n\r\n").unwrap().1).unwrap()
+        serde_json::from_str(self.body()).unwrap()
     }
+
+    pub fn body(&self) -> &str {
+        self.text.split_once("\r\n\r\n").unwrap().1
+    }
+
+    pub fn is_replayed(&self) -> bool {
+        self.text.contains("\r\nidempotent-replayed: true\r\n")
+    }
+}
+
+pub fn new_pet(name: &str) -> String {
+    format!(r#"{{"name":"{name}","categoryId":1}}"#)
+}
+
+pub fn new_message(text: &str) -> String {
+    format!(r#"{{"message":"{text}"}}"#)
 }
 
 /// Waits until `done`, at most `limit`; says how long it took.

@@ -41,6 +41,11 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
+    /// Choices of their own for somebody else.
+    pub const fn another(&mut self) -> Self {
+        Self(self.next())
+    }
+
     /// A number below `end`.
     pub const fn below(&mut self, end: u64) -> u64 {
         self.next() % end

@@ -2,6 +2,8 @@
 
 mod backends;
 mod crossing;
+mod idempotency;
+mod orders;
 mod postgres;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

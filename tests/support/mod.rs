@@ -158,12 +158,19 @@ impl Service {
         self.message_request().key(&self.key).json(body).send().await
     }
 
-    /// One request for each operation of the API; with a key it gets no 4xx but, without animals, a 404.
-    pub fn operations(&self) -> [Request; 4] {
+    /// A request for each operation of the API, and one more that places the order which is cancelled. With a key they
+    /// get no 4xx but, without an animal, a 404, and a second time a 409.
+    pub fn operations(&self) -> [Request; 10] {
         [
             self.request("GET", "/v1/pets"),
             self.request("POST", "/v1/pets").json(r#"{"name":"Rex","categoryId":3}"#),
             self.request("GET", "/v1/pets/1"),
+            self.request("GET", "/v1/store/orders"),
+            self.request("POST", "/v1/store/orders").json(r#"{"petId":1}"#),
+            self.request("POST", "/v1/store/orders/1/approve"),
+            self.request("POST", "/v1/store/orders/1/deliver"),
+            self.request("POST", "/v1/store/orders").json(r#"{"petId":2}"#),
+            self.request("POST", "/v1/store/orders/2/cancel"),
             self.message_request().json(r#"{"message":"Hello"}"#),
         ]
     }

@@ -1,6 +1,6 @@
 //! The interface's shapes, as far as no type of the code has them already.
 
-use crate::domain::PetStatus;
+use crate::domain::{OrderStatus, PetStatus};
 
 /// What is needed to add an animal.
 #[derive(utoipa::ToSchema)]
@@ -41,6 +41,39 @@ pub struct Pet {
 #[derive(utoipa::ToSchema)]
 #[schema(max_items = 100)]
 pub struct Pets(pub Vec<Pet>);
+
+/// What is needed to place an order.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct NewOrder {
+    /// Identifier of the animal that is ordered.
+    pub pet_id: i64,
+}
+
+/// An order of an animal.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Order {
+    /// Unique identifier assigned by the service when the order is placed. Ids grow and are never reused.
+    #[schema(minimum = 1, maximum = 9_007_199_254_740_991_i64)]
+    pub id: i64,
+    /// Identifier of the animal that is ordered.
+    #[schema(minimum = 1, maximum = 9_007_199_254_740_991_i64)]
+    pub pet_id: i64,
+    /// How far the order is.
+    pub status: OrderStatus,
+    /// When it was placed, in UTC with milliseconds (ISO 8601).
+    #[schema(format = DateTime)]
+    pub created_at: String,
+    /// When its status last changed, in UTC with milliseconds (ISO 8601).
+    #[schema(format = DateTime)]
+    pub updated_at: String,
+}
+
+/// A page of orders, in order of their ids.
+#[derive(utoipa::ToSchema)]
+#[schema(max_items = 100)]
+pub struct Orders(pub Vec<Order>);
 
 /// What is needed to send a message.
 #[derive(utoipa::ToSchema)]

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Addresses;
 use crate::http::error::{ApiError, Code};
+use crate::http::idempotency;
 
 /// The errors that every operation can answer, each described once: name, description, codes.
 const ERRORS: [(&str, &str, &[Code]); 8] = [
@@ -29,6 +30,24 @@ const ERRORS: [(&str, &str, &[Code]); 8] = [
     ),
 ];
 
+/// What an operation adds to its own 409.
+pub const STILL_IN_PROGRESS: &str =
+    "Or a request with the same `Idempotency-Key` is still in progress; then `Retry-After` says when to try again.";
+
+/// Those of the operations that take an `Idempotency-Key`.
+const KEY_ERRORS: [(&str, &str, &[Code]); 2] = [
+    (
+        "Conflict",
+        "Provisional: a request with the same `Idempotency-Key` is still in progress; `Retry-After` says when to try again.",
+        &[Code::Conflict],
+    ),
+    (
+        "IdempotencyKeyReused",
+        "Provisional: the `Idempotency-Key` was used for another request.",
+        &[Code::IdempotencyKeyReused],
+    ),
+];
+
 /// The shared errors under `components`.
 pub fn errors() -> Map<String, Value> {
     let response = |&(name, description, codes): &(&str, &str, &[Code])| {
@@ -36,17 +55,26 @@ pub fn errors() -> Map<String, Value> {
         match codes[0] {
             Code::MissingApiKey => headers["WWW-Authenticate"] = header("WWW-Authenticate"),
             Code::MethodNotAllowed => headers["Allow"] = header("Allow"),
-            Code::Unavailable | Code::RateLimited => headers["Retry-After"] = header("Retry-After"),
+            Code::Unavailable | Code::RateLimited | Code::Conflict => headers["Retry-After"] = header("Retry-After"),
             _ => {}
         }
         if !matches!(codes[0], Code::MissingApiKey | Code::MethodNotAllowed) {
             announce_rate_limit(&mut headers);
         }
-        let examples: Vec<_> = codes.iter().map(|code| ApiError::example(*code)).collect();
-        let response = json!({ "description": description, "headers": headers, "content": error_content(&examples) });
+        // An operation that has another conflict describes it itself.
+        let example = |code: &Code| match code {
+            Code::Conflict => idempotency::in_progress(),
+            other => ApiError::example(*other),
+        };
+        let examples: Vec<_> = codes.iter().map(example).collect();
+        let mut response =
+            json!({ "description": description, "headers": headers, "content": error_content(&examples) });
+        if description.starts_with("Provisional") {
+            response["x-provisional"] = json!(true);
+        }
         (name.to_owned(), response)
     };
-    ERRORS.iter().map(response).collect()
+    ERRORS.iter().chain(&KEY_ERRORS).map(response).collect()
 }
 
 /// Adds the headers of every answer to who has shown a key, where there is a rate limit.
@@ -58,8 +86,35 @@ pub fn announce_rate_limit(headers: &mut Value) {
 
 /// The statuses of the shared errors, each with a reference to its description.
 pub fn error_references() -> impl Iterator<Item = (String, Value)> {
-    ERRORS.iter().map(|(name, _, codes)| {
-        (codes[0].status().as_str().to_owned(), json!({ "$ref": format!("#/components/responses/{name}") }))
+    ERRORS.iter().map(reference)
+}
+
+/// The same for the errors of operations that take an `Idempotency-Key`.
+pub fn key_error_references() -> impl Iterator<Item = (String, Value)> {
+    KEY_ERRORS.iter().map(reference)
+}
+
+fn reference((name, _, codes): &(&str, &str, &[Code])) -> (String, Value) {
+    (codes[0].status().as_str().to_owned(), json!({ "$ref": format!("#/components/responses/{name}") }))
+}
+
+/// The header that makes it safe to send a request again.
+pub fn idempotency_key() -> Value {
+    json!({
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": false,
+        "description": "Provisional: a name for this request, of 1 to 255 visible ASCII characters, bare or as a quoted \
+            string; best a new UUID. Sent again with the same key within 24 hours, the request is not carried out \
+            again: the first answer is returned, with `Idempotent-Replayed: true`.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 512,
+            "pattern": r#"^([!#-~][!-~]{0,254}|"([!#-\[\]-~]|\\["\\]){1,255}")$"#,
+        },
+        "example": "8e03978e-40d5-43e8-bc93-6894a57f9324",
+        "x-provisional": true,
     })
 }
 
@@ -118,8 +173,15 @@ pub fn headers(addresses: &Addresses) -> Value {
             json!({ "type": "string", "format": "uri" }),
             json!(format!("{pets}/31")),
         ),
+        "Idempotent-Replayed": {
+            "description": "Provisional: the request had been carried out before, and this was its answer.",
+            "required": false,
+            "schema": { "type": "string", "const": "true" },
+            "example": "true",
+            "x-provisional": true,
+        },
         "NextPageLink": {
-            "description": "Provisional: the next page (RFC 8288), while more animals follow.",
+            "description": "Provisional: the next page (RFC 8288), while more follow.",
             "required": false,
             "schema": text(),
             "example": format!("<{pets}?limit=20&after=20>; rel=\"next\""),

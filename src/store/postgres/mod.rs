@@ -6,10 +6,12 @@
 
 pub mod accounts;
 mod error;
+mod idempotency;
 pub mod keys;
 mod link;
 pub mod messages;
 mod migrations;
+pub mod orders;
 pub mod pets;
 mod readers;
 mod rows;
@@ -28,8 +30,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
+use idempotency::{CreateMessage, CreatePet, Keyed};
 use link::Link;
 use migrations::Schema;
+use orders::{PlaceOrder, StepOrder};
 use pets::PetId;
 use readers::Readers;
 use session::{Connection, Statements, silent};
@@ -37,8 +41,11 @@ use together::Together;
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
-use super::{MigrationStatus, Result, StoreError};
-use crate::domain::{Deployment, Message, NewPet, PetQuery};
+use super::{AnswerTo, MigrationStatus, Result, StoreError};
+use crate::domain::order::{Placing, Stepping};
+use crate::domain::{
+    Answer, Deployment, KeyedRequest, Message, NewOrder, NewPet, Order, OrderStep, Outcome, Pet, PetQuery, Timestamp,
+};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const PATIENCE: Duration = Duration::from_millis(1_800);
@@ -97,6 +104,11 @@ pub struct Postgres {
     finds: Together<PetId>,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
+    orders: Writer<NewOrder>,
+    keyed_pets: Writer<Keyed<CreatePet>>,
+    keyed_messages: Writer<Keyed<CreateMessage>>,
+    keyed_orders: Writer<Keyed<PlaceOrder>>,
+    keyed_steps: Writer<Keyed<StepOrder>>,
     /// For writes that are too rare to be worth a batch.
     single: Link,
     keys_changed: Arc<Notify>,
@@ -110,10 +122,15 @@ impl Postgres {
         let deployment = prepare(&mut connection.client, options).await?;
         let version = setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
-        let (readers, pets, messages, single) = tokio::try_join!(
+        let (readers, pets, messages, orders, keyed_pets, keyed_messages, keyed_orders, keyed_steps, single) = tokio::try_join!(
             Readers::open(url, &keys_changed, settings),
             Link::open(url, &keys_changed, "animals"),
             Link::open(url, &keys_changed, "messages"),
+            Link::open(url, &keys_changed, "orders"),
+            Link::open(url, &keys_changed, "animals, with idempotency keys"),
+            Link::open(url, &keys_changed, "messages, with idempotency keys"),
+            Link::open(url, &keys_changed, "orders, with idempotency keys"),
+            Link::open(url, &keys_changed, "steps of orders, with idempotency keys"),
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
         let readers = Arc::new(readers);
@@ -126,6 +143,11 @@ impl Postgres {
             readers,
             pets: Writer::start(pets, settings),
             messages: Writer::start(messages, settings),
+            orders: Writer::start(orders, settings),
+            keyed_pets: Writer::start(keyed_pets, settings),
+            keyed_messages: Writer::start(keyed_messages, settings),
+            keyed_orders: Writer::start(keyed_orders, settings),
+            keyed_steps: Writer::start(keyed_steps, settings),
             single,
             keys_changed,
         })
@@ -151,6 +173,48 @@ impl Postgres {
 
     pub async fn create_message(&self, message: Message) -> Result<()> {
         self.messages.submit(message).await
+    }
+
+    pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
+        self.orders.submit(order).await
+    }
+
+    pub async fn create_pet_once(&self, request: KeyedRequest, pet: NewPet, answer: AnswerTo<Pet>) -> Result<Outcome> {
+        idempotency::once(&self.keyed_pets, request, CreatePet { pet, answer }).await
+    }
+
+    pub async fn create_message_once(
+        &self,
+        request: KeyedRequest,
+        message: Message,
+        answer: Answer,
+    ) -> Result<Outcome> {
+        idempotency::once(&self.keyed_messages, request, CreateMessage { message, answer }).await
+    }
+
+    pub async fn place_order_once(
+        &self,
+        request: KeyedRequest,
+        order: NewOrder,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Placing>> {
+        idempotency::once(&self.keyed_orders, request, PlaceOrder { order, answer }).await
+    }
+
+    pub async fn step_order_once(
+        &self,
+        request: KeyedRequest,
+        id: i64,
+        step: OrderStep,
+        answer: AnswerTo<Order>,
+    ) -> Result<Outcome<Stepping>> {
+        let step = StepOrder { account: request.account, id, step, now: request.now, answer };
+        idempotency::once(&self.keyed_steps, request, step).await?.try_map_refused(|refused| refused)
+    }
+
+    pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
+        let parameters: [&(dyn ToSql + Sync); 2] = [&now.as_milliseconds(), &i64::from(limit)];
+        Ok(self.write(|known| &known.delete_expired_answers, &parameters).await?.len() as u64)
     }
 
     /// Carries out a write of one statement. It is sent whole before the first wait for an answer, so a caller that
@@ -206,7 +270,15 @@ impl Postgres {
     }
 
     pub async fn close(&self) {
-        tokio::join!(self.pets.close(), self.messages.close());
+        tokio::join!(
+            self.pets.close(),
+            self.messages.close(),
+            self.orders.close(),
+            self.keyed_pets.close(),
+            self.keyed_messages.close(),
+            self.keyed_orders.close(),
+            self.keyed_steps.close(),
+        );
         self.single.close();
         self.readers.close();
     }

@@ -190,7 +190,7 @@ pub async fn count_by_status(db: &Postgres) -> Result<StatusCounts> {
     Ok(counts)
 }
 
-const fn to_column(status: PetStatus) -> i16 {
+pub const fn to_column(status: PetStatus) -> i16 {
     match status {
         PetStatus::Available => 0,
         PetStatus::Pending => 1,

@@ -13,7 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Socket, Statement};
 
 use super::tls;
 use super::url::DatabaseUrl;
-use super::{accounts, keys, messages, pets, sessions};
+use super::{accounts, idempotency, keys, messages, orders, pets, sessions};
 use crate::store::{Result, StoreError};
 
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
@@ -111,8 +111,9 @@ macro_rules! statements {
 
         impl Statements {
             async fn prepare(client: &Client) -> std::result::Result<Self, tokio_postgres::Error> {
-                // Asked for at once, so that all of them take one round trip.
-                let ($($name,)*) = tokio::try_join!($(client.prepare($sql),)*)?;
+                // Asked for at once, so that all of them take one round trip. In boxes, since together they are as large as
+                // a part of the stack that is felt.
+                let ($($name,)*) = tokio::try_join!($(Box::pin(client.prepare($sql)),)*)?;
                 Ok(Self { $($name,)* })
             }
         }
@@ -126,6 +127,10 @@ statements! {
     find_pets: pets::FIND,
     insert_messages: messages::INSERT,
     list_messages_of: messages::LIST_OF,
+    place_orders: orders::PLACE,
+    step_order: orders::TAKE_STEP,
+    list_orders: orders::LIST,
+    list_orders_by_status: orders::LIST_BY_STATUS,
     insert_account: accounts::INSERT,
     find_account: accounts::FIND,
     find_password: accounts::FIND_PASSWORD,
@@ -143,6 +148,11 @@ statements! {
     rotate_key: keys::ROTATE,
     touch_keys: keys::TOUCH,
     keys_version: keys::VERSION,
+    take_idempotency_keys: idempotency::TAKE,
+    find_answers: idempotency::FIND,
+    keep_answers: idempotency::KEEP,
+    give_back_idempotency_keys: idempotency::GIVE_BACK,
+    delete_expired_answers: idempotency::DELETE_EXPIRED,
     read_only: "SHOW transaction_read_only",
 }
 

@@ -8,7 +8,7 @@
 
 use tokio_postgres::Client;
 
-use super::Postgres;
+use super::{Postgres, orders};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession};
 use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
@@ -91,13 +91,14 @@ pub async fn delete_account(
         let delete = "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid',
                 email_folded = 'deleted ' || id, password_hash = NULL, deleted_at = $3
             WHERE id = $1 AND password_hash = $2";
-        let now = now.as_milliseconds();
-        if client.execute(delete, &[&account.0, &checked.0, &now]).await? == 0 {
+        let at = now.as_milliseconds();
+        if client.execute(delete, &[&account.0, &checked.0, &at]).await? == 0 {
             return Ok(false);
         }
         client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
         let revoke = "UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL";
-        client.execute(revoke, &[&account.0, &now]).await?;
+        client.execute(revoke, &[&account.0, &at]).await?;
+        orders::cancel_all(client, account, now).await?;
         // Last, since every change of any key waits for this row.
         let bump = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version'";
         client.execute(bump, &[]).await?;

@@ -24,6 +24,9 @@ const WORTH_WAITING: Duration = Duration::from_micros(500);
 pub trait Write: Send + Sync + Sized + 'static {
     type Answer: Send + 'static;
 
+    /// How many of them share a statement at most.
+    const AT_ONCE: usize = BATCH;
+
     /// About how much it adds to a statement.
     fn bytes(&self) -> usize;
 
@@ -164,7 +167,7 @@ impl<W: Write> Worker<W> {
                 Order::Write(_) => {}
                 Order::Stop(done) => return Some(done),
             }
-            if self.writes.len() == BATCH || bytes >= BATCH_BYTES {
+            if self.writes.len() == W::AT_ONCE || bytes >= BATCH_BYTES {
                 return None;
             }
             next = match self.orders.try_recv() {

@@ -4,9 +4,11 @@
 //! (see `wal_index.rs`).
 
 pub mod accounts;
+pub mod idempotency;
 pub mod keys;
 pub mod messages;
 mod migrations;
+pub mod orders;
 pub mod pets;
 mod read_only;
 mod readers;

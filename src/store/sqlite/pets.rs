@@ -88,7 +88,13 @@ pub fn count_by_status(conn: &Connection) -> Result<StatusCounts> {
     Ok(counts)
 }
 
-const fn to_column(status: PetStatus) -> i64 {
+/// Of an animal that is there.
+pub fn set_status(conn: &Connection, id: i64, status: PetStatus) -> Result<()> {
+    conn.prepare_cached("UPDATE pets SET status = ?2 WHERE id = ?1")?.execute((id, to_column(status)))?;
+    Ok(())
+}
+
+pub const fn to_column(status: PetStatus) -> i64 {
     match status {
         PetStatus::Available => 0,
         PetStatus::Pending => 1,

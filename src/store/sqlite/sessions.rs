@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::keys;
+use super::{keys, orders};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession};
 use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
@@ -84,6 +84,7 @@ pub fn delete_account(conn: &Connection, account: AccountId, checked: &PasswordD
     }
     delete_all(conn, account)?;
     keys::revoke_all(conn, account, now)?;
+    orders::cancel_all(conn, account, now)?;
     Ok(true)
 }
 

@@ -1,0 +1,123 @@
+//! Orders: the account's own, placed, moved along, and what the API says to the same.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use super::error::PageError;
+use super::exchange::Exchange;
+use super::form::{Field, Form};
+use super::page::{Site, page};
+use super::paging::{self, parse_integer};
+use super::times::moment;
+use super::visitor::SignedIn;
+use crate::domain::{Order, OrderQuery, OrderStatus, OrderStep};
+use crate::http::Api;
+use crate::http::input::integer;
+
+#[derive(Template)]
+#[template(path = "console/orders.html")]
+struct List<'a> {
+    site: Site<'a>,
+    pet_id: Field,
+    orders: Vec<Row>,
+    status: Option<OrderStatus>,
+    /// The last order shown, where more follow.
+    next: Option<i64>,
+    is_first: bool,
+    /// What became of the form that was sent; without one, the exchange is that of the list.
+    outcome: Option<String>,
+    exchange: Exchange,
+}
+
+/// An order as the page shows it.
+struct Row {
+    id: i64,
+    pet_id: i64,
+    status: OrderStatus,
+    placed: String,
+    changed: String,
+}
+
+impl From<Order> for Row {
+    fn from(order: Order) -> Self {
+        let Order { id, pet_id, status, created_at, updated_at } = order;
+        Self { id, pet_id, status, placed: moment(created_at), changed: moment(updated_at) }
+    }
+}
+
+impl Row {
+    /// The steps there are for it.
+    fn steps(&self) -> impl Iterator<Item = OrderStep> {
+        let status = self.status;
+        OrderStep::ALL.into_iter().filter(move |step| step.apply(status).is_some())
+    }
+}
+
+pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let parameters = Form::of_query(&uri);
+    let query = paging::query(&parameters, OrderStatus::parse)?;
+    // A link from an animal fills in its number.
+    show(&api, &who, StatusCode::OK, query, parameters.field("petId"), None).await
+}
+
+pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    let mut pet_id = fields.field("petId");
+    let Some(pet) = pet_id.parse("The animal", |text| parse_integer(text.trim())) else {
+        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, None).await;
+    };
+    let body = serde_json::json!({ "petId": pet }).to_string();
+    let exchange = Exchange::place_order(&api, who.session.account, &body).await;
+    let pet_id = if exchange.status.is_success() { Field::default() } else { pet_id };
+    done(&api, &who, pet_id, exchange).await
+}
+
+pub async fn step(
+    State(api): State<Api>,
+    who: SignedIn,
+    Path((id, step)): Path<(String, String)>,
+    _: Form,
+) -> Result<Response, PageError> {
+    let (Some(id), Some(step)) = (integer(&id), OrderStep::parse(&step)) else {
+        return Err(PageError::not_found("There is nothing at this address."));
+    };
+    let exchange = Exchange::step_order(&api, who.session.account, id, step).await;
+    done(&api, &who, Field::default(), exchange).await
+}
+
+/// The list after a form, from the order on that it was about.
+async fn done(api: &Api, who: &SignedIn, pet_id: Field, exchange: Exchange) -> Result<Response, PageError> {
+    let answer: serde_json::Value = serde_json::from_str(&exchange.body).unwrap_or_default();
+    let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
+    let (after, outcome) = match (answer["id"].as_i64(), status) {
+        (Some(id), Some(status)) => {
+            let (pet_id, pet) = (&answer["petId"], status.pet().as_str());
+            (Some(id - 1), format!("Order {id} is {} now. Animal {pet_id} is {pet}.", status.as_str()))
+        }
+        _ => (None, "Nothing was changed.".to_owned()),
+    };
+    let status = exchange.status;
+    show(api, who, status, OrderQuery { after, ..OrderQuery::default() }, pet_id, Some((outcome, exchange))).await
+}
+
+async fn show(
+    api: &Api,
+    who: &SignedIn,
+    status_code: StatusCode,
+    query: OrderQuery,
+    pet_id: Field,
+    done: Option<(String, Exchange)>,
+) -> Result<Response, PageError> {
+    let account = who.session.account;
+    let mut orders: Vec<Row> = Vec::new();
+    let more = api.store.list_orders(account, &query, &mut |order| orders.push(order.into())).await?;
+    let next = orders.last().filter(|_| more).map(|last| last.id);
+    let (outcome, exchange) = match done {
+        Some((outcome, exchange)) => (Some(outcome), exchange),
+        None => (None, Exchange::list_orders(api, account, &paging::as_api(&query, OrderStatus::as_str)).await),
+    };
+    let site = Site::new(api, &who.visitor, "Orders", "orders");
+    let (status, is_first) = (query.status, query.after.is_none());
+    Ok(page(status_code, &List { site, pet_id, orders, status, next, is_first, outcome, exchange }))
+}

@@ -1,0 +1,207 @@
+//! Orders of animals, and what may happen to them.
+
+use super::{AccountId, Invalid, PageQuery, PetStatus, Timestamp};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OrderStatus {
+    Placed,
+    Approved,
+    Delivered,
+    Cancelled,
+}
+
+/// What may be done with an order once it is placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderStep {
+    Approve,
+    Deliver,
+    Cancel,
+}
+
+use OrderStatus::{Approved, Cancelled, Delivered, Placed};
+use OrderStep::{Approve, Cancel, Deliver};
+
+impl OrderStep {
+    pub const ALL: [Self; 3] = [Approve, Deliver, Cancel];
+
+    /// The table of states: which orders the step is for, and what they become.
+    pub const fn rule(self) -> (&'static [OrderStatus], OrderStatus) {
+        match self {
+            Approve => (&[Placed], Approved),
+            Deliver => (&[Approved], Delivered),
+            Cancel => (&[Placed, Approved], Cancelled),
+        }
+    }
+
+    /// What becomes of an order with this status; nothing where the step is not for it.
+    pub fn apply(self, status: OrderStatus) -> Option<OrderStatus> {
+        let (from, to) = self.rule();
+        from.contains(&status).then_some(to)
+    }
+
+    /// The last segment of the operation's path.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Approve => "approve",
+            Deliver => "deliver",
+            Cancel => "cancel",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| step.as_str() == text)
+    }
+}
+
+impl OrderStatus {
+    pub const ALL: [Self; 4] = [Placed, Approved, Delivered, Cancelled];
+
+    /// What the animal is while its order is this. Only an available one can be ordered.
+    pub const fn pet(self) -> PetStatus {
+        match self {
+            Placed | Approved => PetStatus::Pending,
+            Delivered => PetStatus::Sold,
+            Cancelled => PetStatus::Available,
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Placed => "placed",
+            Approved => "approved",
+            Delivered => "delivered",
+            Cancelled => "cancelled",
+        }
+    }
+
+    /// Exact and lower case.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        Self::ALL
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or_else(|| Invalid("must be one of placed, approved, delivered, cancelled".into()))
+    }
+}
+
+/// What is needed to place an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewOrder {
+    pub account: AccountId,
+    pub pet_id: i64,
+    pub now: Timestamp,
+}
+
+impl NewOrder {
+    pub const fn with_id(self, id: i64) -> Order {
+        Order { id, pet_id: self.pet_id, status: Placed, created_at: self.now, updated_at: self.now }
+    }
+}
+
+/// An order, as the account that placed it sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub id: i64,
+    pub pet_id: i64,
+    pub status: OrderStatus,
+    pub created_at: Timestamp,
+    /// When the status last changed.
+    pub updated_at: Timestamp,
+}
+
+impl Order {
+    /// The order after a step at `now`; nothing where the step is not for it. Its time does not go back with the clock.
+    pub fn after(self, step: OrderStep, now: Timestamp) -> Option<Self> {
+        step.apply(self.status).map(|status| Self { status, updated_at: self.updated_at.max(now), ..self })
+    }
+
+    pub fn to_json(self) -> Vec<u8> {
+        let mut json = Vec::with_capacity(160);
+        self.write_json(&mut json);
+        json
+    }
+
+    /// Appends the order as the API's JSON object; by hand, as animals are.
+    pub fn write_json(self, out: &mut Vec<u8>) {
+        let mut digits = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"id\":");
+        out.extend_from_slice(digits.format(self.id).as_bytes());
+        out.extend_from_slice(b",\"petId\":");
+        out.extend_from_slice(digits.format(self.pet_id).as_bytes());
+        out.extend_from_slice(b",\"status\":\"");
+        out.extend_from_slice(self.status.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"createdAt\":\"");
+        self.created_at.write(out);
+        out.extend_from_slice(b"\",\"updatedAt\":\"");
+        self.updated_at.write(out);
+        out.extend_from_slice(b"\"}");
+    }
+}
+
+/// What becomes of an order that is to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    Placed(Order),
+    /// The animal is pending or sold: another order has it, or it was added that way.
+    NotAvailable,
+    NoSuchPet,
+}
+
+/// What becomes of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepping {
+    Done(Order),
+    /// The order has this status, which the step is not for.
+    NotNow(OrderStatus),
+    /// Another account's order is none.
+    NoSuchOrder,
+}
+
+/// Which orders of an account to list.
+pub type OrderQuery = PageQuery<OrderStatus>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placed_approved_delivered_and_placed_or_approved_cancelled() {
+        let mut moves = Vec::new();
+        for status in OrderStatus::ALL {
+            for step in OrderStep::ALL {
+                if let Some(to) = step.apply(status) {
+                    moves.push(format!("{} → {} ({})", status.as_str(), to.as_str(), to.pet().as_str()));
+                }
+            }
+        }
+        let expected = [
+            "placed → approved (pending)",
+            "placed → cancelled (available)",
+            "approved → delivered (sold)",
+            "approved → cancelled (available)",
+        ];
+        assert_eq!(moves, expected);
+        assert_eq!(Placed.pet(), PetStatus::Pending);
+    }
+
+    #[test]
+    fn a_step_never_takes_an_orders_time_back() {
+        let time = Timestamp::from_milliseconds;
+        let order = NewOrder { account: AccountId(1), pet_id: 31, now: time(1_000) }.with_id(1);
+        assert_eq!(order.after(Approve, time(2_000)).unwrap().updated_at, time(2_000));
+        assert_eq!(order.after(Approve, time(500)).unwrap().updated_at, time(1_000));
+        assert_eq!(order.after(Deliver, time(2_000)), None);
+    }
+
+    #[test]
+    fn an_order_is_written_as_the_api_shows_it() {
+        let now = Timestamp::from_milliseconds(1_795_167_000_123);
+        let order = NewOrder { account: AccountId(1), pet_id: 31, now }.with_id(7);
+        let json =
+            String::from_utf8(order.after(Approve, now.plus(std::time::Duration::from_secs(1))).unwrap().to_json());
+        assert_eq!(
+            json.unwrap(),
+            r#"{"id":7,"petId":31,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:01.123Z"}"#
+        );
+    }
+}

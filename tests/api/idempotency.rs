@@ -1,0 +1,340 @@
+//! `Idempotency-Key`: a request that is sent again is carried out once, and gets the same answer.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use petstore::domain::{self, IdempotencyKey, KeyedRequest, Pet, Timestamp};
+use petstore::http::parse_new_pet;
+use petstore::store::Store;
+use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
+
+use crate::postgres_server::{self, Server, query};
+use crate::support::{Answer, NOW, Request, Service, Setup, soon};
+
+const REX: &str = r#"{"name":"Rex","categoryId":3}"#;
+const DAY: Duration = Duration::from_hours(24);
+
+/// 2030-12-05T00:00:00Z, when `getPet` is removed.
+const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
+
+/// Tells `story` to a service on each database.
+async fn on_every_database(story: impl AsyncFn(&Service)) {
+    story(&Service::start().await).await;
+    let postgres = Some(postgres_server::database());
+    story(&Service::start_with(Setup { postgres, ..Setup::default() }).await).await;
+}
+
+fn create(service: &Service, key: &str) -> Request {
+    service.request("POST", "/v1/pets").key(&service.key).header("idempotency-key", key)
+}
+
+fn send(service: &Service, key: &str) -> Request {
+    service.message_request().key(&service.key).header("idempotency-key", key)
+}
+
+fn is_replayed(answer: &Answer) -> bool {
+    answer.header("idempotent-replayed").is_some_and(|value| value == "true")
+}
+
+async fn animals(service: &Service) -> u64 {
+    service.store.count_pets().await.unwrap()
+}
+
+#[tokio::test]
+async fn the_first_answer_is_given_again_and_nothing_is_done_again() {
+    on_every_database(async |service| {
+        let first = create(service, "a").json(REX).send().await;
+        let again = create(service, "a").json(REX).send().await;
+
+        assert_eq!((first.status(), is_replayed(&first)), (201, false), "{}", first.shown());
+        assert_eq!((again.status(), is_replayed(&again)), (201, true), "{}", again.shown());
+        assert_eq!(again.body, first.body);
+        assert!(first.header("location").is_some_and(|location| location.ends_with("/v1/pets/1")));
+        assert_eq!(again.header("location"), first.header("location"));
+        assert_eq!(again.header("content-type"), Some("application/json"));
+        assert_eq!(animals(service).await, 1);
+
+        let body = r#"{"message":"Hello\n🦊"}"#;
+        let first = send(service, "a").json(body).send().await;
+        service.clock.set(NOW.plus(Duration::from_secs(1)));
+        let again = send(service, "a").json(body).send().await;
+        assert_eq!((first.status(), is_replayed(&first)), (202, false));
+        assert_eq!((again.status(), is_replayed(&again)), (202, true));
+        assert_eq!((&again.body, again.header("location")), (&first.body, None));
+        let (messages, _) = service.store.list_messages_of(service.account, None, 10).await.unwrap();
+        assert_eq!(messages.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_is_the_same_bare_and_quoted() {
+    on_every_database(async |service| {
+        create(service, "\"8e03978e-40d5\"").json(REX).send().await;
+        let again = create(service, "8e03978e-40d5").json(REX).send().await;
+        assert_eq!((again.status(), is_replayed(&again)), (201, true));
+        for other in ["8e03978e-40D5", "\"8e03978e-40d5x\"", &"x".repeat(255)] {
+            let answer = create(service, other).json(REX).send().await;
+            assert_eq!((answer.status(), is_replayed(&answer)), (201, false), "{other}");
+        }
+        assert_eq!(animals(service).await, 4);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_request_under_the_same_key_is_refused() {
+    on_every_database(async |service| {
+        let first = create(service, "a").json(REX).send().await;
+        for other in [r#"{"name":"Mimi","categoryId":3}"#, r#"{"name":"Rex","categoryId":3} "#] {
+            let answer = create(service, "a").json(other).send().await;
+            assert_eq!((answer.status(), answer.code().as_str()), (422, "idempotency_key_reused"), "{other}");
+            assert!(!is_replayed(&answer));
+        }
+        send(service, "a").json(r#"{"message":"Hello"}"#).send().await;
+        let answer = send(service, "a").json(r#"{"message":"Bye"}"#).send().await;
+        assert_eq!(answer.code(), "idempotency_key_reused");
+
+        let again = create(service, "a").json(REX).send().await;
+        assert_eq!((again.body, animals(service).await), (first.body, 1), "the first one is still there");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_an_account_and_an_operation() {
+    on_every_database(async |service| {
+        let (grace, key) = service.another_account("grace@example.com").await;
+        let first = create(service, "a").json(REX).send().await;
+
+        let request = service.request("POST", "/v1/pets").key(&key).header("idempotency-key", "a");
+        let other = request.json(r#"{"name":"Mimi","categoryId":3}"#).send().await;
+        assert_eq!((other.status(), is_replayed(&other)), (201, false));
+        assert_ne!(other.json()["id"], first.json()["id"]);
+
+        let message = send(service, "a").json(r#"{"message":"Hello"}"#).send().await;
+        assert_eq!((message.status(), is_replayed(&message)), (202, false));
+
+        // Another key of the same account is the same account.
+        let (_, second) = service.another_key(None).await;
+        let request = service.request("POST", "/v1/pets").key(&second).header("idempotency-key", "a");
+        let again = request.json(REX).send().await;
+        assert_eq!((again.body, animals(service).await), (first.body, 2));
+        assert!(service.store.list_messages_of(grace, None, 1).await.unwrap().0.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_a_day_a_key_is_as_if_it_had_never_been_used() {
+    on_every_database(async |service| {
+        let first = create(service, "a").json(REX).send().await;
+        service.clock.set(NOW.plus(DAY).minus_one_millisecond());
+        let again = create(service, "a").json(REX).send().await;
+        assert_eq!((&again.body, is_replayed(&again)), (&first.body, true));
+
+        service.clock.set(NOW.plus(DAY));
+        let mimi = r#"{"name":"Mimi","categoryId":3}"#;
+        let new = create(service, "a").json(mimi).send().await;
+        assert_eq!((new.status(), is_replayed(&new)), (201, false), "{}", new.shown());
+        assert_ne!(new.json()["id"], first.json()["id"]);
+        assert_eq!(create(service, "a").json(REX).send().await.code(), "idempotency_key_reused");
+
+        // The day begins anew with it.
+        service.clock.set(NOW.plus(DAY).plus(DAY).minus_one_millisecond());
+        let again = create(service, "a").json(mimi).send().await;
+        assert_eq!((again.body, animals(service).await), (new.body, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_answer_stays_the_first_one_whatever_changes_meanwhile() {
+    let service = Service::start().await;
+    service.clock.set(REMOVAL.minus_one_millisecond());
+    let first = create(&service, "a").json(REX).send().await;
+    service.clock.set(REMOVAL);
+    let again = create(&service, "a").json(REX).send().await;
+    assert!(first.header("location").is_some());
+    assert_eq!(again.header("location"), first.header("location"));
+    assert_eq!(create(&service, "b").json(REX).send().await.header("location"), None);
+}
+
+#[tokio::test]
+async fn what_is_no_key_is_refused_and_nothing_is_done() {
+    on_every_database(async |service| {
+        let long = "x".repeat(256);
+        for value in ["", " ", "a b", "\"\"", "\"a", "\"a\"b", "\"a\\b\"", "\"a\";p=1", long.as_str()] {
+            for request in [create(service, value).json(REX), send(service, value).json(r#"{"message":"Hello"}"#)] {
+                let answer = request.send().await;
+                assert_eq!((answer.status(), answer.code().as_str()), (400, "invalid_value"), "{value}");
+                let message = answer.json()["message"].as_str().unwrap().to_owned();
+                assert!(
+                    message.starts_with("`Idempotency-Key` must be 1 to 255 visible ASCII characters"),
+                    "{message}"
+                );
+            }
+        }
+        let twice = create(service, "a").header("idempotency-key", "a").json(REX).send().await;
+        assert_eq!((twice.status(), twice.code().as_str()), (400, "invalid_value"));
+        assert!(twice.body.contains("`Idempotency-Key` is given more than once"), "{}", twice.body);
+        assert_eq!(animals(service).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_is_looked_at_together_with_syntax_and_values() {
+    let service = Service::start().await;
+    let unauthorised = service.request("POST", "/v1/pets").header("idempotency-key", "").json(REX);
+    assert_eq!(unauthorised.send().await.code(), "missing_api_key");
+    let too_large = create(&service, "").json(" ".repeat(64 * 1024 + 1));
+    assert_eq!(too_large.send().await.code(), "payload_too_large");
+    let wrong_type = create(&service, "").header("content-type", "text/plain").body(REX);
+    assert_eq!(wrong_type.send().await.code(), "unsupported_media_type");
+    assert_eq!(create(&service, "").json("{").send().await.status(), 400);
+    // Where nothing is changed, the header means nothing.
+    let list = service.request("GET", "/v1/pets").key(&service.key).header("idempotency-key", "");
+    assert_eq!(list.send().await.status(), 200);
+}
+
+#[tokio::test]
+async fn only_what_was_carried_out_is_kept() {
+    let service = Service::start().await;
+    for wrong in [
+        create(&service, "a").json("{"),
+        create(&service, "a").json(r#"{"name":"","categoryId":3}"#),
+        create(&service, "a").header("content-type", "text/plain").body(REX),
+        create(&service, "a").json(" ".repeat(64 * 1024 + 1)),
+        service.request("POST", "/v1/pets").header("idempotency-key", "a").json(REX),
+    ] {
+        assert!(wrong.send().await.status() >= 400);
+    }
+    service.database().execute_batch("ALTER TABLE pets RENAME TO elsewhere").unwrap();
+    assert_eq!(create(&service, "a").json(REX).send().await.code(), "internal_error");
+    service.database().execute_batch("ALTER TABLE elsewhere RENAME TO pets").unwrap();
+
+    let first = create(&service, "a").json(r#"{"name":"Mimi","categoryId":3}"#).send().await;
+    assert_eq!((first.status(), is_replayed(&first)), (201, false), "{}", first.shown());
+
+    // And what can't be kept is not carried out.
+    let broken = "ALTER TABLE idempotency_records RENAME COLUMN body TO elsewhere";
+    service.database().execute_batch(broken).unwrap();
+    assert_eq!(create(&service, "b").json(REX).send().await.code(), "internal_error");
+    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key have no part in it");
+    assert_eq!(animals(&service).await, 2);
+}
+
+#[tokio::test]
+async fn an_order_is_placed_and_moved_along_once_and_what_was_refused_is_not_kept() {
+    on_every_database(async |service| {
+        service.post("/v1/pets", REX).await;
+        let ask = async |path: &str, key: &str, body: &str| {
+            let path = format!("/v1/store/orders{path}");
+            let answer = service.request("POST", &path).key(&service.key).header("idempotency-key", key);
+            let answer = answer.json(body).send().await;
+            (answer.status(), is_replayed(&answer), answer.body)
+        };
+        let rex = r#"{"petId":1}"#;
+        for _ in 0..2 {
+            let (status, replayed, _) = ask("", "a", r#"{"petId":99}"#).await;
+            assert_eq!((status, replayed), (404, false));
+        }
+        let (status, replayed, placed) = ask("", "a", rex).await;
+        assert_eq!((status, replayed), (201, false), "what was refused has not used the key: {placed}");
+        assert_eq!(ask("", "a", rex).await, (201, true, placed.clone()));
+        let (status, replayed, _) = ask("", "b", rex).await;
+        assert_eq!((status, replayed), (409, false));
+
+        let (status, _, approved) = ask("/1/approve", "a", "").await;
+        assert_eq!(status, 200, "the same key for another operation: {approved}");
+        assert_eq!(ask("/1/approve", "a", "").await, (200, true, approved));
+        assert_eq!(ask("/1/approve", "b", "").await.0, 409);
+        assert_eq!(ask("/2/approve", "a", "").await.0, 422, "another order is another request");
+        assert_eq!(ask("/99/approve", "c", "").await.0, 404);
+        let (status, _, cancelled) = ask("/1/cancel", "a", "").await;
+        assert_eq!(status, 200, "{cancelled}");
+        assert_eq!(ask("/1/cancel", "a", "").await, (200, true, cancelled));
+        assert_eq!(ask("/1/cancel", "b", "").await.0, 409);
+
+        let (status, replayed, _) = ask("", "b", rex).await;
+        assert_eq!((status, replayed), (201, false), "the animal is available again, and the 409 was not kept");
+        assert_eq!(ask("", "a", rex).await, (201, true, placed), "the first answer, although its order has gone on");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_not_carried_out_on_postgresql_either() {
+    let url = Server::shared().database();
+    let postgres = Some(DatabaseUrl::parse(&url).unwrap());
+    let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    query(&url, "ALTER TABLE idempotency_records ADD CHECK (status = 0)");
+    assert_eq!(create(&service, "a").json(REX).send().await.code(), "internal_error");
+    assert_eq!(send(&service, "a").json(r#"{"message":"Hello"}"#).send().await.code(), "internal_error");
+    assert_eq!(query(&url, "SELECT (SELECT count(*) FROM pets) + (SELECT count(*) FROM messages)"), "0");
+    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key have no part in it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_requests_at_once_one_is_carried_out() {
+    on_every_database(async |service| {
+        let answers = join_all((0..40).map(|n| {
+            let key = if n % 2 == 0 { "even" } else { "odd" };
+            soon(async move {
+                // On a slow machine, the first may take longer than the others wait for it.
+                loop {
+                    let answer = create(service, key).json(REX).send().await;
+                    if answer.status() != 409 {
+                        return answer;
+                    }
+                }
+            })
+        }));
+        let answers = answers.await;
+        let first = answers.iter().filter(|answer| !is_replayed(answer)).count();
+        for (n, answer) in answers.iter().enumerate() {
+            assert_eq!(answer.status(), 201, "{}", answer.shown());
+            assert_eq!(answer.body, answers[n % 2].body);
+        }
+        assert_eq!((first, animals(service).await), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_key_that_is_in_progress_in_another_process_is_a_conflict_that_passes() {
+    let url = Server::shared().database();
+    let postgres = Some(DatabaseUrl::parse(&url).unwrap());
+    let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    let other = Postgres::open(&Options::new(DatabaseUrl::parse(&url).unwrap())).await.unwrap();
+    let other = Store::Postgres(Box::new(other));
+    // Somebody else holds up whoever adds an animal.
+    let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    holder.batch_execute("BEGIN; LOCK TABLE pets").await.unwrap();
+
+    let key = IdempotencyKey::parse(b"a").unwrap();
+    let request = KeyedRequest::new(service.account, "createPet", &key, "/v1/pets", REX, NOW);
+    let answer = |pet: &Pet| domain::Answer { status: 201, location: None, body: pet.to_json() };
+    let first = tokio::spawn(async move {
+        other.create_pet_once(request, parse_new_pet(REX).unwrap(), Box::new(answer)).await.unwrap()
+    });
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    soon(async {
+        while holder.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+
+    let busy = create(&service, "a").json(REX).send().await;
+    assert_eq!((busy.status(), busy.code().as_str()), (409, "conflict"), "{}", busy.shown());
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    holder.batch_execute("COMMIT").await.unwrap();
+    let domain::Outcome::First(first) = first.await.unwrap() else { panic!("it is the first") };
+    let again = create(&service, "a").json(REX).send().await;
+    assert_eq!((again.status(), is_replayed(&again)), (201, true));
+    assert_eq!((again.body.into_bytes(), animals(&service).await), (first.body, 1));
+}

@@ -1,0 +1,81 @@
+//! Promise 8: a client that goes away harms nothing.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::process::{Process, new_pet, within};
+use crate::shop::{Operation, Shop};
+use crate::trial::{self, Random};
+
+#[tokio::test]
+async fn a_request_that_was_cut_off_anywhere_is_carried_out_once_when_it_is_sent_again() {
+    cut_off(&Shop::on_sqlite()).await;
+}
+
+#[tokio::test]
+async fn a_request_that_was_cut_off_anywhere_is_carried_out_once_on_postgresql_too() {
+    cut_off(&Shop::on_postgresql()).await;
+}
+
+/// Sends a part of a request, or all of it, resets the connection, and sends the request again with the same key.
+async fn cut_off(shop: &Shop) {
+    let (resets, mut random) = (trial::rounds(100), Random::from_seed());
+    let service = Process::serve(&shop.database);
+    assert_eq!(service.create_pet(&shop.key, "before").status, 201);
+    let sockets = service.sockets();
+    let (mut carried_out, mut whole) = (0, 0);
+    for n in 0..resets {
+        let name = format!("name-{n}");
+        let request = request(&shop.key, &format!("Idempotency-Key: key-{n}\r\n"), &name);
+        // A third of them whole: what matters most happens there.
+        let sent = (random.below(request.len() as u64 * 3 / 2) as usize + 1).min(request.len());
+        let patience = Duration::from_micros(random.below(3_000));
+        reset_after(&service.store, &request.as_bytes()[..sent], patience).await;
+        whole += u32::from(sent == request.len());
+
+        let answer = Operation::CreatePet.ask_until_settled(&service, &shop.key, &format!("key-{n}"), &name);
+        assert_eq!(answer.status, 201, "{n}, after {sent} bytes: {answer:?}");
+        let again = Operation::CreatePet.ask(&service, &shop.key, &format!("key-{n}"), &name);
+        assert_eq!((again.body(), again.is_replayed()), (answer.body(), true), "{n}");
+        carried_out += u32::from(answer.is_replayed());
+        if (n + 1) % 500 == 0 {
+            println!("{} of {resets} resets", n + 1);
+        }
+    }
+    // No connection is left.
+    within(Duration::from_secs(10), "closing what clients have left", || service.sockets() <= sockets);
+    let effects = shop.effects();
+    assert_eq!(effects.len(), resets as usize + 1);
+    assert!(effects.values().all(|count| *count == 1), "{effects:?}");
+    assert!(carried_out > 0 && carried_out < resets, "{carried_out} of {resets} had their effect: too uniform a test");
+    trial::measured(&format!(
+        "{resets} resets, {whole} of them after the last byte, {carried_out} of them after the effect: one effect each, no connection left"
+    ));
+
+    // The control: without the key, what is sent again is done again.
+    for n in 0..5 {
+        let name = format!("control-{n}");
+        reset_after(&service.store, request(&shop.key, "", &name).as_bytes(), Duration::from_millis(300)).await;
+        assert_eq!(service.create_pet(&shop.key, &name).status, 201);
+        assert_eq!(shop.effects()[&name], 2);
+    }
+}
+
+fn request(key: &str, header: &str, name: &str) -> String {
+    let body = new_pet(name);
+    let length = body.len();
+    format!(
+        "POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n{header}Content-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// Resets the connection, so that the service learns of it at once and in the middle of whatever it does.
+async fn reset_after(address: &str, bytes: &[u8], patience: Duration) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.write_all(bytes).await.unwrap();
+    tokio::time::sleep(patience).await;
+    stream.set_zero_linger().unwrap();
+}

@@ -1,0 +1,60 @@
+//! Promise 6: one effect for each idempotency key.
+
+use std::sync::Barrier;
+use std::thread;
+
+use crate::process::{Answer, Process};
+use crate::shop::{Operation, Shop};
+use crate::trial;
+
+/// How many requests with one key come at once.
+const CLIENTS: usize = 20;
+
+#[test]
+fn requests_at_once_over_three_processes_have_one_effect_for_each_key() {
+    let shop = Shop::on_postgresql();
+    let services = [(); 3].map(|()| Process::serve(&shop.database));
+    race(&shop, &services);
+}
+
+#[test]
+fn requests_at_once_have_one_effect_for_each_key_in_the_embedded_database() {
+    let shop = Shop::on_sqlite();
+    race(&shop, &[Process::serve(&shop.database)]);
+}
+
+fn race(shop: &Shop, services: &[Process]) {
+    let keys = trial::rounds(20) as usize;
+    let together = Barrier::new(CLIENTS);
+    let ask = |client: usize, n: usize| {
+        together.wait();
+        if client == 0 && (n + 1) % 50 == 0 {
+            println!("{} of {keys} keys", n + 1);
+        }
+        let (service, text) = (&services[client % services.len()], format!("text-{n}"));
+        Operation::BOTH[n % 2].ask_until_settled(service, &shop.key, &format!("key-{n}"), &text)
+    };
+    let answers: Vec<Vec<Answer>> = thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|client| scope.spawn(move || (0..keys).map(|n| ask(client, n)).collect())).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    for n in 0..keys {
+        let answers: Vec<_> = answers.iter().map(|of_client| &of_client[n]).collect();
+        for answer in &answers {
+            assert_eq!(answer.status, Operation::BOTH[n % 2].status(), "key {n}: {answer:?}");
+            assert_eq!(answer.body(), answers[0].body(), "key {n}");
+        }
+        assert_eq!(answers.iter().filter(|answer| !answer.is_replayed()).count(), 1, "key {n}: who was first");
+    }
+    let effects = shop.effects();
+    assert_eq!(effects.len(), keys);
+    assert!(effects.values().all(|count| *count == 1), "{effects:?}");
+    trial::measured(&format!("{keys} keys, {CLIENTS} requests at once over {} processes, 1 row each", services.len()));
+
+    // The control: without the key, each of as many requests has its effect.
+    for service in services.iter().cycle().take(CLIENTS) {
+        assert_eq!(service.create_pet(&shop.key, "without").status, 201);
+    }
+    assert_eq!(shop.effects()["without"], CLIENTS);
+}

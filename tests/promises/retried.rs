@@ -1,0 +1,122 @@
+//! A write whose answer was 503 may or may not have come to be: with an idempotency key, asking again settles it.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::network::Network;
+use crate::postgres_server::Server;
+use crate::process::{Database, Process, within};
+use crate::shop::{Operation, Shop};
+use crate::trial::Random;
+
+const CLIENTS: usize = 8;
+
+#[test]
+fn what_a_network_swallowed_is_settled_by_asking_again() {
+    let server = Server::shared();
+    let network = Network::to(server.port());
+    let url = server.database();
+    let shop = Shop::at(url.clone());
+    let through = Database::url(url.replace(&format!(":{}/", server.port()), &format!(":{}/", network.port)));
+    let service = Process::serve(&through);
+    let mut random = Random::from_seed();
+    settles(&shop, &service, || {
+        for _ in 0..2 {
+            thread::sleep(Duration::from_millis(random.below(100)));
+            network.silence(true);
+            // Longer than any operation waits.
+            thread::sleep(Duration::from_millis(2_000 + random.below(500)));
+            network.silence(false);
+            thread::sleep(Duration::from_millis(500));
+        }
+    });
+}
+
+#[test]
+fn what_a_crash_of_the_database_left_open_is_settled_by_asking_again() {
+    let server = Server::start();
+    let shop = Shop::at(server.database());
+    let service = Process::serve(&shop.database);
+    let mut random = Random::from_seed();
+    settles(&shop, &service, || {
+        for _ in 0..2 {
+            thread::sleep(Duration::from_millis(300 + random.below(100)));
+            server.control(&["stop", "-m", "immediate"]);
+            server.control(&["start"]);
+        }
+    });
+}
+
+/// Clients write one after the other while `fault` happens, and ask for each until it is settled.
+fn settles(shop: &Shop, service: &Process, fault: impl FnOnce()) {
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    let (asked, unsettled) = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let done = &done;
+                scope.spawn(move || {
+                    let (mut asked, mut unsettled) = (0, 0);
+                    while !done.load(order) {
+                        let (operation, text) = (Operation::BOTH[client % 2], format!("{client}-{asked}"));
+                        let first = operation.ask(service, &shop.key, &text, &text);
+                        unsettled += u32::from(first.status == 503);
+                        let settled = operation.ask_until_settled(service, &shop.key, &text, &text);
+                        assert_eq!(settled.status, operation.status(), "{settled:?}");
+                        if first.status != 503 {
+                            assert_eq!((first.body(), settled.is_replayed()), (settled.body(), true));
+                        }
+                        asked += 1;
+                    }
+                    (asked, unsettled)
+                })
+            })
+            .collect();
+        fault();
+        done.store(true, order);
+        let counts = clients.into_iter().map(|client| client.join().unwrap());
+        counts.fold((0, 0), |(asked, unsettled), of_client| (asked + of_client.0, unsettled + of_client.1))
+    });
+    println!("{asked} writes, {unsettled} of which were answered 503 first");
+    assert!(unsettled >= 2, "only {unsettled} were answered 503: the test has tested little");
+    let effects = shop.effects();
+    assert_eq!(effects.len(), asked);
+    let doubled: Vec<_> = effects.iter().filter(|(_, count)| **count != 1).collect();
+    assert!(doubled.is_empty(), "{doubled:?}");
+}
+
+/// A commit whose wait for the standby was cut short is there to be read, and no standby has it. Who asks again must not
+/// be told that all is well.
+#[test]
+fn an_answer_that_no_standby_has_is_not_given_again() {
+    let server = Server::start();
+    let shop = Shop::at(server.database());
+    let service = Process::serve(&shop.database);
+    assert_eq!(service.create_pet(&shop.key, "Rex").status, 201);
+    server.set("synchronous_standby_names", "nobody");
+    within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status == 503);
+
+    for operation in Operation::BOTH {
+        operation.ask(&service, &shop.key, "a", "late").assert_unavailable();
+    }
+    let kept = || shop.sql("SELECT count(*) FROM idempotency_records").remove(0);
+    within(Duration::from_secs(10), "cutting the waits short", || {
+        let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        server.sql("postgres", cancel);
+        kept() == "2"
+    });
+    // The control: both are there for everybody to read.
+    assert_eq!(shop.effects()["late"], 2);
+    for operation in Operation::BOTH {
+        operation.ask(&service, &shop.key, "a", "late").assert_unavailable();
+        // The first who asked again waits on, so that for now the key is theirs.
+        assert_eq!(operation.ask(&service, &shop.key, "a", "late").status, 409);
+    }
+
+    server.set("synchronous_standby_names", "");
+    for operation in Operation::BOTH {
+        let answer = operation.ask_until_settled(&service, &shop.key, "a", "late");
+        assert_eq!((answer.status, answer.is_replayed()), (operation.status(), true), "{answer:?}");
+    }
+    assert_eq!(shop.effects()["late"], 2, "an animal and a message");
+}
