@@ -151,7 +151,7 @@ fn complete(operation: &mut Value, schemas: &Value, addresses: &Addresses, now: 
     let responses = object(&mut operation["responses"]);
     responses.insert("400".into(), json!({ "description": "The request is refused; the message names the field or parameter, what was wrong and what is allowed.", "content": refusals }));
     for (status, example) in [("404", not_found(&name)), ("409", conflict(&name))] {
-        if let Some(response) = responses.get_mut(status) {
+        if let Some(response) = responses.get_mut(status).filter(|response| response.get("$ref").is_none()) {
             response["content"] = error_content(&[example]);
         }
     }

@@ -15,7 +15,7 @@ async fn filled() -> (Folder, String) {
     folder.write("animals.ndjson", animals.collect::<String>());
     folder.succeed("pets import animals.ndjson");
     let server = folder.serve("serve");
-    let sent = message(&server, &key).send().await;
+    let sent = keyed_message(&server, &key).send().await;
     assert_eq!((sent.status(), sent.header("idempotent-replayed")), (202, None));
     let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");
     assert_eq!(order.key(&key).json(r#"{"petId":7}"#).send().await.status(), 201);
@@ -24,7 +24,7 @@ async fn filled() -> (Folder, String) {
     (folder, key)
 }
 
-fn message(server: &Running, key: &str) -> crate::support::Request {
+fn keyed_message(server: &crate::process::Server, key: &str) -> crate::support::Request {
     let message = crate::support::Request::new(server.address("messages"), "POST", "/v1/messages");
     message.key(key).header("idempotency-key", "hello").json(r#"{"message":"Hello\n🦊"}"#)
 }
@@ -55,7 +55,7 @@ async fn everything_is_moved_and_goes_on() {
     let created = crate::support::Request::new(server.address("store"), "POST", "/v1/pets");
     let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
     assert_eq!(created.json()["id"], 1501);
-    let again = message(&server, &key).send().await;
+    let again = keyed_message(&server, &key).send().await;
     assert_eq!((again.status(), again.header("idempotent-replayed")), (202, Some("true")));
     for (body, told) in [(r#"{"petId":7}"#, r#""code":"conflict""#), (r#"{"petId":8}"#, r#"{"id":2,"petId":8,"#)] {
         let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");

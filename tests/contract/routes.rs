@@ -27,6 +27,8 @@ async fn each_operation_answers_its_own_example() {
 async fn every_post_can_be_sent_again_with_a_key() {
     let service = Service::start().await;
     let document = service.get("/openapi.json").await.json();
+    animals(&service, "available").await;
+    service.post("/v1/store/orders", r#"{"petId":1}"#).await;
     let posts = operations(&document).into_iter().filter(|operation| operation.method == "POST");
     for operation in posts {
         let parameters = operation.value["parameters"].as_array().unwrap();
@@ -38,7 +40,9 @@ async fn every_post_can_be_sent_again_with_a_key() {
         );
 
         let request = || {
-            let request = operation.request(&service).key(&service.key);
+            // As above: the first order is delivered before one is cancelled.
+            let id = if operation.name() == "cancelOrder" { "2" } else { "1" };
+            let request = operation.request_with(&service, &operation.method, id, "").key(&service.key);
             request.header("idempotency-key", key["example"].as_str().unwrap()).json(operation.body())
         };
         let (first, again) = (request().send().await, request().send().await);
@@ -138,9 +142,9 @@ impl Operation<'_> {
         Request::new(door, method, &format!("/v1{}{query}", self.path.replace("{petId}", id).replace("{orderId}", id)))
     }
 
-    /// Where it takes an `Idempotency-Key`, uses one: its own name.
+    /// Where its example can be carried out with an `Idempotency-Key`, does so; the key is its own name.
     async fn use_a_key(&self, service: &Service) {
-        if self.value["responses"]["422"].is_object() {
+        if self.value["responses"]["422"].is_object() && !self.path.starts_with("/store/") {
             let request = self.request(service).key(&service.key).header("idempotency-key", self.name());
             let answer = request.json(self.body()).send().await;
             assert!((200..300).contains(&answer.status()), "{}: {}", self.name(), answer.shown());
@@ -172,11 +176,12 @@ impl Operation<'_> {
             "missing_api_key" => self.request(service),
             "invalid_api_key" => self.request(service).key("pet_test_x"),
             "not_found" if self.path == "/store/orders" => with_key().json(r#"{"petId":404}"#),
-            "conflict" => with_key().json(self.body()),
+            "conflict" if self.path.starts_with("/store/") => with_key().json(self.body()),
             "not_found" => self.request_with(service, &self.method, "404", "").key(&service.key),
             "method_not_allowed" => self.request_with(service, "DELETE", "1", ""),
             "payload_too_large" => with_key().json(" ".repeat(64 * 1024 + 1)),
             "unsupported_media_type" => with_key().header("content-type", "text/plain").body("x"),
+            "idempotency_key_reused" if self.path.starts_with("/store/") => return None,
             "idempotency_key_reused" => {
                 with_key().header("idempotency-key", self.name()).json(format!("{} ", self.body()))
             }
