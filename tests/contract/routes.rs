@@ -32,8 +32,8 @@ async fn every_post_can_be_sent_again_with_a_key() {
     let posts = operations(&document).into_iter().filter(|operation| operation.method == "POST");
     for operation in posts {
         let parameters = operation.value["parameters"].as_array().unwrap();
-        let key = parameters.iter().map(|parameter| resolved(parameter, &document));
-        let key = key.filter(|parameter| parameter["name"] == "Idempotency-Key").last().expect("it takes a key");
+        let mut parameters = parameters.iter().map(|parameter| resolved(parameter, &document));
+        let key = parameters.find(|parameter| parameter["name"] == "Idempotency-Key").expect("it takes a key");
         assert_eq!(
             (&key["in"], &key["required"], &key["x-provisional"]),
             (&json!("header"), &json!(false), &json!(true))

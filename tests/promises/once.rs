@@ -28,7 +28,7 @@ fn race(shop: &Shop, services: &[Process]) {
     let together = Barrier::new(CLIENTS);
     let ask = |client: usize, n: usize| {
         together.wait();
-        if client == 0 && (n + 1) % 50 == 0 {
+        if client == 0 && (n + 1).is_multiple_of(50) {
             println!("{} of {keys} keys", n + 1);
         }
         let (service, text) = (&services[client % services.len()], format!("text-{n}"));

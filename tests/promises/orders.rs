@@ -131,7 +131,7 @@ fn order(address: &str, key: &str, random: &mut Random, ledger: &mut Vec<Entry>)
         Some((status, serde_json::from_str::<serde_json::Value>(&body).unwrap()))
     };
     loop {
-        let movable = ledger.iter_mut().filter(|entry| entry.asked.is_none() && entry.status < DELIVERED).next_back();
+        let movable = ledger.iter_mut().rfind(|entry| entry.asked.is_none() && entry.status < DELIVERED);
         match movable {
             Some(entry) if random.below(2) == 0 => {
                 let (step, to) = match (entry.status, random.below(8)) {
