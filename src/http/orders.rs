@@ -70,7 +70,12 @@ pub async fn place(State(api): State<Api>, caller: Caller, body: JsonBody) -> Re
     let fields = Fields::parse(body.text(), ["petId"])?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: caller.account, pet_id, now: api.clock.now() };
-    match api.store.place_order(order).await? {
+    placed(api.store.place_order(order).await?)
+}
+
+/// The answer to who has placed an order.
+fn placed(outcome: Placing) -> Result<Response, ApiError> {
+    match outcome {
         Placing::Placed(order) => Ok(json::answer(StatusCode::CREATED, order.to_json())),
         Placing::NotAvailable => Err(ApiError::new(Code::Conflict, "The animal is not available.")),
         Placing::NoSuchPet => Err(ApiError::new(Code::NotFound, "There is no animal with this id.")),
@@ -155,10 +160,12 @@ async fn step(
     if !body.text().is_empty() {
         Fields::parse(body.text(), [])?;
     }
-    let outcome = match id {
-        Some(id) => api.store.step_order(caller.account, id, step, api.clock.now()).await?,
-        None => Stepping::NoSuchOrder,
-    };
+    let id = id.ok_or_else(no_such_order)?;
+    stepped(step, api.store.step_order(caller.account, id, step, api.clock.now()).await?)
+}
+
+/// The answer to who has taken an order a step on.
+fn stepped(step: OrderStep, outcome: Stepping) -> Result<Response, ApiError> {
     match outcome {
         Stepping::Done(order) => Ok(json::answer(StatusCode::OK, order.to_json())),
         Stepping::NotNow(status) => Err(not_now(step, status)),
