@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(i64);
 
-/// From the year 0 to the last point that is shown as itself, 9999-12-30T22:00:00.999Z: these have a year of four digits.
-const FOUR_DIGITS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_207_200_999;
+/// From the year 0 to the last whole second that jiff shows, 9999-12-30T22:00:00Z: these have a year of four digits.
+const FOUR_DIGITS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_207_200_000;
 
 impl Timestamp {
     pub const fn from_milliseconds(milliseconds: i64) -> Self {

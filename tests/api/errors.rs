@@ -274,7 +274,7 @@ async fn a_lock_that_is_not_let_go_makes_writes_unavailable_and_not_reads() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_what_it_took_is_done() {
-    let setup = Setup { queue: 1, busy_timeout: Duration::from_secs(60), ..Setup::default() };
+    let setup = Setup { queue: 2, busy_timeout: Duration::from_secs(60), ..Setup::default() };
     let service = Arc::new(Service::start_with(setup).await);
     let database = service.database();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -50,14 +50,16 @@ async fn an_account_may_send_so_many_and_then_has_to_wait() {
 
 #[tokio::test]
 async fn the_limit_is_the_accounts_whichever_key_door_or_operation() {
-    let service = limited("5/h").await;
+    let service = limited("10/h").await;
     let (_, another_key) = service.another_key(None).await;
     let (_, stranger) = service.another_account("grace@example.com").await;
     assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await.status(), 201);
     assert_eq!(service.get("/v1/pets/1").await.status(), 200);
     assert_eq!(service.request("HEAD", "/v1/pets").key(&service.key).send().await.status(), 200);
     assert_eq!(service.request("GET", "/v1/pets").key(&another_key).send().await.status(), 200);
-    assert_eq!(service.message(r#"{"message":"Hello"}"#).await.status(), 202);
+    for _ in 0..6 {
+        assert_eq!(service.message(r#"{"message":"Hello"}"#).await.status(), 202);
+    }
 
     for operation in service.operations() {
         assert_eq!(operation.key(&another_key).send().await.code(), "rate_limited");
