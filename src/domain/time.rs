@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(i64);
 
-/// From the year 0 to the last whole second that jiff shows, 9999-12-30T22:00:00Z: these have a year of four digits.
-const FOUR_DIGITS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_207_200_000;
+/// From 1970 to the end of the last second that can be shown as itself, 9999-12-30T21:59:59.999Z.
+const BY_HAND: std::ops::RangeInclusive<i64> = 0..=253_402_207_199_999;
 
 impl Timestamp {
     pub const fn from_milliseconds(milliseconds: i64) -> Self {
@@ -39,40 +39,39 @@ impl Timestamp {
     /// in years that begin in March, so that a leap day is the last day of its year, and in eras of 400 years, all of
     /// which have as many days.
     pub fn write(self, out: &mut Vec<u8>) {
-        if !FOUR_DIGITS.contains(&self.0) {
+        if !BY_HAND.contains(&self.0) {
             return out.extend_from_slice(self.to_string().as_bytes());
         }
-        let days = self.0.div_euclid(86_400_000);
-        let time = self.0.rem_euclid(86_400_000);
-        // 1970-01-01 is day 719,468 of the era that began with 0000-03-01.
-        let (era, day) = ((days + 719_468).div_euclid(146_097), (days + 719_468).rem_euclid(146_097));
+        // Day 0 of an era is 0000-03-01; 1970-01-01 comes 719,468 days later.
+        let (days, time) = ((self.0 / 86_400_000) as u32 + 719_468, (self.0 % 86_400_000) as u32);
+        let (era, day) = (days / 146_097, days % 146_097);
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
         let day = day - (365 * year + year / 4 - year / 100);
         let month = (5 * day + 2) / 153;
         let day = day - (153 * month + 2) / 5 + 1;
         let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = year + 400 * era + i64::from(month <= 2);
+        let year = year + 400 * era + u32::from(month <= 2);
 
+        let (seconds, milliseconds) = (time / 1_000, time % 1_000);
         let mut text = *b"0000-00-00T00:00:00.000Z";
-        write_digits(&mut text[..4], year);
-        write_digits(&mut text[5..7], month);
-        write_digits(&mut text[8..10], day);
-        write_digits(&mut text[11..13], time / 3_600_000);
-        write_digits(&mut text[14..16], time / 60_000 % 60);
-        write_digits(&mut text[17..19], time / 1_000 % 60);
-        write_digits(&mut text[20..23], time % 1_000);
+        let mut two_digits = |at: usize, number: u32| {
+            text[at] = b'0' + (number / 10) as u8;
+            text[at + 1] = b'0' + (number % 10) as u8;
+        };
+        two_digits(0, year / 100);
+        two_digits(2, year % 100);
+        two_digits(5, month);
+        two_digits(8, day);
+        two_digits(11, seconds / 3_600);
+        two_digits(14, seconds / 60 % 60);
+        two_digits(17, seconds % 60);
+        two_digits(20, milliseconds / 10);
+        text[22] = b'0' + (milliseconds % 10) as u8;
         out.extend_from_slice(&text);
     }
 
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
-    }
-}
-
-fn write_digits(out: &mut [u8], mut number: i64) {
-    for digit in out.iter_mut().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
     }
 }
 
@@ -145,8 +144,8 @@ mod tests {
             String::from_utf8(text).unwrap()
         };
         // Every day of five centuries, at different times of it; leap days, and the ends of years with four digits.
-        let days = (-100_000..100_000).map(|day| 86_400_000 * day + 7_919 * (day + 100_000) % 86_400_000);
-        let ends = [FOUR_DIGITS.start(), FOUR_DIGITS.end()].into_iter().flat_map(|end| [end - 1, *end, end + 1]);
+        let days = (0..200_000).map(|day| 86_400_000 * day + 7_919 * day % 86_400_000);
+        let ends = [BY_HAND.start(), BY_HAND.end()].into_iter().flat_map(|end| [end - 1, *end, end + 1]);
         for milliseconds in days.chain(ends).chain([0, -1, 951_782_399_999, 951_782_400_000, i64::MIN, i64::MAX]) {
             let time = Timestamp::from_milliseconds(milliseconds);
             assert_eq!(written(time), time.to_string(), "{milliseconds}");

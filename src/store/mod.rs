@@ -133,7 +133,7 @@ impl Store {
     /// Places an order and reserves its animal, where that is available.
     pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
         match self {
-            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::orders::place(conn, &order)).await,
+            Self::Sqlite(db) => db.write_together(move |conn| sqlite::orders::place(conn, &order)).await,
             Self::Postgres(db) => Box::pin(db.place_order(order)).await,
         }
     }

@@ -186,6 +186,14 @@ impl Sqlite {
         }
     }
 
+    /// The same for several statements of which none fails but by the disk or the database: then what else waits fails too.
+    pub async fn write_together<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer.submit(writer::Atomicity::Batch, write).await
+    }
+
     pub fn version(&self) -> Option<Version> {
         self.readers.version()
     }

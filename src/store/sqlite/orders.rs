@@ -7,26 +7,28 @@ use crate::domain::order::{Placing, Stepping};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
 use crate::store::Result;
 
-/// The constraint `orders_of_pet` decides: an animal that has an order gets no second one, whatever its own row says.
+/// The constraint `orders_of_pet` has the last word: an animal that has an order gets no second one, whatever its own row
+/// says. Nothing is written before it has.
 pub fn place(conn: &Connection, order: &NewOrder) -> Result<Placing> {
-    let now = order.now.as_milliseconds();
+    let found = conn
+        .prepare_cached(
+            "SELECT status, (SELECT deleted_at FROM accounts WHERE id = ?2) IS NULL FROM pets WHERE id = ?1",
+        )?
+        .query_row((order.pet_id, order.account.0), |row| Ok((pets::status(row, 0)?, row.get(1)?)))
+        .optional()?;
+    match found {
+        None => return Ok(Placing::NoSuchPet),
+        Some((PetStatus::Available, true)) => {}
+        Some(_) => return Ok(Placing::NotAvailable),
+    }
     let placed = conn
         .prepare_cached(
-            "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
-             SELECT ?1, id, ?2, ?3, ?3 FROM pets WHERE id = ?4 AND status = ?5
-                 AND EXISTS (SELECT 1 FROM accounts WHERE id = ?1 AND deleted_at IS NULL)
+            "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
              ON CONFLICT DO NOTHING",
         )?
-        .execute((
-            order.account.0,
-            to_column(OrderStatus::Placed),
-            now,
-            order.pet_id,
-            pets::to_column(PetStatus::Available),
-        ))?;
+        .execute((order.account.0, order.pet_id, to_column(OrderStatus::Placed), order.now.as_milliseconds()))?;
     if placed == 0 {
-        let exists = pets::find(conn, order.pet_id)?.is_some();
-        return Ok(if exists { Placing::NotAvailable } else { Placing::NoSuchPet });
+        return Ok(Placing::NotAvailable);
     }
     let order = order.with_id(conn.last_insert_rowid());
     pets::set_status(conn, order.pet_id, order.status.pet())?;

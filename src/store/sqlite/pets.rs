@@ -106,7 +106,7 @@ fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<PetRef<'row>> {
     Ok(PetRef { id: row.get(0)?, name: row.get_ref(1)?.as_str()?, category_id: row.get(2)?, status: status(row, 3)? })
 }
 
-fn status(row: &Row<'_>, position: usize) -> rusqlite::Result<PetStatus> {
+pub fn status(row: &Row<'_>, position: usize) -> rusqlite::Result<PetStatus> {
     let column: i64 = row.get(position)?;
     let status = PetStatus::ALL.into_iter().find(|status| to_column(*status) == column);
     status.ok_or(rusqlite::Error::IntegralValueOutOfRange(position, column))

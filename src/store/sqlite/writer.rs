@@ -34,6 +34,9 @@ pub enum Atomicity {
     Statement,
     /// Several: they get a savepoint.
     Savepoint,
+    /// Several that fail only as the disk or the database does. Where one fails, the whole batch is undone: that spares
+    /// the savepoint, which keeps a copy of every page it changes.
+    Batch,
 }
 
 #[derive(Debug)]
@@ -313,6 +316,7 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T> + Send> Job for Write<F, T> {
         let result = match self.atomicity {
             Atomicity::Statement => write(conn),
             Atomicity::Savepoint => in_savepoint(conn, write)?,
+            Atomicity::Batch => Ok(write(conn)?),
         };
         // A full disk or an I/O error inside the job undoes the whole transaction: what came after would run alone.
         let undone = conn.is_autocommit();
