@@ -179,19 +179,19 @@ impl Sqlite {
         self.writer()?.submit(writer::Atomicity::Savepoint, write).await
     }
 
-    fn writer(&self) -> Result<&Writer> {
-        match &self.writes {
-            Writes::Taken(writer) => Ok(writer),
-            Writes::Refused(_) => Err(StoreError::Unavailable("the disk is read-only".into())),
-        }
-    }
-
     /// The same for several statements of which none fails but by the disk or the database: then what else waits fails too.
     pub async fn write_together<T: Send + 'static>(
         &self,
         write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.submit(writer::Atomicity::Batch, write).await
+        self.writer()?.submit(writer::Atomicity::Batch, write).await
+    }
+
+    fn writer(&self) -> Result<&Writer> {
+        match &self.writes {
+            Writes::Taken(writer) => Ok(writer),
+            Writes::Refused(_) => Err(StoreError::Unavailable("the disk is read-only".into())),
+        }
     }
 
     pub fn version(&self) -> Option<Version> {
