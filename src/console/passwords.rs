@@ -13,8 +13,8 @@ use crate::domain::account::{NewPassword, PasswordDigest};
 const PLACES: usize = 32;
 
 /// How far a thread that hashes stands back behind those of the API (nice(2)): with both at work on one core, it gets a
-/// tenth of it. On Linux this is a thread's own, and not the process's.
-const POLITENESS: i32 = 10;
+/// quarter of it. On Linux this is a thread's own, and not the process's.
+const POLITENESS: i32 = 5;
 
 #[derive(Debug)]
 pub struct Passwords {
