@@ -2,12 +2,11 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 
 use super::auth::Caller;
 use super::error::ApiError;
 use super::input::JsonBody;
-use super::json::{self, Fields};
+use super::json::{self, Fields, Response};
 use super::openapi::schema;
 use super::state::Api;
 use crate::domain;

@@ -6,14 +6,13 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::header::{LINK, LOCATION};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
 use percent_encoding::percent_decode_str;
 
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
 use super::error::{ApiError, Code};
 use super::input::{JsonBody, Query, integer};
-use super::json::{self, Fields};
+use super::json::{self, Fields, Response};
 use super::openapi::schema;
 use super::pages::Page;
 use super::state::Api;
@@ -136,9 +135,9 @@ impl<S: Sync> FromRequestParts<S> for PetId {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // A digit may come percent-encoded (RFC 3986, section 6.2.2.2).
-        let digits = id_segment(parts.uri.path()).map(|segment| percent_decode_str(segment).decode_utf8());
-        Ok(Self(digits.and_then(|digits| integer(&digits.ok()?))))
+        // A digit may come percent-encoded (RFC 3986, section 6.2.2.2), though hardly ever does.
+        let decoded = |segment| integer(&percent_decode_str(segment).decode_utf8().ok()?);
+        Ok(Self(id_segment(parts.uri.path()).and_then(|segment| integer(segment).or_else(|| decoded(segment)))))
     }
 }
 

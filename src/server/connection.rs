@@ -1,7 +1,6 @@
 //! One connection, from its first byte to its last.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -9,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use futures_util::FutureExt;
 use http::HeaderValue;
 use http::header::CONNECTION;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -62,10 +61,9 @@ impl Connection {
         let socket = Socket { io: TokioIo::new(self.stream), deadlines: Arc::clone(&deadlines) };
         let (edge, answering, peer) = (&self.edge, &deadlines, self.peer.ip());
         let service = service_fn(move |request: http::Request<Incoming>| {
-            // In a box, since hyper hands a connection back only where this future can be moved.
-            Box::pin(async move {
-                let time = answering.request_began();
-                let mut response = edge.answer(request.map(|body| in_time(body, time, answering)), peer).await;
+            let time = answering.request_began();
+            let request = request.map(|body| TimedBody::new(body, time, answering));
+            edge.answer(request, peer).map(move |mut response| {
                 if !answering.answered() {
                     // hyper would close without a word unless the rest happens to be there already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -85,7 +83,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 // Errors are the client's: a reset, or bytes that are not HTTP, which hyper has answered.
-                _ = poll_fn(|cx| http.poll_without_shutdown(cx)) => break None,
+                _ = &mut http => break None,
                 () = &mut timer => match deadlines.check() {
                     Ok(next) => timer.as_mut().reset(next),
                     Err(phase) => break Some(phase),
@@ -112,11 +110,7 @@ impl Connection {
     }
 }
 
-fn in_time(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Body {
-    if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time, deadlines)) }
-}
-
-/// Says that nothing follows, and reads on until the client has heard it.
+/// Says that nothing follows, where hyper has not, and reads on until the client has heard it.
 async fn linger(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut rest = [0; 4096];
