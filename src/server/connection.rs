@@ -1,6 +1,7 @@
 //! One connection, from its first byte to its last.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -78,22 +79,36 @@ impl Connection {
             .max_header_size(HEAD_BYTES)
             .serve_connection(socket, service);
         let mut timer = std::pin::pin!(sleep_until(deadlines.check().unwrap_or_else(|_| Instant::now())));
-        let mut stopping = false;
-        let expired = loop {
-            tokio::select! {
-                biased;
+        let told = self.stopped.clone();
+        let mut stop = std::pin::pin!(self.stopped.wait_for(|stopped| *stopped));
+        let (mut awaited, mut stopping) = (false, false);
+        let expired = poll_fn(|cx| {
+            loop {
                 // Errors are the client's: a reset, or bytes that are not HTTP, which hyper has answered.
-                _ = &mut http => break None,
-                () = &mut timer => match deadlines.check() {
-                    Ok(next) => timer.as_mut().reset(next),
-                    Err(phase) => break Some(phase),
-                },
-                _ = self.stopped.wait_for(|stopped| *stopped), if !stopping => {
+                if Pin::new(&mut http).poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                // The timer and the stop seldom come, and polling them costs several times what looking at them does.
+                // Once polled, each wakes this task when it comes: until then it need not be polled again.
+                if awaited && !timer.is_elapsed() && (stopping || matches!(told.has_changed(), Ok(false))) {
+                    return Poll::Pending;
+                }
+                awaited = true;
+                if timer.as_mut().poll(cx).is_ready() {
+                    match deadlines.check() {
+                        Ok(next) => timer.as_mut().reset(next),
+                        Err(phase) => return Poll::Ready(Some(phase)),
+                    }
+                } else if !stopping && stop.as_mut().poll(cx).is_ready() {
                     stopping = true;
                     Pin::new(&mut http).graceful_shutdown();
+                } else {
+                    return Poll::Pending;
                 }
+                awaited = false;
             }
-        };
+        })
+        .await;
         let mut stream = http.into_parts().io.io.into_inner();
         match expired {
             Some(Phase::Head) => {
