@@ -57,8 +57,7 @@ impl Store {
     pub async fn create_pet(&self, pet: NewPet) -> Result<Pet> {
         match self {
             Self::Sqlite(db) => {
-                let insert = move |conn: &_| sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id));
-                db.write(insert).await
+                db.write(move |batch| sqlite::pets::insert(batch, &pet).map(|id| pet.with_id(id))).await
             }
             Self::Postgres(db) => Box::pin(postgres::pets::insert(db, pet)).await,
         }
@@ -116,7 +115,7 @@ impl Store {
     /// Takes a message on; durable once this returns.
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
-            Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
+            Self::Sqlite(db) => db.write(move |batch| sqlite::messages::insert(batch, &message)).await,
             Self::Postgres(db) => Box::pin(db.create_message(message)).await,
         }
     }

@@ -24,7 +24,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use readers::Readers;
 pub use wal_index::Stamp as Version;
 use wal_index::WalIndex;
-use writer::Writer;
+use writer::{Batch, Writer};
 
 use super::{MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
@@ -123,7 +123,7 @@ impl Sqlite {
     /// Runs a write of one statement, together with what else waits; durable once this returns.
     pub async fn write<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.writer.submit(writer::Atomicity::Statement, write).await
     }
@@ -131,7 +131,7 @@ impl Sqlite {
     /// The same for several statements: where one fails, the others are undone, and what else waits is not touched.
     pub async fn write_steps<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.writer.submit(writer::Atomicity::Savepoint, write).await
     }
