@@ -58,7 +58,7 @@ impl Keyring {
                 remembered
             }
         };
-        let now = self.clock.now();
+        let now = self.clock.recent();
         if remembered.grant.expires_at.is_some_and(|expiry| expiry <= now) {
             return Ok(None);
         }

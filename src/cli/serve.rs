@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Level;
@@ -40,9 +42,12 @@ impl Serve {
     }
 }
 
-/// One worker per core: short reads of the database run on them.
-pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+/// One worker per core: short reads of the database run on them. With a single core there is nobody to share work with,
+/// and the runtime that never tries to is cheaper.
+pub fn runtime() -> std::io::Result<Runtime> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = if cores > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    builder.enable_all().build()
 }
 
 /// Opens the doors and answers until SIGTERM or SIGINT; a second one stops at once. `welcome` is printed once all is open.

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Extensions, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 
 use crate::domain::{AccountId, OrderStep};
@@ -95,7 +95,7 @@ impl Exchange {
         Self::new(curl, answer).await
     }
 
-    async fn new(curl: String, answer: Result<Response, ApiError>) -> Self {
+    async fn new(curl: String, answer: Result<impl IntoResponse, ApiError>) -> Self {
         let (head, body) = answer.into_response().into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {

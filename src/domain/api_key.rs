@@ -40,8 +40,7 @@ impl ApiKey {
     pub fn hash_presented(presented: &[u8], deployment: Deployment) -> Option<KeyHash> {
         let well_formed = presented.len() == LENGTH
             && presented.starts_with(prefix(deployment).as_bytes())
-            && presented[PREFIX + RANDOM..] == checksum(&presented[PREFIX..PREFIX + RANDOM])
-            && presented[PREFIX..].iter().all(u8::is_ascii_alphanumeric);
+            && presented[PREFIX + RANDOM..] == checksum(&presented[PREFIX..PREFIX + RANDOM]);
         well_formed.then(|| KeyHash(Sha256::digest(presented).into()))
     }
 

@@ -1,10 +1,9 @@
 //! `GET /pets/{petId}` on its way out: announced on every answer of it, then gone.
 
-use axum::extract::{FromRequestParts, Request};
+use axum::extract::FromRequestParts;
 use axum::http::header::LINK;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method};
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::error::{ApiError, Code};
 use super::pets::id_segment;
@@ -31,7 +30,7 @@ impl FromRequestParts<Api> for NotRemoved {
     type Rejection = ApiError;
 
     async fn from_request_parts(_: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        if api.clock.now() < REMOVED_AT {
+        if api.clock.recent() < REMOVED_AT {
             return Ok(Self);
         }
         Err(ApiError::new(
@@ -63,12 +62,11 @@ impl Deprecation {
         Self { link: HeaderValue::try_from(link).expect("an address has visible ASCII characters only") }
     }
 
-    pub fn is_asked_for(&self, request: &Request) -> bool {
-        matches!(*request.method(), Method::GET | Method::HEAD) && id_segment(request.uri().path()).is_some()
+    pub fn is_asked_for(&self, request: &Parts) -> bool {
+        matches!(request.method, Method::GET | Method::HEAD) && id_segment(request.uri.path()).is_some()
     }
 
-    pub fn announce(&self, response: &mut Response) {
-        let headers = response.headers_mut();
+    pub fn announce(&self, headers: &mut HeaderMap) {
         headers.insert(DEPRECATION_HEADER, HeaderValue::from_static(DEPRECATED));
         headers.insert(SUNSET_HEADER, HeaderValue::from_static(SUNSET));
         headers.insert(LINK, self.link.clone());

@@ -3,11 +3,19 @@
 //! The same handlers, with the same extractors in the same order, as the route table has. What is left out is the search
 //! for the route and the boxes around it: a tenth of what a request costs. Whatever is not here, other methods and pages
 //! of other origins among them, goes through the table, and nothing changes where a line is taken away.
+//!
+//! Here a request is lent, not handed on: a future carries along what it was handed, once for each function on the way.
 
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::BoxError;
+use axum::body::HttpBody;
+use axum::extract::FromRequestParts;
 use axum::http::Method;
-use axum::response::{IntoResponse, Response};
+use axum::http::request::Parts;
+use bytes::Bytes;
 
+use super::error::ApiError;
+use super::input::JsonBody;
+use super::json::Response;
 use super::state::Api;
 use super::{messages, orders, pets};
 
@@ -24,6 +32,16 @@ enum Door {
     Messages,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub enum Operation {
+    ListPets,
+    CreatePet,
+    GetPet,
+    ListOrders,
+    PlaceOrder,
+    SendMessage,
+}
+
 impl Direct {
     pub fn store(api: &Api) -> Self {
         Self { api: api.clone(), door: Door::Store }
@@ -33,71 +51,98 @@ impl Direct {
         Self { api: api.clone(), door: Door::Messages }
     }
 
-    /// The answer, or the request as it came where it is not one of the door's operations.
-    pub async fn answer(&self, request: Request) -> Result<Response, Request> {
-        let (api, path) = (&self.api, request.uri().path());
-        Ok(match (self.door, request.method()) {
-            (Door::Store, &Method::GET) if path == "/v1/pets" => list(api, request).await,
-            (Door::Store, &Method::POST) if path == "/v1/pets" => create(api, request).await,
-            (Door::Store, &Method::GET) if pets::id_segment(path).is_some() => get(api, request).await,
-            (Door::Store, &Method::GET) if path == "/v1/store/orders" => list_orders(api, request).await,
-            (Door::Store, &Method::POST) if path == "/v1/store/orders" => place_order(api, request).await,
-            (Door::Messages, &Method::POST) if path == "/v1/messages" => send(api, request).await,
-            _ => return Err(request),
-        })
-    }
-}
-
-async fn list(api: &Api, request: Request) -> Response {
-    match from_head(api, request).await {
-        Ok((state, caller, query)) => pets::list(state, caller, query).await.into_response(),
-        Err(refused) => refused,
-    }
-}
-
-async fn create(api: &Api, request: Request) -> Response {
-    match from_request(api, request).await {
-        Ok((state, caller, key, body)) => pets::create(state, caller, key, body).await.into_response(),
-        Err(refused) => refused,
-    }
-}
-
-async fn get(api: &Api, request: Request) -> Response {
-    match from_head(api, request).await {
-        Ok((not_removed, state, caller, query, id)) => {
-            pets::get(not_removed, state, caller, query, id).await.into_response()
+    /// Which of the door's operations is asked for, where it is one of them.
+    pub fn operation(&self, request: &Parts) -> Option<Operation> {
+        let path = request.uri.path();
+        match (self.door, &request.method) {
+            (Door::Store, &Method::GET) if path == "/v1/pets" => Some(Operation::ListPets),
+            (Door::Store, &Method::POST) if path == "/v1/pets" => Some(Operation::CreatePet),
+            (Door::Store, &Method::GET) if pets::id_segment(path).is_some() => Some(Operation::GetPet),
+            (Door::Store, &Method::GET) if path == "/v1/store/orders" => Some(Operation::ListOrders),
+            (Door::Store, &Method::POST) if path == "/v1/store/orders" => Some(Operation::PlaceOrder),
+            (Door::Messages, &Method::POST) if path == "/v1/messages" => Some(Operation::SendMessage),
+            _ => None,
         }
-        Err(refused) => refused,
     }
-}
 
-async fn list_orders(api: &Api, request: Request) -> Response {
-    match from_head(api, request).await {
-        Ok((state, caller, query)) => orders::list(state, caller, query).await.into_response(),
-        Err(refused) => refused,
+    pub async fn answer<B>(&self, operation: Operation, request: &mut Parts, body: &mut B) -> Response
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        let answer = match operation {
+            Operation::ListPets => self.list(request).await,
+            Operation::CreatePet => self.create(request, body).await,
+            Operation::GetPet => self.get(request).await,
+            Operation::ListOrders => self.list_orders(request).await,
+            Operation::PlaceOrder => self.place_order(request, body).await,
+            Operation::SendMessage => self.send(request, body).await,
+        };
+        answer.unwrap_or_else(ApiError::answer)
     }
-}
 
-async fn place_order(api: &Api, request: Request) -> Response {
-    match from_request(api, request).await {
-        Ok((state, caller, key, body)) => orders::place(state, caller, key, body).await.into_response(),
-        Err(refused) => refused,
+    async fn list(&self, from: &mut Parts) -> Result<Response, ApiError> {
+        pets::list(self.take(from).await?, self.take(from).await?, self.take(from).await?).await
     }
-}
 
-async fn send(api: &Api, request: Request) -> Response {
-    match from_request(api, request).await {
-        Ok((state, caller, key, body)) => messages::send(state, caller, key, body).await.into_response(),
-        Err(refused) => refused,
+    async fn create<B>(&self, from: &mut Parts, body: &mut B) -> Result<Response, ApiError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        pets::create(
+            self.take(from).await?,
+            self.take(from).await?,
+            self.take(from).await?,
+            JsonBody::read(from, body).await?,
+        )
+        .await
     }
-}
 
-/// The arguments of a handler that reads no body.
-async fn from_head<T: FromRequestParts<Api>>(api: &Api, request: Request) -> Result<T, T::Rejection> {
-    T::from_request_parts(&mut request.into_parts().0, api).await
-}
+    async fn get(&self, from: &mut Parts) -> Result<Response, ApiError> {
+        pets::get(
+            self.take(from).await?,
+            self.take(from).await?,
+            self.take(from).await?,
+            self.take(from).await?,
+            self.take(from).await?,
+        )
+        .await
+    }
 
-/// The arguments of one that does.
-async fn from_request<T: FromRequest<Api>>(api: &Api, request: Request) -> Result<T, T::Rejection> {
-    T::from_request(request, api).await
+    async fn list_orders(&self, from: &mut Parts) -> Result<Response, ApiError> {
+        orders::list(self.take(from).await?, self.take(from).await?, self.take(from).await?).await
+    }
+
+    async fn place_order<B>(&self, from: &mut Parts, body: &mut B) -> Result<Response, ApiError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        orders::place(
+            self.take(from).await?,
+            self.take(from).await?,
+            self.take(from).await?,
+            JsonBody::read(from, body).await?,
+        )
+        .await
+    }
+
+    async fn send<B>(&self, from: &mut Parts, body: &mut B) -> Result<Response, ApiError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        messages::send(
+            self.take(from).await?,
+            self.take(from).await?,
+            self.take(from).await?,
+            JsonBody::read(from, body).await?,
+        )
+        .await
+    }
+
+    /// The handler's next argument.
+    async fn take<T>(&self, from: &mut Parts) -> Result<T, ApiError>
+    where
+        T: FromRequestParts<Api, Rejection: Into<ApiError>>,
+    {
+        T::from_request_parts(from, &self.api).await.map_err(Into::into)
+    }
 }

@@ -6,19 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::Request;
+use axum::body::{Body, HttpBody};
 use axum::http::header::{
     ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CONNECTION, CONTENT_LENGTH, DATE, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use axum::{BoxError, Router};
+use bytes::Bytes;
 use futures_util::FutureExt;
+use http_body_util::{Either, Full};
 use tower::Service;
 
 use super::deprecation::Deprecation;
-use super::direct::Direct;
+use super::direct::{Direct, Operation};
 use super::error::{ApiError, Cause};
 use super::framing;
 use super::limits::Peer;
@@ -28,6 +29,9 @@ use super::requests::Requests;
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// The body of an answer: there as a whole, or whatever a route of the table gave.
+pub type Sent = Either<Full<Bytes>, Body>;
 
 /// A door's routes, and what happens around each of their answers.
 #[derive(Clone, Debug)]
@@ -81,17 +85,51 @@ impl Edge {
     }
 
     /// Answers a request that came from `peer`: always, and with its id.
-    pub async fn answer(&self, mut request: Request<Body>, peer: IpAddr) -> Response {
-        let id = request_id(request.headers());
-        self.requests.count(request.uri().path());
-        let logged = tracing::enabled!(tracing::Level::DEBUG)
-            .then(|| (request.method().clone(), request.uri().path().to_owned()));
-        let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&request));
-        let limited = self.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut request)));
-        let mut response = match AssertUnwindSafe(self.route(request, peer)).catch_unwind().await {
-            Ok(response) => response,
-            Err(panic) => ApiError::internal(Cause::of_panic(&*panic).0).into_response(),
-        };
+    ///
+    /// No `async fn`, whose future would have room for the request twice. hyper moves this future into its place for
+    /// every request: it should be small.
+    pub fn answer<B>(&self, request: Request<B>, peer: IpAddr) -> impl Future<Output = Response<Sent>> + Send
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    {
+        let (mut parts, mut body) = request.into_parts();
+        async move {
+            let id = request_id(&parts.headers);
+            self.requests.count(parts.uri.path());
+            let logged =
+                tracing::enabled!(tracing::Level::DEBUG).then(|| (parts.method.clone(), parts.uri.path().to_owned()));
+            let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&parts));
+            let limited = self.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut parts.extensions)));
+            let answered = if let Err(unclear) = framing::check(&parts, &body) {
+                let mut response = unclear.answer();
+                // Whoever sends such a request may mean the next one to be read by somebody else.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                Ok(response.map(Either::Left))
+            } else if let Some((direct, operation)) = self.operation(&parts) {
+                let answering = direct.answer(operation, &mut parts, &mut body);
+                AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Left))
+            } else {
+                let request = Request::from_parts(parts, Body::new(body));
+                // In a box, since it is large and seldom needed.
+                let answering = Box::pin(self.route(request, peer));
+                AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Right))
+            };
+            let mut response = answered
+                .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
+            self.finish(&mut response, id, logged, deprecated, limited);
+            response
+        }
+    }
+
+    /// Logs what is to be logged of an answer, and puts on it what every answer has.
+    fn finish(
+        &self,
+        response: &mut Response<Sent>,
+        id: HeaderValue,
+        logged: Option<(Method, String)>,
+        deprecated: Option<&Deprecation>,
+        limited: Option<(&RateLimits, Noted)>,
+    ) {
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
             let status = response.status().as_u16();
             let request_id = id.to_str().unwrap_or_default();
@@ -106,7 +144,7 @@ impl Edge {
             tracing::debug!(request_id = id.to_str().unwrap_or_default(), %method, path, status, "request");
         }
         if let Some(operation) = deprecated {
-            operation.announce(&mut response);
+            operation.announce(response.headers_mut());
         }
         if let Some((limits, noted)) = limited {
             limits.announce(&noted, response.headers_mut());
@@ -123,23 +161,21 @@ impl Edge {
             response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
         }
         response.headers_mut().insert(X_REQUEST_ID, id);
-        response
     }
 
-    async fn route(&self, request: Request<Body>, peer: IpAddr) -> Response {
-        if let Err(unclear) = framing::check(&request) {
-            let mut response = unclear.into_response();
-            // Whoever sends such a request may mean the next one to be read by somebody else.
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            return response;
+    /// The operation that is asked for, where the router need not be.
+    fn operation(&self, request: &Parts) -> Option<(&Direct, Operation)> {
+        if self.for_origins.is_some() && is_from_a_page(&request.method, &request.headers) {
+            return None;
         }
-        let (mut routes, mut request) = match (&self.for_origins, &self.direct) {
-            (Some(routes), _) if is_from_a_page(&request) => (routes.clone(), request),
-            (_, Some(direct)) => match direct.answer(request).await {
-                Ok(response) => return response,
-                Err(request) => (self.routes.clone(), request),
-            },
-            (_, None) => (self.routes.clone(), request),
+        let direct = self.direct.as_ref()?;
+        Some((direct, direct.operation(request)?))
+    }
+
+    async fn route(&self, mut request: Request<Body>, peer: IpAddr) -> axum::response::Response {
+        let mut routes = match &self.for_origins {
+            Some(routes) if is_from_a_page(request.method(), request.headers()) => routes.clone(),
+            _ => self.routes.clone(),
         };
         request.extensions_mut().insert(Peer(peer));
         match routes.call(request).await {
@@ -151,7 +187,7 @@ impl Edge {
     /// An error as the bytes of a last answer, for a connection on which no request came about.
     pub fn answer_without_request(error: ApiError) -> Vec<u8> {
         let body = error.body();
-        let mut response = error.into_response();
+        let mut response = error.answer();
         let date = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now())).expect("a date is visible ASCII");
         let headers = response.headers_mut();
         headers.insert(CONTENT_LENGTH, body.len().into());
@@ -170,10 +206,8 @@ impl Edge {
 
 /// Whether a page of some origin sent the request. `OPTIONS` that is no preflight is a method like others, which the
 /// CORS layer would answer as if it were one.
-fn is_from_a_page(request: &Request<Body>) -> bool {
-    let headers = request.headers();
-    headers.contains_key(ORIGIN)
-        && (request.method() != Method::OPTIONS || headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD))
+fn is_from_a_page(method: &Method, headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) && (method != Method::OPTIONS || headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD))
 }
 
 /// The caller's id where it is 1 to 128 visible ASCII characters, else a new one.

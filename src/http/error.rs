@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::convert::Infallible;
 
 use axum::http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -192,8 +193,21 @@ impl From<StoreError> for ApiError {
     }
 }
 
+impl From<Infallible> for ApiError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        self.answer().into_response()
+    }
+}
+
+impl ApiError {
+    /// The error as it is sent.
+    pub fn answer(self) -> json::Response {
         let mut response = json::answer(self.code.status(), self.body());
         let headers = response.headers_mut();
         match self.code {

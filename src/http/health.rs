@@ -2,10 +2,9 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 
 use super::error::ApiError;
-use super::json;
+use super::json::{self, Response};
 use super::state::Api;
 
 #[derive(serde::Serialize)]

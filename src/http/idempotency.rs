@@ -7,11 +7,10 @@ use axum::extract::FromRequestParts;
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
 
 use super::auth::Caller;
 use super::error::{ApiError, Code};
-use super::json;
+use super::json::{self, Response};
 use super::state::Api;
 use crate::domain::{Answer, Clock, IdempotencyKey, Invalid, KeyedRequest, Outcome};
 use crate::store::Store;
@@ -78,7 +77,7 @@ pub fn respond<R>(outcome: Outcome<R>, refused: impl FnOnce(R) -> ApiError) -> R
         Outcome::Refused(refusal) => Err(refused(refusal)),
         Outcome::Reused => Err(reused()),
         Outcome::InProgress => {
-            let mut response = in_progress().into_response();
+            let mut response = in_progress().answer();
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             Ok(response)
         }

@@ -3,16 +3,18 @@
 use std::borrow::Cow;
 use std::error::Error;
 
-use axum::body::Body;
+use axum::BoxError;
+use axum::body::HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::request::Parts;
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 
 use super::error::{ApiError, Code};
-use super::limits;
+use super::limits::{self, Late};
 
 /// The query of an operation without a body.
 ///
@@ -43,16 +45,24 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
+        Self::read(&parts, &mut body).await
+    }
+}
+
+impl JsonBody {
+    /// Reads the body of the request that began with `parts`.
+    pub async fn read<B>(parts: &Parts, body: &mut B) -> Result<Self, ApiError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    {
         check_declared_body(&parts.headers)?;
         let bytes = read(body).await?;
         parameters(parts.uri.query(), [])?;
         let text = String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))?;
         Ok(Self(text))
     }
-}
 
-impl JsonBody {
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -122,13 +132,24 @@ fn is_json(content_type: &str) -> bool {
         })
 }
 
-async fn read(mut body: Body) -> Result<Vec<u8>, ApiError> {
+async fn read<B>(body: &mut B) -> Result<Vec<u8>, ApiError>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| match Error::source(&error) {
-            Some(cause) if cause.is::<limits::Late>() => ApiError::new(Code::RequestTimeout, cause.to_string()),
-            // The connection broke or the chunks are malformed: nobody, or nobody sensible, reads this answer.
-            _ => ApiError::new(Code::InvalidJson, "The body could not be read to its end."),
+        let frame = frame.map_err(|error| {
+            let error = error.into();
+            // axum's body puts errors into one of its own.
+            match [Some(&*error as &(dyn Error + 'static)), error.source()]
+                .into_iter()
+                .flatten()
+                .find(|e| e.is::<Late>())
+            {
+                Some(late) => ApiError::new(Code::RequestTimeout, late.to_string()),
+                // The connection broke or the chunks are malformed: nobody, or nobody sensible, reads this answer.
+                None => ApiError::new(Code::InvalidJson, "The body could not be read to its end."),
+            }
         })?;
         if let Some(data) = frame.data_ref() {
             if bytes.len() + data.len() > limits::BODY {
@@ -154,8 +175,8 @@ pub fn integer(text: &str) -> Option<i64> {
 
 /// The id that a segment of a path names; nothing where it is no int64.
 pub fn id(segment: &str) -> Option<i64> {
-    // A digit may come percent-encoded (RFC 3986, section 6.2.2.2).
-    integer(&percent_decode_str(segment).decode_utf8().ok()?)
+    // A digit may come percent-encoded (RFC 3986, section 6.2.2.2), though hardly ever does.
+    integer(segment).or_else(|| integer(&percent_decode_str(segment).decode_utf8().ok()?))
 }
 
 /// As much of somebody's text as belongs into a message about it.

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
 use bytes::Bytes;
+use http_body_util::Full;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -17,9 +16,12 @@ use crate::domain::Invalid;
 /// 2^53: up to here every whole number of a JSON reader that counts in doubles is exact.
 const EXACT: i128 = 1 << 53;
 
+/// An answer whose body is there as a whole, which spares it the box of a body that may be anything.
+pub type Response = axum::http::Response<Full<Bytes>>;
+
 /// An answer whose body is the JSON in `body`.
 pub fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Body::from(body.into()));
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use axum::http::header::LINK;
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::error::ApiError;
 use super::input::{Query, integer};
-use super::json;
+use super::json::{self, Response};
 use super::state::Api;
 use crate::domain::{AccountId, Invalid, OrderQuery, PageLimit, PageQuery, PetQuery};
 use crate::store::Version;

@@ -5,14 +5,13 @@ use std::convert::Infallible;
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
 use super::error::{ApiError, Code};
 use super::idempotency::{self, Idempotency};
 use super::input::{self, JsonBody, Query};
-use super::json::{self, Fields};
+use super::json::{self, Fields, Response};
 use super::openapi::schema;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;

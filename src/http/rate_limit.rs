@@ -13,7 +13,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use axum::http::header::RETRY_AFTER;
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
 use super::error::{ApiError, Code};
 use crate::config::RateLimit;
@@ -49,10 +49,10 @@ pub struct Standing {
 pub struct Noted(Arc<OnceLock<Standing>>);
 
 impl Noted {
-    /// Has `request` carry a place for it.
-    pub fn on<B>(request: &mut Request<B>) -> Self {
+    /// Has a request with these `extensions` carry a place for it.
+    pub fn on(extensions: &mut Extensions) -> Self {
         let noted = Self::default();
-        request.extensions_mut().insert(noted.clone());
+        extensions.insert(noted.clone());
         noted
     }
 }

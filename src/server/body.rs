@@ -18,13 +18,15 @@ pub struct TimedBody {
     body: Incoming,
     time: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    deadlines: Arc<Deadlines>,
+    /// Where to note its end; nothing where the request has no body.
+    deadlines: Option<Arc<Deadlines>>,
 }
 
 impl TimedBody {
     pub fn new(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Self {
-        deadlines.body_began();
-        Self { body, time, timer: None, deadlines: Arc::clone(deadlines) }
+        let deadlines = (!body.is_end_stream()).then(|| Arc::clone(deadlines));
+        deadlines.iter().for_each(|deadlines| deadlines.body_began());
+        Self { body, time, timer: None, deadlines }
     }
 }
 
@@ -35,7 +37,7 @@ impl Body for TimedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             if frame.is_none() {
-                self.deadlines.body_ended();
+                self.deadlines.iter().for_each(|deadlines| deadlines.body_ended());
             }
             return Poll::Ready(frame.map(|frame| Ok(frame?)));
         }

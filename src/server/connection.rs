@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use futures_util::FutureExt;
 use http::HeaderValue;
 use http::header::CONNECTION;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -74,10 +74,9 @@ impl Connection {
         let socket = Socket { io: TokioIo::new(stream), deadlines: Arc::clone(&deadlines) };
         let (edge, answering, peer) = (&self.edge, &deadlines, self.peer.ip());
         let service = service_fn(move |request: http::Request<Incoming>| {
-            // In a box, since hyper hands a connection back only where this future can be moved.
-            Box::pin(async move {
-                let time = answering.request_began();
-                let mut response = edge.answer(request.map(|body| in_time(body, time, answering)), peer).await;
+            let time = answering.request_began();
+            let request = request.map(|body| TimedBody::new(body, time, answering));
+            edge.answer(request, peer).map(move |mut response| {
                 if !answering.answered() {
                     // hyper would close without a word unless the rest happens to be there already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -92,22 +91,36 @@ impl Connection {
             .max_header_size(HEAD_BYTES)
             .serve_connection(socket, service);
         let mut timer = std::pin::pin!(sleep_until(deadlines.check().unwrap_or_else(|_| Instant::now())));
-        let mut stopping = false;
-        let expired = loop {
-            tokio::select! {
-                biased;
+        let told = self.stopped.clone();
+        let mut stop = std::pin::pin!(self.stopped.wait_for(|stopped| *stopped));
+        let (mut awaited, mut stopping) = (false, false);
+        let expired = poll_fn(|cx| {
+            loop {
                 // Errors are the client's: a reset, or bytes that are not HTTP, which hyper has answered.
-                _ = poll_fn(|cx| http.poll_without_shutdown(cx)) => break None,
-                () = &mut timer => match deadlines.check() {
-                    Ok(next) => timer.as_mut().reset(next),
-                    Err(phase) => break Some(phase),
-                },
-                _ = self.stopped.wait_for(|stopped| *stopped), if !stopping => {
+                if Pin::new(&mut http).poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                // The timer and the stop seldom come, and polling them costs several times what looking at them does.
+                // Once polled, each wakes this task when it comes: until then it need not be polled again.
+                if awaited && !timer.is_elapsed() && (stopping || matches!(told.has_changed(), Ok(false))) {
+                    return Poll::Pending;
+                }
+                awaited = true;
+                if timer.as_mut().poll(cx).is_ready() {
+                    match deadlines.check() {
+                        Ok(next) => timer.as_mut().reset(next),
+                        Err(phase) => return Poll::Ready(Some(phase)),
+                    }
+                } else if !stopping && stop.as_mut().poll(cx).is_ready() {
                     stopping = true;
                     Pin::new(&mut http).graceful_shutdown();
+                } else {
+                    return Poll::Pending;
                 }
+                awaited = false;
             }
-        };
+        })
+        .await;
         let mut stream = http.into_parts().io.io.into_inner();
         match expired {
             Some(Phase::Head) => {
@@ -147,10 +160,6 @@ pub async fn turn_away(mut stream: TcpStream, encrypted: bool) {
     };
     // Who does not listen has gone.
     let _ = timeout(TURN, told).await;
-}
-
-fn in_time(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Body {
-    if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time, deadlines)) }
 }
 
 /// The stream once TLS is agreed on. A handshake may take as long as a head, and ends where the service is to stop.

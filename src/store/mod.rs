@@ -12,8 +12,8 @@ pub mod sqlite;
 pub use error::StoreError;
 pub use migrations::MigrationStatus;
 use postgres::Postgres;
-use sqlite::Sqlite;
 pub use sqlite::Version;
+use sqlite::{Batch, Sqlite};
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
@@ -62,8 +62,7 @@ impl Store {
     pub async fn create_pet(&self, pet: NewPet) -> Result<Pet> {
         match self {
             Self::Sqlite(db) => {
-                let insert = move |conn: &_| sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id));
-                db.write(insert).await
+                db.write(move |batch| sqlite::pets::insert(batch, &pet).map(|id| pet.with_id(id))).await
             }
             Self::Postgres(db) => Box::pin(postgres::pets::insert(db, pet)).await,
         }
@@ -73,9 +72,10 @@ impl Store {
     pub async fn create_pet_once(&self, request: KeyedRequest, pet: NewPet, answer: AnswerTo<Pet>) -> Result<Outcome> {
         match self {
             Self::Sqlite(db) => {
-                let insert =
-                    move |conn: &_| Ok(Ok(answer(&sqlite::pets::insert(conn, &pet).map(|id| pet.with_id(id))?)));
-                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
+                let insert = move |batch: &Batch<'_>| {
+                    Ok(Ok(answer(&sqlite::pets::insert(batch, &pet).map(|id| pet.with_id(id))?)))
+                };
+                db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, insert)).await
             }
             Self::Postgres(db) => Box::pin(db.create_pet_once(request, pet, answer)).await,
         }
@@ -99,7 +99,7 @@ impl Store {
     /// Adds every animal of `source` or, where it fails, none: one transaction. Returns how many were added.
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         match self {
-            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::pets::import(conn, source)).await,
+            Self::Sqlite(db) => db.write_steps(move |batch| sqlite::pets::import(batch, source)).await,
             Self::Postgres(db) => postgres::pets::import(db, source).await,
         }
     }
@@ -133,7 +133,7 @@ impl Store {
     /// Places an order and reserves its animal, where that is available.
     pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
         match self {
-            Self::Sqlite(db) => db.write_together(move |conn| sqlite::orders::place(conn, &order)).await,
+            Self::Sqlite(db) => db.write_together(move |batch| sqlite::orders::place(batch, &order)).await,
             Self::Postgres(db) => Box::pin(db.place_order(order)).await,
         }
     }
@@ -147,13 +147,13 @@ impl Store {
     ) -> Result<Outcome<Placing>> {
         match self {
             Self::Sqlite(db) => {
-                let place = move |conn: &_| {
-                    Ok(match sqlite::orders::place(conn, &order)? {
+                let place = move |batch: &Batch<'_>| {
+                    Ok(match sqlite::orders::place(batch, &order)? {
                         Placing::Placed(order) => Ok(answer(&order)),
                         refused => Err(refused),
                     })
                 };
-                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, place)).await
+                db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, place)).await
             }
             Self::Postgres(db) => Box::pin(db.place_order_once(request, order, answer)).await,
         }
@@ -193,13 +193,13 @@ impl Store {
         match self {
             Self::Sqlite(db) => {
                 let (account, now) = (request.account, request.now);
-                let step = move |conn: &_| {
-                    Ok(match sqlite::orders::take_step(conn, account, id, step, now)? {
+                let step = move |batch: &Batch<'_>| {
+                    Ok(match sqlite::orders::take_step(batch, account, id, step, now)? {
                         Stepping::Done(order) => Ok(answer(&order)),
                         refused => Err(refused),
                     })
                 };
-                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, step)).await
+                db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, step)).await
             }
             Self::Postgres(db) => Box::pin(db.step_order_once(request, id, step, answer)).await,
         }
@@ -208,7 +208,7 @@ impl Store {
     /// Takes a message on; durable once this returns.
     pub async fn create_message(&self, message: Message) -> Result<()> {
         match self {
-            Self::Sqlite(db) => db.write(move |conn| sqlite::messages::insert(conn, &message)).await,
+            Self::Sqlite(db) => db.write(move |batch| sqlite::messages::insert(batch, &message)).await,
             Self::Postgres(db) => Box::pin(db.create_message(message)).await,
         }
     }
@@ -223,8 +223,8 @@ impl Store {
     ) -> Result<Outcome> {
         match self {
             Self::Sqlite(db) => {
-                let insert = move |conn: &_| sqlite::messages::insert(conn, &message).map(|()| Ok(answer));
-                db.write_steps(move |conn| sqlite::idempotency::once(conn, &request, insert)).await
+                let insert = move |batch: &Batch<'_>| sqlite::messages::insert(batch, &message).map(|()| Ok(answer));
+                db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, insert)).await
             }
             Self::Postgres(db) => Box::pin(db.create_message_once(request, message, answer)).await,
         }

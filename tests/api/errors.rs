@@ -246,7 +246,7 @@ async fn a_panic_is_an_internal_error() {
     assert_eq!(response.status(), 500);
     assert_eq!(response.headers()["x-request-id"], "mine");
     assert_eq!(response.headers()["content-type"], "application/json");
-    let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+    let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((body["code"].as_str(), body["status"].as_u64()), (Some("internal_error"), Some(500)));
     assert!(!body.to_string().contains("secret"), "{body}");

@@ -87,6 +87,23 @@ pub struct NewMessage {
     pub message: String,
 }
 
+/// A message, as it was taken on.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub struct Message {
+    /// Identifier of the message: `msg_` and a UUIDv7 without hyphens.
+    #[schema(pattern = "^msg_[0-9a-f]{32}$")]
+    pub id: String,
+    /// The message text that was sent.
+    #[schema(min_length = 1, max_length = 10_000)]
+    pub message: String,
+    /// Processing status; `queued` is the one there is now.
+    pub status: String,
+    /// Creation time, in UTC with milliseconds (ISO 8601).
+    #[schema(format = DateTime)]
+    pub created_at: String,
+}
+
 /// Every error of the API.
 #[derive(utoipa::ToSchema)]
 pub struct Error {

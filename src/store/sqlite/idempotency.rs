@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
+use super::Batch;
 use crate::domain::{Answer, KeyedRequest, Outcome, Timestamp};
 use crate::store::Result;
 
@@ -11,15 +12,15 @@ use crate::store::Result;
 /// To be run as one job of the writer: jobs run one after the other, so of two equal requests the second one finds the
 /// answer of the first, and neither of them is acknowledged before that answer is on the disk.
 pub fn once<R>(
-    conn: &Connection,
+    batch: &Batch<'_>,
     request: &KeyedRequest,
-    effect: impl FnOnce(&Connection) -> Result<std::result::Result<Answer, R>>,
+    effect: impl FnOnce(&Batch<'_>) -> Result<std::result::Result<Answer, R>>,
 ) -> Result<Outcome<R>> {
-    if let Some((fingerprint, answer)) = find(conn, request)? {
+    if let Some((fingerprint, answer)) = find(batch, request)? {
         return Ok(if fingerprint == request.fingerprint { Outcome::Again(answer) } else { Outcome::Reused });
     }
-    match effect(conn)? {
-        Ok(answer) => keep(conn, request, &answer).map(|()| Outcome::First(answer)),
+    match effect(batch)? {
+        Ok(answer) => keep(batch, request, &answer).map(|()| Outcome::First(answer)),
         Err(refused) => Ok(Outcome::Refused(refused)),
     }
 }

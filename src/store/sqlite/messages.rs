@@ -2,17 +2,15 @@
 
 use rusqlite::Connection;
 
+use super::Batch;
 use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp};
 use crate::store::{Result, StoreError};
 
-pub fn insert(conn: &Connection, message: &Message) -> Result<()> {
-    conn.prepare_cached("INSERT INTO messages (id, account_id, message, created_at) VALUES (?1, ?2, ?3, ?4)")?
-        .execute((
-            message.id.as_bytes(),
-            message.account.0,
-            message.text.as_str(),
-            message.created_at.as_milliseconds(),
-        ))?;
+pub fn insert(batch: &Batch<'_>, message: &Message) -> Result<()> {
+    batch.execute(
+        "INSERT INTO messages (id, account_id, message, created_at) VALUES (?1, ?2, ?3, ?4)",
+        (message.id.as_bytes(), message.account.0, message.text.as_str(), message.created_at.as_milliseconds()),
+    )?;
     Ok(())
 }
 

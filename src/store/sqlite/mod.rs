@@ -29,6 +29,7 @@ use read_only::ReadOnly;
 use readers::Readers;
 pub use wal_index::Stamp as Version;
 use wal_index::WalIndex;
+pub use writer::Batch;
 use writer::Writer;
 
 use super::{MigrationStatus, Result, StoreError};
@@ -166,7 +167,7 @@ impl Sqlite {
     /// Runs a write of one statement, together with what else waits; durable once this returns.
     pub async fn write<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.writer()?.submit(writer::Atomicity::Statement, write).await
     }
@@ -174,7 +175,7 @@ impl Sqlite {
     /// The same for several statements: where one fails, the others are undone, and what else waits is not touched.
     pub async fn write_steps<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.writer()?.submit(writer::Atomicity::Savepoint, write).await
     }
@@ -182,7 +183,7 @@ impl Sqlite {
     /// The same for several statements of which none fails but by the disk or the database: then what else waits fails too.
     pub async fn write_together<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.writer()?.submit(writer::Atomicity::Batch, write).await
     }

@@ -2,16 +2,16 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::Batch;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError};
 
-pub fn insert(conn: &Connection, pet: &NewPet) -> Result<i64> {
-    conn.prepare_cached("INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)")?.execute((
-        pet.name.as_str(),
-        pet.category_id,
-        to_column(pet.status),
-    ))?;
-    Ok(conn.last_insert_rowid())
+pub fn insert(batch: &Batch<'_>, pet: &NewPet) -> Result<i64> {
+    batch.execute(
+        "INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)",
+        (pet.name.as_str(), pet.category_id, to_column(pet.status)),
+    )?;
+    Ok(batch.last_insert_rowid())
 }
 
 /// Reads one row more than asked for: whether it is there tells if another page follows.
@@ -48,10 +48,10 @@ pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet>> {
         .optional()?)
 }
 
-pub fn import(conn: &Connection, source: PetSource) -> Result<u64> {
+pub fn import(batch: &Batch<'_>, source: PetSource) -> Result<u64> {
     let mut added = 0;
     for pet in source {
-        insert(conn, &pet.map_err(StoreError::Refused)?)?;
+        insert(batch, &pet.map_err(StoreError::Refused)?)?;
         added += 1;
     }
     Ok(added)
