@@ -179,7 +179,7 @@ async fn a_page_that_panics_is_a_page_that_says_so() {
         (response.status().as_u16(), &response.headers()["content-type"]),
         (500, &"text/html; charset=utf-8".parse().unwrap())
     );
-    let body = axum::body::to_bytes(response.into_body(), 100_000).await.unwrap();
+    let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
     let body = String::from_utf8(body.to_vec()).unwrap();
     assert!(body.contains("<h1>Something went wrong</h1>") && body.contains("Sign out"), "{body}");
     assert!(!body.contains("secret"), "{body}");
