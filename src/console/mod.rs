@@ -94,8 +94,12 @@ pub fn framed(api: &Api, pages: Router<Api>) -> Router<Api> {
 /// What is not there: a page among the console's paths, the API's error elsewhere.
 pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
     const SECTIONS: [&str; 8] = ["account", "animals", "keys", "messages", "orders", "sign-in", "sign-out", "sign-up"];
-    let section = request.uri().path().split('/').nth(1).unwrap_or_default();
-    if !SECTIONS.contains(&section) {
+    /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
+    /// slashes would be many times as long as the path.
+    const DEEPEST: usize = 3;
+    let path = request.uri().path();
+    let section = path.split('/').nth(1).unwrap_or_default();
+    if !SECTIONS.contains(&section) || path.matches('/').count() > DEEPEST {
         return ApiError::route_not_found().into_response();
     }
     let visitor = Visitor::or_stranger(&api, request.uri(), request.headers()).await;

@@ -115,6 +115,8 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
     for path in ["/pets", "/order", "/v1/keys", "/admin", "/signup", "/keysx"] {
         assert_eq!(ada.get(path).await.code(), "not_found", "{path}");
     }
+    let deep = ada.get(&format!("/keys{}", "/".repeat(30_000))).await;
+    assert_eq!(deep.code(), "not_found", "deeper than any page; the way back would be in each of its links");
     for door in [service.messages_address, service.ops_address] {
         for path in ["/", "/keys", "/sign-in", "/messages"] {
             assert_eq!(Request::new(door, "GET", path).send().await.code(), "not_found", "{door} {path}");
