@@ -220,7 +220,7 @@ impl File {
 
     /// The same from the text of a file.
     pub fn parse(text: &str, command: &Command) -> Result<Self, String> {
-        let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| malformed(text, &error))?;
         let mut known = Vec::new();
         collect_settings(command, &mut known);
         for (key, value) in &table {
@@ -271,6 +271,13 @@ pub enum Source {
 /// The settings among a command's flags: those that the environment can give too, save for the file's own place.
 pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
+}
+
+/// Where `text` is no TOML, and why. Not the line itself, as the error would show it: it may hold a password.
+fn malformed(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map_or(0, |span| span.start);
+    let line = 1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count();
+    format!("line {line} is not TOML: {}", error.message())
 }
 
 fn collect_settings(command: &Command, names: &mut Vec<String>) {

@@ -98,6 +98,14 @@ fn its_password_is_asked_for_and_never_shown() {
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
     }
+    // A file that can't be read is told of without the line that is wrong.
+    let line = format!("database-url = \"{secret}");
+    for malformed in [&line, &line.replace('"', ""), &format!("{line}\"\n{line}\""), &format!("{line}\\@\"")] {
+        folder.write("petstore.toml", malformed);
+        let ended = folder.run("migrate --config petstore.toml");
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(" is not TOML: ") && !ended.stderr.contains("s3cret"), "{ended:?}");
+    }
 }
 
 #[test]
