@@ -157,8 +157,8 @@ fn table(keys: &[ListedKey]) -> String {
     let rows = keys.iter().map(|key| {
         [
             key.id.to_string(),
-            key.name.clone(),
-            key.account.clone(),
+            in_order(&key.name),
+            in_order(&key.account),
             key.hint.clone(),
             key.created_at.to_string(),
             time(key.last_used_at),
@@ -174,6 +174,14 @@ fn table(keys: &[ListedKey]) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     });
     lines.collect()
+}
+
+/// Names and addresses are of people who signed up: without the characters that turn the direction of writing (Unicode
+/// annex 9), which on a terminal would move what stands in other columns.
+fn in_order(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn key_name(name: &str) -> Result<KeyName, Invalid> {

@@ -59,6 +59,7 @@ fn the_list_for_people_is_a_table() {
     let folder = Folder::with_account();
     folder.key();
     folder.succeed("key create --account ada@example.com --name ß🦊 --expires-in 90d");
+    folder.succeed("key create --account ada@example.com --name \u{202e}txt");
 
     let table = folder.succeed("key list");
     let keys = folder.keys();
@@ -75,6 +76,7 @@ fn the_list_for_people_is_a_table() {
         ID  NAME  ACCOUNT          HINT            CREATED                   LAST USED  EXPIRES                   REVOKED
         1   test  ada@example.com  ##############  ########################  -          -                         -
         2   ß🦊    ada@example.com  ##############  ########################  -          ########################  -
+        3   �txt  ada@example.com  ##############  ########################  -          -                         -
     "#]].assert_eq(&table);
 }
 
