@@ -1,7 +1,8 @@
 //! Hashing and checking passwords: dear on purpose, and so never on an async worker and never many at once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use tokio::sync::{Semaphore, oneshot};
@@ -16,11 +17,14 @@ const PLACES: usize = 32;
 /// quarter of it. On Linux this is a thread's own, and not the process's.
 const POLITENESS: i32 = 5;
 
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Threads that hash: as many as every second core, so that the API keeps the others. They are always the same ones,
+/// since glibc keeps the memory of a hash (19 MiB) for each thread that has made one.
 #[derive(Debug)]
 pub struct Passwords {
-    places: Semaphore,
-    /// At most every second core hashes, so that the API keeps the others.
-    running: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+    queue: Sender<Work>,
     hashed: AtomicU64,
 }
 
@@ -30,12 +34,14 @@ pub struct Busy;
 
 impl Passwords {
     pub fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Self {
-            places: Semaphore::new(PLACES),
-            running: Arc::new(Semaphore::new((cores / 2).max(1))),
-            hashed: AtomicU64::new(0),
+        let (queue, work) = mpsc::channel();
+        let work = Arc::new(Mutex::new(work));
+        for _ in 0..threads() {
+            let work = Arc::clone(&work);
+            let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work));
+            started.expect("a process that begins can start a thread");
         }
+        Self { places: Arc::new(Semaphore::new(PLACES)), queue, hashed: AtomicU64::new(0) }
     }
 
     /// How many passwords were hashed or checked so far.
@@ -57,21 +63,36 @@ impl Passwords {
     }
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Busy> {
-        let _place = self.places.try_acquire().map_err(|_| Busy)?;
+        // The place goes along: a client that goes away does not stop the hashing, and must not make room for more.
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Busy)?;
         self.hashed.fetch_add(1, Ordering::Relaxed);
-        let permit = Arc::clone(&self.running).acquire_owned().await.expect("the semaphore is never closed");
         let (answer, hashed) = oneshot::channel();
-        // A thread of its own, since it never gets its priority back. The permit goes along: a client that goes away
-        // does not stop the hashing, and must not make room for more.
-        let hashing = thread::Builder::new().name("password".into()).spawn(move || {
-            let _permit = permit;
-            // Where it fails, hashing is only less polite.
-            let _ = rustix::process::nice(POLITENESS);
+        let work: Work = Box::new(move || {
+            let result = work();
+            drop(place);
             // Whoever asked may have gone away.
-            let _ = answer.send(work());
+            let _ = answer.send(result);
         });
-        hashing.map_err(|_| Busy)?;
+        self.queue.send(work).expect("the threads end after the queue");
         Ok(hashed.await.expect("hashing does not panic"))
+    }
+}
+
+fn threads() -> usize {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    (cores / 2).max(1)
+}
+
+/// Hashes until nobody can ask any more.
+fn hash_all(work: &Mutex<Receiver<Work>>) {
+    // Where it fails, hashing is only less polite.
+    let _ = rustix::process::nice(POLITENESS);
+    loop {
+        let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match next {
+            Ok(work) => work(),
+            Err(_) => return,
+        }
     }
 }
 
@@ -82,18 +103,20 @@ mod tests {
     #[tokio::test]
     async fn a_flood_is_refused_beyond_the_places_there_are() {
         let passwords = Arc::new(Passwords::new());
-        let hold = Arc::clone(&passwords.running).acquire_many_owned(passwords.running.available_permits() as u32);
-        let hold = hold.await.unwrap();
+        let (release, hold) = mpsc::channel::<()>();
+        let hold = Arc::new(Mutex::new(hold));
         let waiting: Vec<_> = (0..PLACES)
             .map(|_| {
-                let passwords = Arc::clone(&passwords);
-                tokio::spawn(async move { passwords.run(|| ()).await })
+                let (passwords, hold) = (Arc::clone(&passwords), Arc::clone(&hold));
+                tokio::spawn(async move { passwords.run(move || assert!(hold.lock().unwrap().recv().is_err())).await })
             })
             .collect();
-        tokio::task::yield_now().await;
+        while passwords.places.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(passwords.run(|| ()).await, Err(Busy));
 
-        drop(hold);
+        drop(release);
         for one in waiting {
             assert_eq!(one.await.unwrap(), Ok(()));
         }
@@ -103,18 +126,13 @@ mod tests {
     #[tokio::test]
     async fn who_goes_away_does_not_make_room_for_more() {
         let passwords = Passwords::new();
-        let free = passwords.running.available_permits();
-        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let (release, wait) = mpsc::channel::<()>();
         let hashing = passwords.run(move || wait.recv().unwrap());
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());
 
-        assert_eq!(passwords.running.available_permits(), free - 1, "it still runs");
+        assert_eq!(passwords.places.available_permits(), PLACES - 1, "it still runs");
         release.send(()).unwrap();
-        let all = u32::try_from(free).unwrap();
-        drop(
-            tokio::time::timeout(std::time::Duration::from_secs(20), passwords.running.acquire_many(all))
-                .await
-                .unwrap(),
-        );
+        let all = passwords.places.acquire_many(PLACES as u32);
+        drop(tokio::time::timeout(std::time::Duration::from_secs(20), all).await.unwrap());
     }
 }

@@ -17,7 +17,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -129,20 +129,21 @@ impl Connection {
     }
 }
 
-/// How long to wait for a client to take notice that it is turned away, and close.
+/// How long to wait for the request of a client that is turned away.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Refuses a connection for which there is no slot. Its request is not read first: under overload that is work, too.
-pub async fn turn_away(stream: TcpStream, encrypted: bool) {
+/// Refuses a connection for which there is no slot. Its request is taken off the socket, and not looked at: closing with
+/// it unread would reset the connection, and the client might never see the answer.
+pub async fn turn_away(mut stream: TcpStream, encrypted: bool) {
     if encrypted {
         // It would take a handshake to say so, which a flood must not cost.
         return;
     }
-    let mut stream = Stream::Plain(stream);
     let refused = ApiError::unavailable("all connections are taken");
     let told = async {
         stream.write_all(&Edge::answer_without_request(refused)).await?;
-        stream.linger().await
+        stream.shutdown().await?;
+        stream.read(&mut [0; 4096]).await
     };
     // Who does not listen has gone.
     let _ = timeout(TURN, told).await;

@@ -273,12 +273,11 @@ async fn there_are_no_more_connections_than_allowed_and_the_next_one_is_refused(
     // More of them than are told at once.
     for _ in 0..40 {
         let mut refused = connect(&service).await;
+        refused.write_all(LIVE.as_bytes()).await.unwrap();
         let answer = soon(read_answer(&mut refused)).await;
         assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
         assert_eq!((answer.header("retry-after"), answer.header("connection")), (Some("1"), Some("close")));
         assert!(answer.header("x-request-id").is_some());
-        // Its request comes late, and meets no reset.
-        refused.write_all(LIVE.as_bytes()).await.unwrap();
         assert_eq!(soon(read_to_end(&mut refused)).await, "", "nothing follows");
     }
     let operator = soon(Request::new(service.ops_address, "GET", "/livez").send()).await;
