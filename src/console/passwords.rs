@@ -108,7 +108,7 @@ mod tests {
         let waiting: Vec<_> = (0..PLACES)
             .map(|_| {
                 let (passwords, hold) = (Arc::clone(&passwords), Arc::clone(&hold));
-                tokio::spawn(async move { passwords.run(move || _ = hold.lock().unwrap().recv()).await })
+                tokio::spawn(async move { passwords.run(move || assert!(hold.lock().unwrap().recv().is_err())).await })
             })
             .collect();
         while passwords.places.available_permits() > 0 {
