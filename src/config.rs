@@ -111,6 +111,15 @@ pub struct Service {
     /// How long to go on answering after a stop signal, so that proxies notice that /readyz says no
     #[arg(long, value_name = "DURATION", env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_parser = duration)]
     pub drain_delay: Duration,
+    /// How often to back up the embedded database, for instance 1h [default: never]
+    #[arg(long, value_name = "DURATION", env = "PETSTORE_BACKUP_EVERY", value_parser = interval)]
+    pub backup_every: Option<Duration>,
+    /// How many of these backups to keep, the newest
+    #[arg(long, value_name = "NUMBER", env = "PETSTORE_BACKUP_KEEP", default_value = "24", value_parser = clap::value_parser!(u32).range(1..))]
+    pub backup_keep: u32,
+    /// The folder of these backups [default: backups in the data directory]
+    #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
+    pub backup_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -193,6 +202,12 @@ pub fn duration(text: &str) -> Result<Duration, Invalid> {
     let number: u64 = number.parse().map_err(|_| invalid())?;
     let total = number.checked_mul(seconds).filter(|total| *total <= 365_250 * 24 * 60 * 60);
     total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
+}
+
+/// A duration after which something comes again.
+fn interval(text: &str) -> Result<Duration, Invalid> {
+    let interval = duration(text)?;
+    if interval.is_zero() { Err(Invalid("it begins at 1s".into())) } else { Ok(interval) }
 }
 
 fn address(text: &str) -> Result<SocketAddr, Invalid> {

@@ -1,8 +1,9 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `keyring`, `http`, `console`
+//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `backups`, `keyring`, `http`, `console`
 //! and `server` (how it is reached), `tls` (on either side), `config` and `cli` (how it is started).
 
+pub mod backups;
 pub mod cli;
 pub mod config;
 pub mod console;

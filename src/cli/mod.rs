@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod account;
+mod backup;
 mod completions;
 mod config;
 mod exposure;
@@ -59,6 +60,8 @@ enum Command {
     Pets(pets::Pets),
     Migrate(migrate::Migrate),
     Move(moving::Move),
+    Backup(backup::Backup),
+    Restore(backup::Restore),
     Openapi(openapi::Openapi),
     /// Look at the configuration
     #[command(subcommand)]
@@ -152,6 +155,8 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
         Command::Pets(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Move(command) => command.run(),
+        Command::Backup(command) => command.run(),
+        Command::Restore(command) => command.run(),
         Command::Openapi(command) => command.run(),
         Command::Config(command) => command.run(&matches, &file),
         Command::Completions(command) => command.run(self::command()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::serve::{runtime, serve};
-use super::{Create, Failure, Outcome, open};
+use super::{Create, Failure, Outcome, backup, open};
 use crate::config::{Addresses, Common, Service};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{ApiKey, Clock, Deployment, Email, NewPet, PetName, PetStatus};
@@ -32,6 +32,7 @@ pub struct Quickstart {
 
 impl Quickstart {
     pub fn run(self) -> Outcome {
+        backup::check(&self.service, &self.common)?;
         runtime()?.block_on(async {
             let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
             let key = key(&store, &self.common.data_dir.join(KEY_FILE)).await?;

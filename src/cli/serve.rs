@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Level;
 
-use super::{Create, Failure, Outcome, exposure, open, print, tell};
+use super::{Create, Failure, Outcome, backup, exposure, open, print, tell};
 use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
 use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
@@ -35,6 +35,7 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> Outcome {
+        backup::check(&self.service, &self.common)?;
         runtime()?.block_on(async {
             let store = Arc::new(open(&self.common, Create::PRODUCTION).await?);
             serve(&self.service, store, |_| String::new()).await
@@ -70,6 +71,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     }
     listeners.log(&store);
     print(&welcome(&addresses))?;
+    let backups = backup::start(service, &store)?;
     let (asked, stop) = watch::channel(Stop::No);
     let mut running = tokio::spawn(server::run(listeners.into_doors(&api), tls, api, limits, stop));
     let mut failure = None;
@@ -95,6 +97,9 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
                 });
             }
         }
+    }
+    if let Some(backups) = backups {
+        backups.stop().await;
     }
     tokio::select! {
         () = store.close() => {}

@@ -3,12 +3,14 @@
 //!
 //! The set of databases is closed, so it is an enum and not a trait: a missing arm does not compile.
 
+mod backup_status;
 mod error;
 mod migrations;
 pub mod moving;
 pub mod postgres;
 pub mod sqlite;
 
+pub use backup_status::BackupStatus;
 pub use error::StoreError;
 pub use migrations::MigrationStatus;
 use postgres::Postgres;
@@ -458,6 +460,14 @@ impl Store {
             Self::Sqlite(db) => db.failed().await,
             // Whatever is wrong with the server, the connections mend themselves once it is right again.
             Self::Postgres(_) => std::future::pending().await,
+        }
+    }
+
+    /// What came of scheduled backups, where this program makes them.
+    pub const fn backups(&self) -> Option<&BackupStatus> {
+        match self {
+            Self::Sqlite(db) => Some(db.backups()),
+            Self::Postgres(_) => None,
         }
     }
 

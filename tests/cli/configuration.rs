@@ -23,6 +23,9 @@ fn without_anything_set_the_defaults_are_shown() {
         insecure = "false" # default
         # max-connections is not set
         drain-delay = "0s" # default
+        # backup-every is not set
+        backup-keep = "24" # default
+        # backup-dir is not set
         data-dir = "petstore-data" # default
         # database-url is not set
         # deployment is not set
@@ -66,6 +69,9 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         insecure = "false" # default
         max-connections = "9" # file
         drain-delay = "0s" # default
+        # backup-every is not set
+        backup-keep = "24" # default
+        # backup-dir is not set
         data-dir = "petstore-data" # default
         # database-url is not set
         deployment = "staging" # flag
@@ -105,6 +111,9 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("insecure", "true"),
         ("max-connections", "7"),
         ("drain-delay", "5s"),
+        ("backup-every", "2h"),
+        ("backup-keep", "3"),
+        ("backup-dir", "kept"),
         ("data-dir", "elsewhere"),
         ("database-url", "postgres://db:5432/shop"),
         ("deployment", "staging"),

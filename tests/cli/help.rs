@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use crate::process::Folder;
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 23] = [
     "",
     "quickstart",
     "serve",
@@ -21,6 +21,8 @@ const COMMANDS: [&str; 21] = [
     "migrate",
     "migrate status",
     "move",
+    "backup",
+    "restore",
     "openapi",
     "config",
     "config show",
@@ -43,6 +45,8 @@ fn the_help_of_the_program_lists_the_commands() {
           pets         Take animals in and out as newline-delimited JSON
           migrate      Bring the database's schema up to date
           move         Copy everything from the embedded database into an empty PostgreSQL database
+          backup       Copy the embedded database into a file, also while the service is running
+          restore      Put a backup in the place of the embedded database, while no service is running on it
           openapi      Print the OpenAPI document that a service with these settings serves
           config       Look at the configuration
           completions  Print a completion script for a shell

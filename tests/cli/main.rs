@@ -2,6 +2,7 @@
 
 mod accounts;
 mod animals;
+mod backups;
 mod configuration;
 mod database_url;
 mod help;

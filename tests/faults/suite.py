@@ -300,6 +300,15 @@ ROWS = (
         ),
     ),
     Suite(
+        NUMBER=31,
+        PROMISE="a live backup restores",
+        FIGURE="50 backups under writes and 50 killed in the middle: every acknowledged write before it present, no half "
+        "file",
+        CONTROL="a copy of the database's file without its log lacks what was acknowledged last",
+        ROUNDS=50,
+        tests=("backup::a_backup_under_writes_restores_and_a_killed_one_leaves_no_half",),
+    ),
+    Suite(
         NUMBER=32,
         PROMISE="a clock that jumps prolongs nothing",
         FIGURE="500 jumps of an hour or a day, forth and back: limits sane, ids unique, no expiry prolonged",

@@ -83,6 +83,11 @@ impl Ledger {
         self.entries().acknowledged.len()
     }
 
+    /// The ids that were answered so far, by name.
+    pub fn acknowledgements(&self) -> HashMap<String, String> {
+        self.entries().acknowledged.clone()
+    }
+
     pub fn unavailable(&self) -> usize {
         self.entries().unavailable.len()
     }

@@ -1,6 +1,7 @@
 //! The promises, in their short forms: faults are real, and every load client keeps a ledger.
 
 mod apart;
+mod backup;
 mod clients;
 mod clock_jumps;
 mod crash;

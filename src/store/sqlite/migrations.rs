@@ -34,10 +34,16 @@ fn runner() -> Runner {
     embedded::migrations::runner().set_target(Target::Latest)
 }
 
-fn refuse_newer(conn: &Connection) -> Result<()> {
+/// Refuses a database that this program is too old for.
+pub fn refuse_newer(conn: &Connection) -> Result<()> {
     let newest = migrations::newest(&runner());
     let applied = applied_version(conn)?;
     if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
+}
+
+/// Whether this is a database that any step was applied to.
+pub fn has_any(conn: &Connection) -> Result<bool> {
+    Ok(applied_version(conn)? > 0)
 }
 
 /// The greatest version applied, 0 for a new database.

@@ -4,11 +4,13 @@
 //! (see `wal_index.rs`).
 
 pub mod accounts;
+pub mod backup;
 pub mod idempotency;
 pub mod keys;
 pub mod messages;
 mod migrations;
 pub mod orders;
+mod partial;
 pub mod pets;
 mod read_only;
 mod readers;
@@ -32,11 +34,14 @@ use wal_index::WalIndex;
 pub use writer::Batch;
 use writer::Writer;
 
-use super::{MigrationStatus, Result, StoreError};
+use super::{BackupStatus, MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
 
 /// The file in the data directory.
 const FILE: &str = "petstore.db";
+
+/// Beside it: who holds its lock opens the database, or replaces it.
+const LOCK: &str = "petstore.lock";
 
 /// The first SQLite without the WAL-reset bug that could corrupt a database (sqlite.org/wal.html, "The WAL-reset bug").
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -73,9 +78,13 @@ impl Options {
 
 #[derive(Debug)]
 pub struct Sqlite {
+    file: PathBuf,
     deployment: Deployment,
     writes: Writes,
     readers: Arc<Readers>,
+    backups: BackupStatus,
+    /// While it is held, nobody replaces the database.
+    _in_use: Option<fs::File>,
 }
 
 #[derive(Debug)]
@@ -98,14 +107,13 @@ impl Sqlite {
             require_database(&options.data_dir)?;
         }
         // Processes that start together make and migrate the database one after the other.
-        let lock_file = options.data_dir.join("petstore.lock");
-        let lock = match own_file(&lock_file) {
+        let lock = match lock_file(&options.data_dir) {
             Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => {
-                return Self::open_read_only(&file, &lock_file, options);
+                return Self::open_read_only(&file, &options.data_dir.join(LOCK), options);
             }
-            opened => opened.and_then(|lock| lock.lock().map(|()| lock)),
+            locked => locked.map_err(|error| unavailable(&options.data_dir, &error))?,
         };
-        let lock = lock.map_err(|error| unavailable(&options.data_dir, &error))?;
+        let in_use = hold(&options.data_dir)?;
         // SQLite gives its other files the mode of this one. What it writes into a file is worth nothing while the
         // file's name is not on the disk.
         own_file(&file)
@@ -130,7 +138,8 @@ impl Sqlite {
         let readers =
             Arc::new(Readers::open(|| connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY), Arc::clone(&wal_index))?);
         let writer = Writer::start(conn, Arc::clone(&readers), wal_index, options)?;
-        Ok(Self { deployment, writes: Writes::Taken(writer), readers })
+        let backups = BackupStatus::default();
+        Ok(Self { file, deployment, writes: Writes::Taken(writer), readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, lock: &Path, options: &Options) -> Result<Self> {
@@ -139,24 +148,34 @@ impl Sqlite {
         let deployment = readers.read(kept_deployment)?;
         let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never finished".into()))?;
         tracing::warn!("the disk is read-only: reads are answered, and writes refused");
-        Ok(Self { deployment: agreed(deployment, options)?, writes: Writes::Refused(read_only), readers })
+        Ok(Self {
+            file: file.to_owned(),
+            deployment: agreed(deployment, options)?,
+            writes: Writes::Refused(read_only),
+            readers,
+            backups: BackupStatus::default(),
+            // Where nothing can be written, nothing can be replaced.
+            _in_use: None,
+        })
     }
 
     /// Which migrations a database has and lacks, without changing it.
     pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
-        require_database(data_dir)?;
-        let (file, lock) = (data_dir.join(FILE), data_dir.join("petstore.lock"));
-        let conn = match own_file(&lock) {
-            Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
-                ReadOnly::of(&file, &lock)?.connect(&file)?
-            }
-            _ => connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
-        };
+        let (conn, _in_use) = without_migrating(data_dir)?;
         migrations::status(&conn)
     }
 
     pub const fn deployment(&self) -> Deployment {
         self.deployment
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        partial::folder_of(&self.file)
+    }
+
+    /// What came of scheduled backups.
+    pub const fn backups(&self) -> &BackupStatus {
+        &self.backups
     }
 
     /// Runs a read on the calling thread: short ones only, since it may be an async worker.
@@ -231,6 +250,35 @@ fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
     Ok(conn)
 }
 
+/// One connection to a database as it is, and what keeps others from replacing it meanwhile.
+fn without_migrating(data_dir: &Path) -> Result<(Connection, Option<fs::File>)> {
+    require_database(data_dir)?;
+    let file = data_dir.join(FILE);
+    match lock_file(data_dir) {
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
+            Ok((ReadOnly::of(&file, &data_dir.join(LOCK))?.connect(&file)?, None))
+        }
+        locked => {
+            let _opening = locked.map_err(|error| unavailable(data_dir, &error))?;
+            let in_use = hold(data_dir)?;
+            Ok((connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?, Some(in_use)))
+        }
+    }
+}
+
+/// Waits for the lock under which a database is opened or replaced.
+fn lock_file(data_dir: &Path) -> std::io::Result<fs::File> {
+    let lock = own_file(&data_dir.join(LOCK))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// Holds the data directory together with all others who have its database open; a lock that dies with the process.
+fn hold(data_dir: &Path) -> Result<fs::File> {
+    let folder = fs::File::open(data_dir).and_then(|folder| folder.lock_shared().map(|()| folder));
+    folder.map_err(|error| unavailable(data_dir, &error))
+}
+
 fn require_database(dir: &Path) -> Result<()> {
     if dir.join(FILE).exists() {
         return Ok(());
@@ -252,7 +300,7 @@ fn create_data_dir(dir: &Path) -> Result<()> {
 }
 
 /// Makes a folder and those it lies in, each of them for good: a name that is not on the disk takes all within with it.
-fn make_folder(dir: &Path) -> std::io::Result<()> {
+pub fn make_folder(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let missing: Vec<_> =
         dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
@@ -283,12 +331,23 @@ fn settle_deployment(conn: &Connection, options: &Options) -> Result<Deployment>
 }
 
 fn agreed(kept: Deployment, options: &Options) -> Result<Deployment> {
-    match options.deployment {
+    agreed_with(kept, options.deployment)
+}
+
+fn agreed_with(kept: Deployment, asked: Option<Deployment>) -> Result<Deployment> {
+    match asked {
         Some(asked) if asked != kept => {
             Err(StoreError::Failed(format!("the database is a {kept} one and can't be opened as {asked}")))
         }
         _ => Ok(kept),
     }
+}
+
+/// A file that SQLite keeps beside the database.
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut path = std::ffi::OsString::from(file);
+    path.push(suffix);
+    path.into()
 }
 
 fn unavailable(path: &Path, error: &std::io::Error) -> StoreError {

@@ -1,6 +1,5 @@
 //! A database on a disk that takes no writes: it is read, and every write is refused.
 
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::{connect, migrations, own_file};
+use super::{beside, connect, migrations, own_file};
 use crate::store::{Result, StoreError};
 
 /// How often is looked whether the disk takes writes again.
@@ -86,13 +85,6 @@ impl ReadOnly {
             }
         }
     }
-}
-
-/// A file that SQLite keeps beside the database.
-fn beside(file: &Path, suffix: &str) -> PathBuf {
-    let mut path = OsString::from(file);
-    path.push(suffix);
-    path.into()
 }
 
 fn has_content(file: &Path) -> bool {

@@ -1,0 +1,203 @@
+//! Backups on a schedule, made by the service itself: named by their time, the oldest removed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::domain::{Clock, Timestamp};
+use crate::store::sqlite::backup::{Copied, Target};
+use crate::store::{BackupStatus, Store, StoreError};
+
+/// How soon a backup that failed is tried again, where the schedule is not sooner.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// How long the end of the process waits for a copy to stop.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// When backups are made, and where.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    pub every: Duration,
+    /// How many are kept, the newest: at least one.
+    pub keep: usize,
+    pub folder: PathBuf,
+}
+
+/// Backups that are being made, until this is stopped. They have a thread of their own, since a copy takes long.
+#[derive(Debug)]
+pub struct Backups {
+    stop: mpsc::Sender<()>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Backups {
+    pub fn start(schedule: Schedule, store: Arc<Store>, clock: Clock) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let (end, ended) = oneshot::channel();
+        thread::Builder::new().name("backups".into()).spawn(move || {
+            if let Store::Sqlite(database) = &*store {
+                let status = database.backups();
+                // A schedule goes on from what an earlier process has made.
+                if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
+                    status.succeeded(at, newest.metadata().map_or(0, |file| file.len()));
+                }
+                follow(&schedule, status, &clock, &stopped, &mut |file, going_on| {
+                    database.back_up(Target { file, replace: false }, going_on)
+                });
+            }
+            drop(store);
+            // Nobody waits where the process ends by itself.
+            let _ = end.send(());
+        })?;
+        Ok(Self { stop, ended })
+    }
+
+    /// Stops a backup that is under way, which leaves nothing behind, and makes no more.
+    pub async fn stop(self) {
+        drop(self.stop);
+        // Beyond it the process ends all the same: a file that is not finished is swept up by the next backup.
+        let _ = tokio::time::timeout(LAST_WAIT, self.ended).await;
+    }
+}
+
+/// Makes one backup: into this file, asking whether to go on.
+type BackUp<'a> = &'a mut dyn FnMut(&Path, &mut dyn FnMut(u64, u64) -> bool) -> Result<Copied, StoreError>;
+
+fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &Receiver<()>, back_up: BackUp<'_>) {
+    let mut wait = match status.last_success() {
+        // However the clock was set meanwhile, no wait is longer than the schedule says.
+        Some(last) => until(last.plus(schedule.every), clock.now()).min(schedule.every),
+        None => Duration::ZERO,
+    };
+    while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+        let now = clock.now();
+        wait = match make(schedule, now, stopped, back_up) {
+            Ok((file, made)) => {
+                status.succeeded(now, made.bytes);
+                tracing::info!(file = %file.display(), bytes = made.bytes, "backed up");
+                if let Err(error) = remove_oldest(schedule, &file) {
+                    tracing::error!(%error, folder = %schedule.folder.display(), "an old backup can't be removed");
+                }
+                until(now.plus(schedule.every), clock.now()).min(schedule.every)
+            }
+            Err(_) if is_stopped(stopped) => return,
+            Err(error) => {
+                status.failed();
+                tracing::error!(%error, "a backup failed");
+                RETRY.min(schedule.every)
+            }
+        };
+    }
+}
+
+fn make(
+    schedule: &Schedule,
+    now: Timestamp,
+    stopped: &Receiver<()>,
+    back_up: BackUp<'_>,
+) -> Result<(PathBuf, Copied), StoreError> {
+    crate::store::sqlite::make_folder(&schedule.folder)
+        .map_err(|error| StoreError::Unavailable(format!("{}: {error}", schedule.folder.display())))?;
+    let file = schedule.folder.join(name(now));
+    let copied = back_up(&file, &mut |_, _| !is_stopped(stopped))?;
+    Ok((file, copied))
+}
+
+fn is_stopped(stopped: &Receiver<()>) -> bool {
+    stopped.try_recv() == Err(TryRecvError::Disconnected)
+}
+
+fn until(then: Timestamp, now: Timestamp) -> Duration {
+    let milliseconds = then.as_milliseconds().saturating_sub(now.as_milliseconds());
+    Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
+}
+
+/// Removes the oldest backups beyond those to keep, and never the one that was just made, whatever the clock said.
+fn remove_oldest(schedule: &Schedule, just_made: &Path) -> io::Result<()> {
+    let others: Vec<_> = made(&schedule.folder)?.into_iter().filter(|(_, file)| file != just_made).collect();
+    let too_many = (others.len() + 1).saturating_sub(schedule.keep.max(1));
+    others.iter().take(too_many).try_for_each(|(_, file)| fs::remove_file(file))
+}
+
+/// The backups in a folder, by their names, oldest first; other files are not ours to count or remove.
+fn made(folder: &Path) -> io::Result<Vec<(Timestamp, PathBuf)>> {
+    let mut made = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if let Some(at) = entry.file_name().to_str().and_then(time_of) {
+            made.push((at, entry.path()));
+        }
+    }
+    made.sort();
+    Ok(made)
+}
+
+/// `petstore-20261121T093000Z.db`: names in the order of their times, on every file system.
+fn name(at: Timestamp) -> String {
+    let seconds: String =
+        at.to_string().chars().take_while(|c| *c != '.').filter(char::is_ascii_alphanumeric).collect();
+    format!("petstore-{seconds}Z.db")
+}
+
+fn time_of(name_of_file: &str) -> Option<Timestamp> {
+    let time = name_of_file.strip_prefix("petstore-")?.strip_suffix(".db")?;
+    let at = Timestamp::from_milliseconds(time.parse::<jiff::Timestamp>().ok()?.as_millisecond());
+    (name(at) == name_of_file).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Deployment;
+
+    #[test]
+    fn names_tell_the_time_and_only_ours_do() {
+        let at = Timestamp::from_milliseconds(1_795_253_400_000);
+        assert_eq!(name(at), "petstore-20261121T093000Z.db");
+        assert_eq!(time_of(&name(at)), Some(at));
+        for other in ["petstore-.db", "petstore-20261121T093000Z.db-wal", "petstore-2026-11-21T09:30:00Z.db", "x"] {
+            assert_eq!(time_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_last_good_one_stays_whatever_the_clock_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let schedule = Schedule { every: Duration::from_millis(1), keep: 2, folder: folder.path().to_owned() };
+        let (clock, status) = (Clock::fixed(Timestamp::from_milliseconds(1_795_253_400_000)), BackupStatus::default());
+        let (stop, stopped) = mpsc::channel();
+        let mut stop = Some(stop);
+        let mut attempts = 0;
+        let mut names = Vec::new();
+        follow(&schedule, &status, &clock, &stopped, &mut |file, going_on| {
+            attempts += 1;
+            // Each hour by the clock, then a day back; every second attempt fails.
+            clock.set(clock.now().plus(Duration::from_secs(3_600)));
+            if attempts == 5 {
+                clock.set(clock.now().minus(Duration::from_secs(86_400)));
+            }
+            if attempts == 9 {
+                stop = None;
+            }
+            if !going_on(0, 1) {
+                return Err(StoreError::Unavailable("stopped".into()));
+            }
+            if attempts % 2 == 0 {
+                return Err(StoreError::Failed("no".into()));
+            }
+            fs::write(file, "good").unwrap();
+            names.push(file.to_owned());
+            Ok(Copied { deployment: Deployment::Staging, bytes: 4 })
+        });
+        assert_eq!((attempts, status.failures(), status.last_bytes()), (9, 4, 4));
+        let left: Vec<_> = made(folder.path()).unwrap().into_iter().map(|(_, file)| file).collect();
+        assert_eq!(left.len(), 2);
+        assert!(left.contains(names.last().unwrap()), "the one made last is there");
+    }
+}

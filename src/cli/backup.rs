@@ -1,0 +1,103 @@
+//! `petstore backup` and `petstore restore`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use tracing::Level;
+
+use super::pets::Progress;
+use super::{Failure, Outcome, not_opened, tell};
+use crate::backups::{Backups, Schedule};
+use crate::config::{Common, Service};
+use crate::domain::Clock;
+use crate::store::Store;
+use crate::store::sqlite::backup::{self, Target};
+
+/// What PostgreSQL brings along for this.
+const POSTGRES: &str = "this is for the embedded database; PostgreSQL has its own ways: see docs/backup.md";
+
+/// Copy the embedded database into a file, also while the service is running
+///
+/// The copy is of one moment and has every write that was answered before it began. It is checked, and gets its name
+/// when all of it is on the disk: there is never half a backup under that name.
+#[derive(Args, Debug)]
+pub struct Backup {
+    /// The file to make
+    file: PathBuf,
+    /// Replace the file if there is one
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Put a backup in the place of the embedded database, while no service is running on it
+///
+/// The backup is copied and checked first. Ids, keys and messages are as they were; what came after the backup is gone.
+#[derive(Args, Debug)]
+pub struct Restore {
+    /// A file that `petstore backup` has made
+    file: PathBuf,
+    /// Replace the database if there is one
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Backup {
+    pub fn run(self) -> Outcome {
+        refuse_postgres(&self.common)?;
+        let target = Target { file: &self.file, replace: self.force };
+        let progress = bar("backing up");
+        let made = backup::back_up(&self.common.data_dir, self.common.deployment, target, &mut |done, of| {
+            progress.0.set_length(of);
+            progress.0.set_position(done);
+            true
+        });
+        progress.0.finish_and_clear();
+        let made = made.map_err(|error| not_opened(&self.common, error))?;
+        tell(Level::INFO, &format!("backed up {} bytes to {}", made.bytes, self.file.display()));
+        Ok(())
+    }
+}
+
+impl Restore {
+    pub fn run(self) -> Outcome {
+        refuse_postgres(&self.common)?;
+        let Common { data_dir, deployment, .. } = &self.common;
+        let progress = bar("restoring");
+        let restored = backup::restore(&self.file, data_dir, *deployment, self.force, &mut |done, of| {
+            progress.0.set_length(of);
+            progress.0.set_position(done);
+            true
+        });
+        progress.0.finish_and_clear();
+        let restored = restored.map_err(|error| Failure(error.to_string()))?;
+        let (bytes, deployment, dir) = (restored.bytes, restored.deployment, data_dir.display());
+        tell(Level::INFO, &format!("restored {bytes} bytes, a {deployment} database, to {dir}"));
+        Ok(())
+    }
+}
+
+fn refuse_postgres(common: &Common) -> Outcome {
+    if common.database_url.is_some() { Err(Failure(POSTGRES.into())) } else { Ok(()) }
+}
+
+/// Refuses a schedule of backups where there can be none.
+pub fn check(service: &Service, common: &Common) -> Outcome {
+    if service.backup_every.is_some() { refuse_postgres(common) } else { Ok(()) }
+}
+
+/// Begins to make backups, where the service is told to.
+pub fn start(service: &Service, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
+    let (Some(every), Store::Sqlite(database)) = (service.backup_every, &**store) else { return Ok(None) };
+    let folder = service.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));
+    let schedule = Schedule { every, keep: service.backup_keep as usize, folder };
+    Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
+}
+
+fn bar(what: &'static str) -> Progress {
+    Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left")
+}

@@ -1,0 +1,223 @@
+//! Backups: a database as of one moment, whole and checked, under a name that it gets last. Restoring is the same way
+//! back, so both are here.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use rusqlite::backup::StepResult;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::partial::{self, Partial};
+use super::{
+    FILE, LOCK, Sqlite, agreed_with, beside, connect, create_data_dir, kept_deployment, lock_file, migrations,
+    unavailable, without_migrating,
+};
+use crate::domain::Deployment;
+use crate::store::{Result, StoreError};
+
+/// How many pages (of 4 KiB) are copied between two looks at how things are.
+const STEP: i32 = 1_024;
+
+/// While a copy is made, the write-ahead log can't be written back. At this length, half of where the service would
+/// refuse writes, the backup makes way.
+const LONGEST_LOG: u64 = 512 << 20;
+
+/// How far a copy is, in bytes, and whether to go on.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+/// What came of a backup or is in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    pub deployment: Deployment,
+    pub bytes: u64,
+}
+
+/// Where a backup goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub file: &'a Path,
+    /// Whether it takes the place of a file that is there.
+    pub replace: bool,
+}
+
+impl Sqlite {
+    /// Copies the database while it is in use, from whichever thread: it takes as long as the disk needs.
+    pub fn back_up(&self, target: Target<'_>, progress: Progress<'_>) -> Result<Copied> {
+        back_up_from(&connect(&self.file, OpenFlags::SQLITE_OPEN_READ_ONLY)?, &self.file, target, progress)
+    }
+}
+
+/// Copies the database of a data directory, also while a service uses it, and also one of an older schema as it is: the
+/// backup before an upgrade is made by whichever program is there.
+pub fn back_up(
+    data_dir: &Path,
+    deployment: Option<Deployment>,
+    target: Target<'_>,
+    progress: Progress<'_>,
+) -> Result<Copied> {
+    let (conn, _in_use) = without_migrating(data_dir)?;
+    migrations::refuse_newer(&conn)?;
+    if let Some(kept) = kept_deployment(&conn)? {
+        agreed_with(kept, deployment)?;
+    }
+    back_up_from(&conn, &data_dir.join(FILE), target, progress)
+}
+
+fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Progress<'_>) -> Result<Copied> {
+    let folder = partial::folder_of(target.file);
+    let own = |folder: &Path| fs::canonicalize(folder).ok();
+    let name = target.file.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    if own(folder) == own(partial::folder_of(file)) && name.starts_with("petstore.") {
+        return Err(StoreError::Failed(format!("{} is the service's own file", target.file.display())));
+    }
+    if !target.replace && target.file.symlink_metadata().is_ok() {
+        return Err(exists(target.file));
+    }
+    let log = beside(file, "-wal");
+    let length = || log.metadata().map_or(0, |log| log.len());
+    let at_most = length().max(LONGEST_LOG);
+    let partial = Partial::in_folder(folder).map_err(|error| unavailable(folder, &error))?;
+    copy(conn, partial.path(), &mut |done, of| match progress(done, of) {
+        false => Err(StoreError::Unavailable("the backup was stopped".into())),
+        true if length() > at_most => Err(StoreError::Unavailable(
+            "so much was written meanwhile that the backup makes way for it; try again when there is less to do".into(),
+        )),
+        true => Ok(()),
+    })?;
+    let copied = check(partial.path())?;
+    partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => exists(target.file),
+        _ => unavailable(target.file, &error),
+    })?;
+    Ok(copied)
+}
+
+/// Puts a backup in the place of a data directory's database, which nobody may have open. What was there is gone only
+/// once the other is there, whole.
+pub fn restore(
+    backup: &Path,
+    data_dir: &Path,
+    deployment: Option<Deployment>,
+    replace: bool,
+    progress: Progress<'_>,
+) -> Result<Copied> {
+    fs::metadata(backup).map_err(|error| StoreError::Failed(format!("{}: {error}", backup.display())))?;
+    create_data_dir(data_dir)?;
+    // Whoever opens the database from now on waits; whoever has it open already holds the folder.
+    let _opening = lock_file(data_dir).map_err(|error| unavailable(&data_dir.join(LOCK), &error))?;
+    let folder = fs::File::open(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+    folder.try_lock().map_err(|_| in_use(data_dir))?;
+    let file = data_dir.join(FILE);
+    let holds_something = file.metadata().is_ok_and(|file| file.len() > 0);
+    if holds_something && !replace {
+        let dir = data_dir.display();
+        return Err(StoreError::Failed(format!("there is a database in {dir}; --force puts the backup in its place")));
+    }
+    let partial = Partial::in_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+    let source = Connection::open_with_flags(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let named = |error: StoreError| StoreError::Failed(format!("{}: {error}", backup.display()));
+    copy(&source, partial.path(), &mut |done, of| match progress(done, of) {
+        true => Ok(()),
+        false => Err(StoreError::Unavailable("the restore was stopped".into())),
+    })
+    .map_err(named)?;
+    let copied = check(partial.path()).map_err(named)?;
+    agreed_with(copied.deployment, deployment).map_err(named)?;
+    if holds_something {
+        settle(&file, data_dir)?;
+    }
+    for suffix in ["-wal", "-shm"] {
+        let left = beside(&file, suffix);
+        match fs::remove_file(&left) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(unavailable(&left, &error)),
+            _ => {}
+        }
+    }
+    // The old log would be taken for the new database's. Its name is gone from the disk before the new one is there.
+    super::sync_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+    partial.publish(&file, true).map_err(|error| unavailable(&file, &error))?;
+    Ok(copied)
+}
+
+/// Takes all that is in its log into the database that is about to be replaced, so that it is whole to the end. SQLite
+/// does that only where nobody else has it open, be it another program than this one.
+fn settle(file: &Path, data_dir: &Path) -> Result<()> {
+    let settled = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
+        .and_then(|conn| conn.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get::<_, String>(0)));
+    match settled {
+        Ok(mode) if mode != "delete" => Err(in_use(data_dir)),
+        Err(error)
+            if matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) =>
+        {
+            Err(in_use(data_dir))
+        }
+        // A database that is broken is what backups are for.
+        _ => Ok(()),
+    }
+}
+
+fn in_use(data_dir: &Path) -> StoreError {
+    let dir = data_dir.display();
+    StoreError::Failed(format!("the database in {dir} is in use: stop the service, and whatever else has it open"))
+}
+
+fn exists(file: &Path) -> StoreError {
+    StoreError::Failed(format!("{} exists; --force replaces it", file.display()))
+}
+
+/// Copies what `source` sees now into an empty file, page by page, so that every id stays what it is.
+fn copy(source: &Connection, to: &Path, going_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    // One transaction for all of it: the copy is of one moment, and the commits of others don't make it begin anew.
+    source.execute_batch("BEGIN")?;
+    source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let page: u64 = source.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0))?.try_into().unwrap_or(0);
+    let copied = {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut to = Connection::open_with_flags(to, flags)?;
+        // After a crash nobody wants what has no name yet; who gives it one syncs it first.
+        to.pragma_update(None, "journal_mode", "OFF")?;
+        to.pragma_update(None, "synchronous", "OFF")?;
+        steps(&rusqlite::backup::Backup::new(source, &mut to)?, page, going_on)
+    };
+    source.execute_batch("ROLLBACK")?;
+    copied
+}
+
+fn steps(
+    backup: &rusqlite::backup::Backup<'_, '_>,
+    page: u64,
+    going_on: &mut dyn FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
+    loop {
+        let step = backup.step(STEP)?;
+        let now = backup.progress();
+        let bytes = |pages: i32| u64::try_from(pages).unwrap_or(0) * page;
+        going_on(bytes(now.pagecount - now.remaining), bytes(now.pagecount))?;
+        match step {
+            StepResult::Done => return Ok(()),
+            StepResult::More => {}
+            // The transaction is open, so nobody can be in the way.
+            _ => return Err(StoreError::Unavailable("the database is locked".into())),
+        }
+    }
+}
+
+/// Whether a copy is whole, and a database that this program can open; what it is for.
+fn check(file: &Path) -> Result<Copied> {
+    partial::without_log(file).map_err(|error| unavailable(file, &error))?;
+    let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let verdict: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    if verdict != "ok" {
+        return Err(StoreError::Failed(format!("the database is damaged: {verdict}")));
+    }
+    migrations::refuse_newer(&conn)?;
+    if !migrations::has_any(&conn)? {
+        return Err(StoreError::Failed("this is no database of petstore".into()));
+    }
+    let deployment = kept_deployment(&conn)?;
+    let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never finished".into()))?;
+    let bytes = file.metadata().map_err(|error| unavailable(file, &error))?.len();
+    Ok(Copied { deployment, bytes })
+}

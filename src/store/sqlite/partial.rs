@@ -1,0 +1,84 @@
+//! Files that are written whole or not at all, however the process ends, and are swept up after those that were killed.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use tempfile::NamedTempFile;
+
+use super::sync_folder;
+
+/// What the names of files begin and end with that are not finished, or never will be.
+const NAME: (&str, &str) = (".petstore-", ".partial");
+
+/// A file of its owner's alone that is not finished. Dropping it removes it; of a process that was killed, the next one
+/// in the same folder does.
+#[derive(Debug)]
+pub struct Partial(NamedTempFile);
+
+impl Partial {
+    pub fn in_folder(folder: &Path) -> io::Result<Self> {
+        sweep(folder)?;
+        loop {
+            let file = tempfile::Builder::new().prefix(NAME.0).suffix(NAME.1).tempfile_in(folder)?;
+            // Who lives holds a lock.
+            file.as_file().lock()?;
+            // Somebody may have swept it up before that.
+            if file.as_file().metadata()?.nlink() > 0 {
+                return Ok(Self(file));
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Gives it its name, once all of it is on the disk; the name is there for good once this returns.
+    pub fn publish(self, name: &Path, replace: bool) -> io::Result<()> {
+        self.0.as_file().sync_all()?;
+        let published = if replace { self.0.persist(name) } else { self.0.persist_noclobber(name) };
+        published.map_err(|error| error.error)?;
+        sync_folder(folder_of(name))
+    }
+}
+
+/// The folder that a file lies in.
+pub fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Removes what others left unfinished, and nobody is at work on.
+fn sweep(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !is_partial(&name) {
+            continue;
+        }
+        // One that is gone by now, or somebody else's, is left alone.
+        if let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn is_partial(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(NAME.0) && name.ends_with(NAME.1))
+}
+
+/// Says in the head of a database that it has no write-ahead log (sqlite.org/fileformat2.html, section 1.3.3), which a
+/// copy of one that has a log says too. So it is one file, and can be read where nothing can be made beside it.
+pub fn without_log(database: &Path) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(database)?;
+    let mut versions = [0; 2];
+    match file.read_exact_at(&mut versions, 18) {
+        Ok(()) if versions == [2, 2] => file.write_all_at(&[1, 1], 18),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,281 @@
+//! `backup`, `restore`, and backups on a schedule.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+
+use crate::process::{Folder, Running, Signal};
+use crate::support::Request;
+
+/// A folder with an account, two keys (one revoked), and animals.
+fn filled(animals: usize) -> (Folder, String) {
+    let folder = Folder::with_account();
+    let key = folder.key();
+    folder.key();
+    folder.succeed("key revoke 2");
+    let animals = (0..animals).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{n}}}\n"));
+    folder.write("animals.ndjson", animals.collect::<String>());
+    folder.succeed("pets import animals.ndjson");
+    (folder, key)
+}
+
+/// What lies in a folder, by name.
+fn names(folder: &Folder, path: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder.path(path)).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[tokio::test]
+async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() {
+    let (folder, key) = filled(100);
+    let server = folder.serve("serve");
+    let message = Request::new(server.address("messages"), "POST", "/v1/messages");
+    assert_eq!(message.key(&key).json(r#"{"message":"Hello\n🦊"}"#).send().await.status(), 202);
+
+    let made = folder.run("backup there.db");
+
+    assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made:?}");
+    assert!(made.log().starts_with("INFO backed up ") && made.log().ends_with(" bytes to there.db\n"), "{made:?}");
+    assert_eq!(fs::metadata(folder.path("there.db")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data", "there.db"], "it is one file");
+    let animals = folder.succeed("pets export");
+    let keys = folder.succeed("key list --json");
+
+    // What comes afterwards is not in it.
+    let created = Request::new(server.address("store"), "POST", "/v1/pets");
+    assert_eq!(created.key(&key).json(r#"{"name":"Late","categoryId":1}"#).send().await.json()["id"], 101);
+    server.stop(Signal::TERM);
+    let restored = folder.run("restore there.db --data-dir new/one").shown();
+    assert!(restored.contains("a production database, to new/one"), "{restored}");
+    assert_eq!(folder.succeed("pets export --data-dir new/one"), animals);
+    assert_eq!(folder.succeed("key list --json --data-dir new/one"), keys);
+
+    let server = folder.serve("serve --data-dir new/one");
+    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    let created = Request::new(server.address("store"), "POST", "/v1/pets");
+    let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
+    assert_eq!(created.json()["id"], 101, "ids go on where the backup ends");
+    server.stop(Signal::TERM);
+    let conn = rusqlite::Connection::open(folder.path("new/one/petstore.db")).unwrap();
+    let message: String = conn.query_row("SELECT message FROM messages", [], |row| row.get(0)).unwrap();
+    assert_eq!(message, "Hello\n🦊");
+}
+
+#[test]
+fn nothing_is_overwritten_unless_forced() {
+    let (folder, _) = filled(3);
+    folder.write("there.db", "mine");
+    let refused = folder.run("backup there.db");
+    expect![[r#"
+        exit 1
+        ERROR there.db exists; --force replaces it
+    "#]]
+    .assert_eq(&refused.shown());
+    assert_eq!(folder.read("there.db"), "mine");
+    folder.succeed("backup there.db --force");
+
+    folder.succeed("account create grace@example.com");
+    let refused = folder.run("restore there.db");
+    expect![[r#"
+        exit 1
+        ERROR there is a database in petstore-data; --force puts the backup in its place
+    "#]]
+    .assert_eq(&refused.shown());
+    folder.succeed("key create --account grace@example.com --name test");
+    folder.succeed("restore there.db --force");
+    assert_eq!(folder.keys().as_array().unwrap().len(), 2);
+    assert_eq!(folder.run("key create --account grace@example.com --name test").code, Some(1));
+
+    // The database itself is no place for its backup.
+    for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {
+        let refused = folder.run(&format!("backup --force {file}"));
+        assert_eq!(refused.shown(), format!("exit 1\nERROR {file} is the service's own file\n"));
+    }
+}
+
+#[test]
+fn a_database_in_use_is_not_replaced() {
+    let (folder, _) = filled(3);
+    folder.succeed("backup there.db");
+    let text =
+        "exit 1\nERROR the database in petstore-data is in use: stop the service, and whatever else has it open\n";
+
+    let server = folder.serve("serve");
+    assert_eq!(folder.run("restore there.db --force").shown(), text);
+    server.stop(Signal::TERM);
+
+    // Another program that knows nothing of our locks.
+    let conn = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
+    conn.query_row("SELECT count(*) FROM pets", [], |_| Ok(())).unwrap();
+    assert_eq!(folder.run("restore there.db --force").shown(), text);
+    drop(conn);
+    folder.succeed("restore there.db --force");
+    assert_eq!(names(&folder, "petstore-data"), ["petstore.db", "petstore.lock"]);
+}
+
+#[test]
+fn what_is_no_whole_database_is_not_restored() {
+    let (folder, _) = filled(2_000);
+    folder.succeed("backup good.db");
+    let before = folder.succeed("pets export");
+    let good = fs::read(folder.path("good.db")).unwrap();
+    folder.write("half.db", &good[..good.len() / 2]);
+    let mut torn = good.clone();
+    // From the third page on, where tables and indexes are.
+    torn[8_192..].chunks_mut(4_096).for_each(|page| page[8..2_000].fill(7));
+    folder.write("torn.db", &torn);
+    folder.write("text.db", "This is no database. ".repeat(1_000));
+    folder.write("empty.db", "");
+    rusqlite::Connection::open(folder.path("other.db")).unwrap().execute_batch("CREATE TABLE pets (id)").unwrap();
+    for file in ["half.db", "torn.db", "text.db", "empty.db", "other.db", "missing.db"] {
+        let refused = folder.run(&format!("restore {file} --force"));
+        assert_eq!(refused.code, Some(1), "{file}: {refused:?}");
+        assert!(refused.log().starts_with(&format!("ERROR {file}: ")), "{file}: {refused:?}");
+        assert_eq!(folder.succeed("pets export"), before, "{file}");
+    }
+    assert_eq!(names(&folder, "petstore-data"), ["petstore.db", "petstore.lock"], "nothing is left behind");
+}
+
+#[test]
+fn another_deployment_and_a_newer_schema_are_refused() {
+    let (folder, _) = filled(3);
+    folder.succeed("backup good.db");
+    let refused = folder.run("restore good.db --data-dir new --deployment staging");
+    expect![[r#"
+        exit 1
+        ERROR good.db: the database is a production one and can't be opened as staging
+    "#]]
+    .assert_eq(&refused.shown());
+    assert_eq!(folder.run("backup other.db --deployment staging").code, Some(1));
+
+    let newer = rusqlite::Connection::open(folder.path("good.db")).unwrap();
+    let step = "INSERT INTO refinery_schema_history VALUES (9999, 'later', '2030-01-01T00:00:00Z', '0')";
+    newer.execute(step, []).unwrap();
+    drop(newer);
+    let refused = folder.run("restore good.db --data-dir new").shown();
+    assert!(
+        refused
+            .starts_with("exit 1\nERROR good.db: the database is at schema version 9999 and this program knows up to"),
+        "{refused}"
+    );
+    assert!(!folder.path("new/petstore.db").exists());
+}
+
+#[test]
+fn a_broken_database_is_replaced_by_its_backup() {
+    let (folder, _) = filled(3);
+    folder.succeed("backup good.db");
+    let animals = folder.succeed("pets export");
+    folder.write("petstore-data/petstore.db", "This is no database any more. ".repeat(1_000));
+    folder.write("petstore-data/petstore.db-wal", "nor this a log");
+    assert_eq!(folder.run("pets export").code, Some(1));
+
+    folder.succeed("restore good.db --force");
+
+    assert_eq!(folder.succeed("pets export"), animals);
+}
+
+#[test]
+fn what_a_killed_backup_leaves_is_swept_up_by_the_next() {
+    let (folder, _) = filled(50_000);
+    let unfinished =
+        || names(&folder, ".").iter().any(|name| name.starts_with(".petstore-") && name.ends_with(".partial"));
+    let mut left = false;
+    for _ in 0..50 {
+        let backup = Running::start(&mut folder.command("backup there.db --force"));
+        let before = fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap());
+        let is_made = || fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap()) != before;
+        wait_until("the backup begins", || unfinished() || is_made());
+        backup.signal(Signal::KILL);
+        backup.end();
+        left = unfinished();
+        if left {
+            break;
+        }
+    }
+    assert!(left, "no kill hit in the middle");
+    folder.succeed("backup there.db --force");
+    assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data", "there.db"]);
+    folder.succeed("restore there.db --data-dir new");
+    assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
+}
+
+#[test]
+fn postgresql_has_its_own_ways() {
+    let folder = Folder::new();
+    for command in ["backup there.db", "restore there.db", "serve --backup-every 1h"] {
+        let refused = folder.run(&format!("{command} --database-url postgres://db/shop"));
+        assert_eq!(
+            refused.shown(),
+            "exit 1\nERROR this is for the embedded database; PostgreSQL has its own ways: see docs/backup.md\n",
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn backups_are_made_on_a_schedule_and_the_oldest_go() {
+    let (folder, _) = filled(3);
+    fs::create_dir(folder.path("kept")).unwrap();
+    for name in ["petstore-20200101T000000Z.db", "petstore-20200102T000000Z.db", "mine-20200101T000000Z.db"] {
+        folder.write(&format!("kept/{name}"), "old");
+    }
+    let server = folder.serve("serve --backup-every 1s --backup-keep 2 --backup-dir kept");
+    let ours = || names(&folder, "kept").into_iter().filter(|name| name.starts_with("petstore-2")).collect::<Vec<_>>();
+    wait_until("two backups", || ours().len() == 2 && !ours()[0].starts_with("petstore-2020"));
+    let first = ours();
+    wait_until("a third one", || ours().len() == 2 && ours()[0] > first[0]);
+    let line = server.logged("backed up");
+    assert!(line["bytes"].as_u64().unwrap() > 4_096 && line["file"].as_str().unwrap().contains("kept/petstore-2"));
+    let stopped = server.stop(Signal::TERM);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+
+    assert!(names(&folder, "kept").contains(&"mine-20200101T000000Z.db".to_owned()), "only its own are removed");
+    assert_eq!(names(&folder, "kept").len(), 3);
+    folder.succeed(&format!("restore kept/{} --data-dir new", ours()[1]));
+    assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
+}
+
+#[test]
+fn a_backup_that_fails_is_told_and_tried_again_and_removes_none() {
+    let (folder, _) = filled(3);
+    // A file where the folder should be.
+    folder.write("kept", "in the way");
+    let server = folder.serve("serve --backup-every 1s --backup-keep 1 --backup-dir kept");
+    let line = server.logged("a backup failed");
+    assert!(line["level"] == "ERROR" && line["error"].as_str().unwrap().contains("kept"), "{line}");
+    fs::remove_file(folder.path("kept")).unwrap();
+    server.logged("backed up");
+    assert_eq!(names(&folder, "kept").len(), 1);
+    server.stop(Signal::TERM);
+
+    // The next process knows of it: the next one is due in an hour, and not at once.
+    let kept = names(&folder, "kept");
+    let server = folder.serve("serve --backup-every 1h --backup-dir kept");
+    std::thread::sleep(Duration::from_millis(500));
+    server.stop(Signal::TERM);
+    assert_eq!(names(&folder, "kept"), kept);
+}
+
+#[test]
+fn a_backup_is_not_made_where_it_would_be_in_the_way() {
+    let (folder, _) = filled(3);
+    let refused = folder.run("backup no/such/folder/there.db");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log().contains("no/such/folder"), "{refused:?}");
+    let refused = folder.run("backup there.db --data-dir nowhere");
+    assert!(refused.log().starts_with("ERROR there is no database in nowhere"), "{refused:?}");
+    assert!(!folder.path("nowhere").exists() && !folder.path("there.db").exists());
+}
