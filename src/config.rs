@@ -37,9 +37,12 @@ pub struct Common {
     /// A TOML file of settings
     #[arg(long, value_name = "FILE", env = "PETSTORE_CONFIG")]
     pub config: Option<PathBuf>,
-    /// How much to log, on stderr: JSON lines, or text on a terminal
+    /// How much to log, on stderr
     #[arg(long, value_name = "LEVEL", env = "PETSTORE_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
+    /// How to write the log; auto is human on a terminal, else json
+    #[arg(long, value_name = "FORMAT", env = "PETSTORE_LOG_FORMAT", default_value = "auto")]
+    pub log_format: LogFormat,
 }
 
 /// What `serve` needs beyond the database.
@@ -120,6 +123,18 @@ pub struct Service {
     /// The folder of these backups [default: backups in the data directory]
     #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
     pub backup_dir: Option<PathBuf>,
+    /// Log a line for every request, at level info
+    #[arg(
+        long,
+        value_name = "WHETHER",
+        env = "PETSTORE_LOG_REQUESTS",
+        default_value = "false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pub log_requests: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -170,6 +185,13 @@ pub enum LogLevel {
     Info,
     Debug,
     Trace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Auto,
+    Human,
+    Json,
 }
 
 /// Reads an address that may hold a password: unlike clap's own parsers, it does not repeat what it refuses.

@@ -9,6 +9,7 @@ use quick_cache::sync::Cache;
 
 use crate::domain::api_key::KeyGrant;
 use crate::domain::{AccountId, ApiKey, Clock, KeyHash, KeyId, Timestamp};
+use crate::metrics::Counter;
 use crate::store::{self, Store};
 
 /// How many keys are remembered; those beyond are looked up again.
@@ -27,8 +28,20 @@ pub struct Keyring {
     remembered: Cache<KeyHash, Arc<Remembered>>,
     /// Grows with every change of any key. What was remembered under an earlier one is looked up again.
     generation: AtomicU64,
+    counts: Counts,
     /// Keys whose last use is not written down yet.
     used: Mutex<HashMap<KeyId, Timestamp>>,
+}
+
+/// What is counted of keys that were presented and could be ours by their form.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Answered without the database.
+    pub remembered: Counter,
+    /// Looked up in the database.
+    pub looked_up: Counter,
+    /// Of those: there was no such key, or it was revoked.
+    pub unknown: Counter,
 }
 
 #[derive(Debug)]
@@ -41,7 +54,18 @@ struct Remembered {
 
 impl Keyring {
     pub fn new(store: Arc<Store>, clock: Clock) -> Self {
-        Self { store, clock, remembered: Cache::new(REMEMBERED), generation: AtomicU64::new(0), used: Mutex::default() }
+        Self {
+            store,
+            clock,
+            remembered: Cache::new(REMEMBERED),
+            generation: AtomicU64::new(0),
+            counts: Counts::default(),
+            used: Mutex::default(),
+        }
+    }
+
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// The account of a presented key; nothing where it is malformed, unknown, revoked, expired or of the other deployment.
@@ -49,9 +73,16 @@ impl Keyring {
         let Some(hash) = ApiKey::hash_presented(presented, self.store.deployment()) else { return Ok(None) };
         let generation = self.generation.load(Ordering::Acquire);
         let remembered = match self.remembered.get(&hash) {
-            Some(remembered) if remembered.generation == generation => remembered,
+            Some(remembered) if remembered.generation == generation => {
+                self.counts.remembered.increment();
+                remembered
+            }
             _ => {
-                let Some(grant) = self.store.find_key(&hash).await? else { return Ok(None) };
+                self.counts.looked_up.increment();
+                let Some(grant) = self.store.find_key(&hash).await? else {
+                    self.counts.unknown.increment();
+                    return Ok(None);
+                };
                 let last_used = AtomicI64::new(grant.last_used_at.map_or(i64::MIN, Timestamp::as_milliseconds));
                 let remembered = Arc::new(Remembered { grant, generation, last_used });
                 self.remembered.insert(hash, Arc::clone(&remembered));

@@ -1,7 +1,8 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `backups`, `keyring`, `http`, `console`
-//! and `server` (how it is reached), `tls` (on either side), `config` and `cli` (how it is started).
+//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `backups`, `keyring`, `http`,
+//! `console` and `server` (how it is reached), `tls` (on either side), `metrics` (what all of them count), `config` and `cli`
+//! (how it is started).
 
 pub mod backups;
 pub mod cli;
@@ -10,6 +11,7 @@ pub mod console;
 pub mod domain;
 pub mod http;
 pub mod keyring;
+pub mod metrics;
 pub mod server;
 pub mod store;
 pub mod telemetry;

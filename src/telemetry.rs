@@ -1,24 +1,59 @@
 //! The log: on stderr, as text on a terminal, as JSON lines otherwise.
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
 
-use crate::config::LogLevel;
+use crate::config::{LogFormat, LogLevel};
+
+/// From the quietest to the one that says most.
+const LEVELS: [LevelFilter; 5] =
+    [LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE];
+
+static LEVEL: OnceLock<Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Starts the log of this process.
-pub fn start(level: LogLevel) {
-    let level = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
+pub fn start(level: LogLevel, format: LogFormat) {
+    let (filter, handle) = reload::Layer::new(LEVELS[level as usize]);
+    let is_terminal = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(is_terminal);
+    let is_json = match format {
+        LogFormat::Auto => !is_terminal,
+        LogFormat::Human => false,
+        LogFormat::Json => true,
     };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
-    if std::io::stderr().is_terminal() {
-        log.with_ansi(true).init();
-    } else {
-        log.json().flatten_event(true).with_ansi(false).init();
+    let lines = if is_json { lines.with_ansi(false).json().flatten_event(true).boxed() } else { lines.boxed() };
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    // There is one log in a process.
+    let _ = LEVEL.set(handle);
+}
+
+/// Which way to go from the level there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    More,
+    Less,
+}
+
+/// Logs one level more or less from now on. Says which, in a line that the new level lets through.
+pub fn change_level(step: Step) {
+    let Some(handle) = LEVEL.get() else { return };
+    let now = LEVELS.iter().position(|level| Some(*level) == handle.clone_current()).unwrap_or(2);
+    let next = match step {
+        Step::More => (now + 1).min(LEVELS.len() - 1),
+        Step::Less => now.saturating_sub(1),
+    };
+    // Fails only where the log is gone.
+    let _ = handle.modify(|level| *level = LEVELS[next]);
+    let log_level = LEVELS[next];
+    match next {
+        0 => tracing::error!(%log_level, "the log's level was changed"),
+        1 => tracing::warn!(%log_level, "the log's level was changed"),
+        _ => tracing::info!(%log_level, "the log's level was changed"),
     }
 }

@@ -25,7 +25,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Common, File, LogLevel, settings};
+use crate::config::{Common, File, LogFormat, LogLevel, settings};
 use crate::domain::Deployment;
 use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::{self, Sqlite};
@@ -99,7 +99,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    telemetry::start(setting(&parsed.matches, "log_level").unwrap_or(LogLevel::Info));
+    let level = setting(&parsed.matches, "log_level").unwrap_or(LogLevel::Info);
+    telemetry::start(level, setting(&parsed.matches, "log_format").unwrap_or(LogFormat::Auto));
     match dispatch(parsed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(why)) => {

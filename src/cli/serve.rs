@@ -18,6 +18,7 @@ use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
+use crate::telemetry::{self, Step};
 
 /// How many connections wait for the process to take them.
 const BACKLOG: u32 = 1024;
@@ -55,11 +56,13 @@ pub fn runtime() -> std::io::Result<Runtime> {
 pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&Addresses) -> String) -> Outcome {
     let mut signals =
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+    tokio::spawn(follow_level(signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?));
     let tls = tls(service)?;
     exposure::check(service, store.deployment())?;
     let listeners = Listeners::bind(service)?;
     let addresses = listeners.addresses(service);
     let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
+    api.log_requests(service.log_requests);
     let defaults = Limits::default();
     let limits = Limits {
         drain_delay: service.drain_delay,
@@ -140,6 +143,16 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// SIGUSR1 has the log say more, a level at a time, and SIGUSR2 less. Never ends.
+async fn follow_level(mut more: Signal, mut less: Signal) {
+    loop {
+        tokio::select! {
+            _ = more.recv() => telemetry::change_level(Step::More),
+            _ = less.recv() => telemetry::change_level(Step::Less),
         }
     }
 }

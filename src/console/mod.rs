@@ -31,6 +31,7 @@ use axum::routing::{get, post};
 
 use crate::config::{Admission, Registration};
 use crate::http::{Api, ApiError};
+use crate::metrics::Counter;
 use attempts::Attempts;
 use counts::Counts;
 use error::PageError;
@@ -44,17 +45,30 @@ pub struct Console {
     pub(crate) admission: Admission,
     passwords: Passwords,
     attempts: Attempts,
+    /// How many attempts to sign in or up were refused, since there were too many.
+    pub(crate) refused_attempts: Counter,
     counts: Counts,
 }
 
 impl Console {
     pub fn new(admission: Admission) -> Self {
-        Self { admission, passwords: Passwords::new(), attempts: Attempts::new(), counts: Counts::default() }
+        Self {
+            admission,
+            passwords: Passwords::new(),
+            attempts: Attempts::new(),
+            refused_attempts: Counter::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// How many passwords were hashed or checked so far.
     pub fn hashes(&self) -> u64 {
         self.passwords.count()
+    }
+
+    /// How many were not, since too many waited already.
+    pub fn refused_hashes(&self) -> u64 {
+        self.passwords.refused()
     }
 
     pub fn may_sign_up(&self) -> bool {

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::domain::Secret;
 use crate::domain::account::{NewPassword, PasswordDigest};
+use crate::metrics::Counter;
 
 /// How many may wait or run; further ones are refused at once, so that a flood of sign-ins stays small.
 const PLACES: usize = 32;
@@ -26,6 +27,7 @@ pub struct Passwords {
     places: Arc<Semaphore>,
     queue: Sender<Work>,
     hashed: AtomicU64,
+    refused: Counter,
 }
 
 /// Too many passwords are being hashed already.
@@ -41,12 +43,16 @@ impl Passwords {
             let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work));
             started.expect("a process that begins can start a thread");
         }
-        Self { places: Arc::new(Semaphore::new(PLACES)), queue, hashed: AtomicU64::new(0) }
+        Self { places: Arc::new(Semaphore::new(PLACES)), queue, hashed: AtomicU64::new(0), refused: Counter::default() }
     }
 
     /// How many passwords were hashed or checked so far.
     pub fn count(&self) -> u64 {
         self.hashed.load(Ordering::Relaxed)
+    }
+
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
     }
 
     pub async fn hash(&self, password: NewPassword) -> Result<PasswordDigest, Busy> {
@@ -64,7 +70,10 @@ impl Passwords {
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Busy> {
         // The place goes along: a client that goes away does not stop the hashing, and must not make room for more.
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Busy)?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            self.refused.increment();
+            Busy
+        })?;
         self.hashed.fetch_add(1, Ordering::Relaxed);
         let (answer, hashed) = oneshot::channel();
         let work: Work = Box::new(move || {

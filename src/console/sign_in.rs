@@ -84,7 +84,10 @@ pub async fn check_password(
 
 /// Refuses who tries too often.
 pub fn count_attempt(api: &Api, Client(from): Client, email: &Email) -> Result<(), PageError> {
-    api.console.attempts.count(from, email, api.clock.now()).map_err(PageError::too_many_attempts)
+    api.console.attempts.count(from, email, api.clock.now()).map_err(|wait| {
+        api.console.refused_attempts.increment();
+        PageError::too_many_attempts(wait)
+    })
 }
 
 fn refused(api: &Api, visitor: &Visitor, email: Field) -> Response {

@@ -5,6 +5,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use super::error::{ApiError, Code};
+use super::request_log::Whose;
 use super::state::Api;
 use crate::domain::AccountId;
 
@@ -25,6 +26,7 @@ impl FromRequestParts<Api> for Caller {
             (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing)?,
         };
         let account = api.keyring.authenticate(key).await?.ok_or_else(invalid)?;
+        Whose::note(account, &parts.extensions);
         if let Some(limits) = &api.rate_limits {
             limits.admit(account, &parts.extensions)?;
         }

@@ -6,6 +6,8 @@
 //!
 //! Here a request is lent, not handed on: a future carries along what it was handed, once for each function on the way.
 
+use std::sync::Arc;
+
 use axum::BoxError;
 use axum::body::HttpBody;
 use axum::extract::FromRequestParts;
@@ -17,6 +19,7 @@ use super::error::ApiError;
 use super::input::JsonBody;
 use super::json::Response;
 use super::state::Api;
+use super::traffic::Route;
 use super::{messages, orders, pets};
 
 /// The operations of one door.
@@ -24,6 +27,11 @@ use super::{messages, orders, pets};
 pub struct Direct {
     api: Api,
     door: Door,
+    /// Where requests are counted.
+    pets: Arc<Route>,
+    pet: Arc<Route>,
+    orders: Arc<Route>,
+    messages: Arc<Route>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +52,33 @@ pub enum Operation {
 
 impl Direct {
     pub fn store(api: &Api) -> Self {
-        Self { api: api.clone(), door: Door::Store }
+        Self::new(api, Door::Store)
     }
 
     pub fn messages(api: &Api) -> Self {
-        Self { api: api.clone(), door: Door::Messages }
+        Self::new(api, Door::Messages)
+    }
+
+    fn new(api: &Api, door: Door) -> Self {
+        let route = |path| api.traffic.route(path);
+        Self {
+            api: api.clone(),
+            door,
+            pets: route("/v1/pets"),
+            pet: route("/v1/pets/{petId}"),
+            orders: route("/v1/store/orders"),
+            messages: route("/v1/messages"),
+        }
+    }
+
+    /// Where the requests for an operation are counted.
+    pub fn route(&self, operation: Operation) -> &Route {
+        match operation {
+            Operation::ListPets | Operation::CreatePet => &self.pets,
+            Operation::GetPet => &self.pet,
+            Operation::ListOrders | Operation::PlaceOrder => &self.orders,
+            Operation::SendMessage => &self.messages,
+        }
     }
 
     /// Which of the door's operations is asked for, where it is one of them.

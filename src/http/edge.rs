@@ -7,11 +7,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use axum::body::{Body, HttpBody};
+use axum::extract::MatchedPath;
 use axum::http::header::{
     ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CONNECTION, CONTENT_LENGTH, DATE, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use axum::middleware::{Next, from_fn};
 use axum::{BoxError, Router};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -24,7 +26,10 @@ use super::error::{ApiError, Cause};
 use super::framing;
 use super::limits::Peer;
 use super::rate_limit::{Noted, RateLimits};
+use super::request_log::Line;
 use super::requests::Requests;
+use super::traffic::{Connections, Route, Traffic};
+use crate::config::Door;
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -36,24 +41,30 @@ pub type Sent = Either<Full<Bytes>, Body>;
 /// A door's routes, and what happens around each of their answers.
 #[derive(Clone, Debug)]
 pub struct Edge {
+    door: Door,
+    traffic: Arc<Traffic>,
     routes: Router,
     direct: Option<Direct>,
     /// The same routes for requests from pages of other origins, where any are let in.
     for_origins: Option<Router>,
     deprecated: Option<Deprecation>,
     https_only: bool,
+    logs_requests: bool,
     requests: Arc<Requests>,
     rate_limits: Option<Arc<RateLimits>>,
 }
 
 impl Edge {
-    pub fn new(routes: Router, for_origins: Option<Router>) -> Self {
+    pub fn new(door: Door, traffic: Arc<Traffic>, routes: Router, for_origins: Option<Router>) -> Self {
         Self {
-            routes,
+            door,
+            traffic,
+            routes: routes.layer(from_fn(name_route)),
             direct: None,
-            for_origins,
+            for_origins: for_origins.map(|routes| routes.layer(from_fn(name_route))),
             deprecated: None,
             https_only: false,
+            logs_requests: false,
             requests: Arc::default(),
             rate_limits: None,
         }
@@ -79,9 +90,19 @@ impl Edge {
         Self { requests, ..self }
     }
 
+    /// The same with a line in the log for every request. At level debug there is one anyway.
+    pub fn logging(self, logs_requests: bool) -> Self {
+        Self { logs_requests, ..self }
+    }
+
     /// The same with what is left of each account's rate limit on its answers.
     pub fn limiting(self, rate_limits: Option<Arc<RateLimits>>) -> Self {
         Self { rate_limits, ..self }
+    }
+
+    /// What is counted of the door's connections.
+    pub fn connections(&self) -> &Connections {
+        self.traffic.connections(self.door)
     }
 
     /// Answers a request that came from `peer`: always, and with its id.
@@ -94,18 +115,20 @@ impl Edge {
     {
         let (mut parts, mut body) = request.into_parts();
         async move {
+            let under_way = self.traffic.begin(&parts.method);
             let id = request_id(&parts.headers);
             self.requests.count(parts.uri.path());
-            let logged =
-                tracing::enabled!(tracing::Level::DEBUG).then(|| (parts.method.clone(), parts.uri.path().to_owned()));
+            let logged = (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG)).then(|| Line::of(&mut parts));
             let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&parts));
             let limited = self.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut parts.extensions)));
+            let mut direct_route = None;
             let answered = if let Err(unclear) = framing::check(&parts, &body) {
                 let mut response = unclear.answer();
                 // Whoever sends such a request may mean the next one to be read by somebody else.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 Ok(response.map(Either::Left))
             } else if let Some((direct, operation)) = self.operation(&parts) {
+                direct_route = Some(direct.route(operation));
                 let answering = direct.answer(operation, &mut parts, &mut body);
                 AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Left))
             } else {
@@ -116,7 +139,16 @@ impl Edge {
             };
             let mut response = answered
                 .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
-            self.finish(&mut response, id, logged, deprecated, limited);
+            let found = match direct_route {
+                None => response.extensions_mut().remove().map(|path: MatchedPath| self.traffic.route(path.as_str())),
+                Some(_) => None,
+            };
+            let route = direct_route.or(found.as_deref()).unwrap_or_else(|| self.traffic.unmatched());
+            let took = under_way.end(route, response.status());
+            if let Some(line) = logged {
+                line.write(&id, route.template(), response.status(), took);
+            }
+            self.finish(&mut response, id, deprecated, limited);
             response
         }
     }
@@ -126,7 +158,6 @@ impl Edge {
         &self,
         response: &mut Response<Sent>,
         id: HeaderValue,
-        logged: Option<(Method, String)>,
         deprecated: Option<&Deprecation>,
         limited: Option<(&RateLimits, Noted)>,
     ) {
@@ -138,10 +169,6 @@ impl Edge {
                 StatusCode::SERVICE_UNAVAILABLE => tracing::warn!(request_id, status, cause, "request refused"),
                 _ => tracing::error!(request_id, status, cause, "request failed"),
             }
-        }
-        if let Some((method, path)) = logged {
-            let status = response.status().as_u16();
-            tracing::debug!(request_id = id.to_str().unwrap_or_default(), %method, path, status, "request");
         }
         if let Some(operation) = deprecated {
             operation.announce(response.headers_mut());
@@ -202,6 +229,16 @@ impl Edge {
         answer.extend(body);
         answer
     }
+}
+
+/// Has the answer carry the path of its route in the table.
+async fn name_route(request: Request<Body>, next: Next) -> axum::response::Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    if let Some(path) = path {
+        response.extensions_mut().insert(path);
+    }
+    response
 }
 
 /// Whether a page of some origin sent the request. `OPTIONS` that is no preflight is a method like others, which the

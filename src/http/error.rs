@@ -141,6 +141,14 @@ impl ApiError {
         }
     }
 
+    /// Requests should not come here now: `reason` is for whoever asks, `cause` for the log.
+    pub fn not_ready(reason: &str, cause: impl Into<String>) -> Self {
+        Self {
+            cause: Some(Cause(cause.into())),
+            ..Self::new(Code::Unavailable, format!("The service is not ready: {reason}."))
+        }
+    }
+
     /// An error as the document shows it.
     pub fn example(code: Code) -> Self {
         Self::new(

@@ -14,20 +14,23 @@ pub(crate) mod input;
 mod json;
 pub mod limits;
 pub(crate) mod messages;
+mod metrics;
 pub mod openapi;
 pub(crate) mod orders;
 mod pages;
 pub(crate) mod pets;
 pub mod rate_limit;
+mod request_log;
 pub mod requests;
 mod state;
+mod traffic;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{get, post};
 
-use crate::config::{BaseUrl, Scheme};
+use crate::config::{BaseUrl, Door, Scheme};
 use crate::console;
 use deprecation::Deprecation;
 use direct::Direct;
@@ -36,6 +39,7 @@ pub use error::{ApiError, Cause, Code};
 pub use messages::parse_message;
 pub use pets::{parse_new_pet, parse_pet_query};
 pub use state::Api;
+pub use traffic::{Connections, Expired};
 
 /// The store door: the animals and their orders, their document and reference, and the console.
 pub fn store_door(api: &Api) -> Edge {
@@ -52,7 +56,7 @@ pub fn store_door(api: &Api) -> Edge {
         .route("/docs/{file}", get(docs::asset))
         .merge(console::routes(api))
         .fallback(console::not_found);
-    door(api, routes, &api.addresses.cors_origins)
+    door(api, Door::Store, routes, &api.addresses.cors_origins)
         .https_only(is_https_only(api, &api.addresses.base_url))
         .answering(Direct::store(api))
         .deprecating(Deprecation::of_get_pet(&api.addresses))
@@ -63,15 +67,15 @@ pub fn messages_door(api: &Api) -> Edge {
     let routes =
         Router::new().route("/v1/messages", post(messages::send)).fallback(async || ApiError::route_not_found());
     let origins = [api.addresses.cors_origins.clone(), api.addresses.store_origins()].concat();
-    door(api, routes, &origins)
+    door(api, Door::Messages, routes, &origins)
         .https_only(is_https_only(api, &api.addresses.messages_base_url))
         .answering(Direct::messages(api))
 }
 
 /// The operations door, for who runs the service.
 pub fn operations_door(api: &Api) -> Edge {
-    let routes = Router::new().fallback(async || ApiError::route_not_found());
-    door(api, routes, &[]).https_only(api.addresses.scheme == Scheme::Https)
+    let routes = Router::new().route("/metrics", get(metrics::serve)).fallback(async || ApiError::route_not_found());
+    door(api, Door::Ops, routes, &[]).https_only(api.addresses.scheme == Scheme::Https)
 }
 
 /// Whether a door is reached by TLS: its own, or that of the proxy in front of it.
@@ -81,13 +85,14 @@ fn is_https_only(api: &Api, public: &BaseUrl) -> bool {
 }
 
 /// What every door has: the health checks, and the way in and out.
-fn door(api: &Api, routes: Router<Api>, origins: &[String]) -> Edge {
+fn door(api: &Api, door: Door, routes: Router<Api>, origins: &[String]) -> Edge {
     let routes = routes
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .with_state(api.clone());
-    Edge::new(routes.clone(), cors::for_origins(routes, origins))
+    Edge::new(door, Arc::clone(&api.traffic), routes.clone(), cors::for_origins(routes, origins))
         .counting(Arc::clone(&api.requests))
+        .logging(api.logs_requests())
         .limiting(api.rate_limits.clone())
 }

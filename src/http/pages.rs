@@ -14,6 +14,7 @@ use super::input::{Query, integer};
 use super::json::{self, Response};
 use super::state::Api;
 use crate::domain::{AccountId, Invalid, OrderQuery, PageLimit, PageQuery, PetQuery};
+use crate::metrics::Counter;
 use crate::store::Version;
 
 /// The parameters of a list.
@@ -135,20 +136,31 @@ pub fn next(api: &Api, path: &str, limit: PageLimit, status: Option<&str>, last:
 /// The pages that were asked for lately. A page is given out only under the version of the store it was read at, so
 /// that it shows every commit that was answered before it was asked for, whoever made it.
 #[derive(Debug)]
-pub struct Pages(Cache<List, Arc<(Version, Page)>, BodySize>);
+pub struct Pages {
+    kept: Cache<List, Arc<(Version, Page)>, BodySize>,
+    /// How often a page was there, and how often it had to be read.
+    pub hits: Counter,
+    pub misses: Counter,
+}
 
 impl Pages {
     pub fn new() -> Self {
         // Pages of 20 animals are about 1 KiB; the estimate only sizes tables.
-        Self(Cache::with_weighter(4_096, CAPACITY, BodySize))
+        Self {
+            kept: Cache::with_weighter(4_096, CAPACITY, BodySize),
+            hits: Counter::default(),
+            misses: Counter::default(),
+        }
     }
 
     fn get(&self, list: &List, version: Version) -> Option<Page> {
-        self.0.get(list).filter(|kept| kept.0 == version).map(|kept| kept.1.clone())
+        let page = self.kept.get(list).filter(|kept| kept.0 == version).map(|kept| kept.1.clone());
+        if page.is_some() { &self.hits } else { &self.misses }.increment();
+        page
     }
 
     fn keep(&self, list: List, version: Version, page: &Page) {
-        self.0.insert(list, Arc::new((version, page.clone())));
+        self.kept.insert(list, Arc::new((version, page.clone())));
     }
 }
 

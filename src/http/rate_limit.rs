@@ -18,6 +18,7 @@ use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use super::error::{ApiError, Code};
 use crate::config::RateLimit;
 use crate::domain::{AccountId, Clock};
+use crate::metrics::Counter;
 
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -31,6 +32,7 @@ pub struct RateLimits {
     limit: RateLimit,
     clock: Clock,
     policy: HeaderValue,
+    refused: Counter,
     parts: [Mutex<Part>; PARTS],
 }
 
@@ -61,7 +63,7 @@ impl RateLimits {
     pub fn new(limit: RateLimit, clock: Clock) -> Self {
         let policy = format!(r#""default";q={};w={}"#, limit.requests, limit.window.as_secs());
         let policy = HeaderValue::try_from(policy).expect("a policy has visible ASCII characters only");
-        Self { limit, clock, policy, parts: std::array::from_fn(|_| Mutex::default()) }
+        Self { limit, clock, policy, refused: Counter::default(), parts: std::array::from_fn(|_| Mutex::default()) }
     }
 
     /// Counts a request of `account`, or refuses it.
@@ -71,7 +73,10 @@ impl RateLimits {
             // One request is counted once.
             let _ = noted.set(standing);
         }
-        standing.is_allowed.then_some(()).ok_or_else(|| self.refusal())
+        standing.is_allowed.then_some(()).ok_or_else(|| {
+            self.refused.increment();
+            self.refusal()
+        })
     }
 
     pub fn take(&self, account: AccountId) -> Standing {
@@ -96,6 +101,11 @@ impl RateLimits {
         if !standing.is_allowed {
             headers.insert(RETRY_AFTER, HeaderValue::from(standing.seconds));
         }
+    }
+
+    /// How many requests were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
     }
 
     /// How many accounts are remembered: those whose buckets may not be full.

@@ -7,10 +7,12 @@ use super::openapi::Documents;
 use super::pages::Pages;
 use super::rate_limit::RateLimits;
 use super::requests::Requests;
+use super::traffic::Traffic;
 use crate::config::{Addresses, Admission};
 use crate::console::Console;
 use crate::domain::Clock;
 use crate::keyring::Keyring;
+use crate::metrics::Process;
 use crate::store::Store;
 
 /// A handle on everything a handler needs; cheap to clone.
@@ -27,8 +29,11 @@ pub struct Shared {
     pub pages: Pages,
     pub rate_limits: Option<Arc<RateLimits>>,
     pub requests: Arc<Requests>,
+    pub traffic: Arc<Traffic>,
+    pub process: Process,
     pub console: Console,
     draining: AtomicBool,
+    log_requests: AtomicBool,
 }
 
 impl Api {
@@ -39,12 +44,24 @@ impl Api {
             pages: Pages::new(),
             rate_limits: admission.rate_limit.map(|limit| Arc::new(RateLimits::new(limit, clock.clone()))),
             requests: Arc::default(),
+            traffic: Arc::new(Traffic::new()),
+            process: Process::started_now(),
             console: Console::new(admission),
             store,
             clock,
             addresses,
             draining: AtomicBool::new(false),
+            log_requests: AtomicBool::new(false),
         }))
+    }
+
+    /// Whether doors that are made from now on log every request.
+    pub fn log_requests(&self, whether: bool) {
+        self.log_requests.store(whether, Ordering::Relaxed);
+    }
+
+    pub fn logs_requests(&self) -> bool {
+        self.log_requests.load(Ordering::Relaxed)
     }
 
     /// Says through `/readyz` that no new requests should come here.

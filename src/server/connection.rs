@@ -27,7 +27,7 @@ use super::body::TimedBody;
 use super::deadlines::{Deadlines, Phase};
 use super::stream::{Secured, Stream};
 use super::tls::Tls;
-use crate::http::{ApiError, Code, Edge};
+use crate::http::{ApiError, Code, Edge, Expired};
 
 /// How long to read what a client still sends after its connection's last answer. Closing with unread bytes would
 /// reset the connection, and the client might never see the answer.
@@ -58,6 +58,7 @@ impl Connection {
     }
 
     pub async fn run(mut self) {
+        let _open = self.edge.connections().accept();
         // Answers are written whole; waiting to fill a packet would only delay them.
         if self.stream.set_nodelay(true).is_err() {
             return;
@@ -65,10 +66,13 @@ impl Connection {
         let stream = match &self.tls {
             None => Stream::Plain(self.stream),
             // In a box, so that plain connections don't carry the room for a handshake along.
-            Some(tls) => match Box::pin(handshake(self.stream, tls, self.peer, self.limits, &mut self.stopped)).await {
-                Some(stream) => stream,
-                None => return,
-            },
+            Some(tls) => {
+                match Box::pin(handshake(self.stream, tls, self.peer, self.limits, &self.edge, &mut self.stopped)).await
+                {
+                    Some(stream) => stream,
+                    None => return,
+                }
+            }
         };
         let deadlines = Arc::new(Deadlines::new(self.limits));
         let socket = Socket { io: TokioIo::new(stream), deadlines: Arc::clone(&deadlines) };
@@ -121,6 +125,13 @@ impl Connection {
             }
         })
         .await;
+        if let Some(phase) = expired {
+            edge.connections().expire(match phase {
+                Phase::Head => Expired::Head,
+                Phase::Idle => Expired::Idle,
+                Phase::Handling | Phase::Answering | Phase::Blocked => Expired::Answer,
+            });
+        }
         let mut stream = http.into_parts().io.io.into_inner();
         match expired {
             Some(Phase::Head) => {
@@ -168,10 +179,17 @@ async fn handshake(
     tls: &Tls,
     peer: SocketAddr,
     limits: Limits,
+    edge: &Edge,
     stopped: &mut watch::Receiver<bool>,
 ) -> Option<Stream> {
     let secured = tokio::select! {
-        secured = timeout(limits.head, Stream::secure(stream, tls, peer)) => secured.ok()?.ok()?,
+        secured = timeout(limits.head, Stream::secure(stream, tls, peer)) => match secured {
+            Ok(secured) => secured.ok()?,
+            Err(_) => {
+                edge.connections().expire(Expired::Handshake);
+                return None;
+            }
+        },
         _ = stopped.wait_for(|stopped| *stopped) => return None,
     };
     match secured {

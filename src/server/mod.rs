@@ -176,6 +176,7 @@ async fn accept(
                     });
                 }
                 Err(_) => {
+                    edge.connections().refuse();
                     let encrypted = tls.is_some();
                     let place = Arc::clone(&turned_away).acquire_owned().await.expect("the semaphore is never closed");
                     tokio::spawn(async move {

@@ -5,6 +5,7 @@
 
 mod backup_status;
 mod error;
+mod meters;
 mod migrations;
 pub mod moving;
 pub mod postgres;
@@ -12,6 +13,7 @@ pub mod sqlite;
 
 pub use backup_status::BackupStatus;
 pub use error::StoreError;
+pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;
 use postgres::Postgres;
 pub use sqlite::Version;
@@ -451,6 +453,22 @@ impl Store {
         match self {
             Self::Sqlite(db) => db.check(),
             Self::Postgres(db) => db.check().await,
+        }
+    }
+
+    /// What it has counted so far.
+    pub fn meters(&self) -> Meters<'_> {
+        match self {
+            Self::Sqlite(db) => db.meters(),
+            Self::Postgres(db) => db.meters(),
+        }
+    }
+
+    /// The disk of the embedded database, where the system tells.
+    pub fn disk(&self) -> Option<Disk> {
+        match self {
+            Self::Sqlite(db) => db.disk(),
+            Self::Postgres(_) => None,
         }
     }
 

@@ -35,7 +35,7 @@ async fn without_its_database_the_service_lives_and_is_not_ready() {
         content-type: application/json
         retry-after: 1
 
-        {"code":"unavailable","message":"The service can't take this request now. Try again later.","status":503}
+        {"code":"unavailable","message":"The service is not ready: its database does not answer as it should.","status":503}
     "#]]
     .assert_eq(&service.get("/readyz").await.shown());
     for address in [service.store_address, service.messages_address, service.ops_address] {

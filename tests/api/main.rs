@@ -10,6 +10,7 @@ mod health;
 mod idempotency;
 mod input;
 mod messages;
+mod metrics;
 mod on_every_database;
 mod order_of_checks;
 mod orders;

@@ -26,10 +26,12 @@ fn without_anything_set_the_defaults_are_shown() {
         # backup-every is not set
         backup-keep = "24" # default
         # backup-dir is not set
+        log-requests = "false" # default
         data-dir = "petstore-data" # default
         # database-url is not set
         # deployment is not set
         log-level = "info" # default
+        log-format = "auto" # default
     "#]]
     .assert_eq(&Folder::new().succeed("config show"));
 }
@@ -72,10 +74,12 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         # backup-every is not set
         backup-keep = "24" # default
         # backup-dir is not set
+        log-requests = "false" # default
         data-dir = "petstore-data" # default
         # database-url is not set
         deployment = "staging" # flag
         log-level = "info" # default
+        log-format = "auto" # default
     "#]]
     .assert_eq(&Running::start(&mut command).end().shown());
 }
@@ -114,10 +118,12 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("backup-every", "2h"),
         ("backup-keep", "3"),
         ("backup-dir", "kept"),
+        ("log-requests", "true"),
         ("data-dir", "elsewhere"),
         ("database-url", "postgres://db:5432/shop"),
         ("deployment", "staging"),
         ("log-level", "warn"),
+        ("log-format", "json"),
     ];
     let names: Vec<_> = values.iter().map(|(name, _)| (*name).to_owned()).collect();
     let shown = folder.succeed("config show");

@@ -7,6 +7,7 @@ mod configuration;
 mod database_url;
 mod help;
 mod keys;
+mod logs;
 mod migrations;
 mod moving;
 #[path = "../support/postgres.rs"]

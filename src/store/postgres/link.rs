@@ -29,6 +29,16 @@ pub struct Link {
     keeper: AbortHandle,
 }
 
+/// Tells how a link is.
+#[derive(Debug)]
+pub struct Watch(watch::Receiver<State>);
+
+impl Watch {
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.0.borrow(), State::Open(session) if session.connection.is_usable())
+    }
+}
+
 #[derive(Clone, Debug)]
 enum State {
     Open(Arc<Session>),
@@ -71,6 +81,11 @@ impl Link {
             Ok(Ok(State::Lost) | Err(_)) | Err(_) if self.is_open() => "no connection to PostgreSQL in time".into(),
             _ => "the store is closed".into(),
         }))
+    }
+
+    /// A look at it from elsewhere.
+    pub fn watch(&self) -> Watch {
+        Watch(self.state.clone())
     }
 
     pub fn is_open(&self) -> bool {

@@ -41,7 +41,7 @@ use together::Together;
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
-use super::{AnswerTo, MigrationStatus, Result, StoreError};
+use super::{AnswerTo, Meters, MigrationStatus, Result, StoreError};
 use crate::domain::order::{Placing, Stepping};
 use crate::domain::{
     Answer, Deployment, KeyedRequest, Message, NewOrder, NewPet, Order, OrderStep, Outcome, Pet, PetQuery, Timestamp,
@@ -267,6 +267,24 @@ impl Postgres {
             }
         };
         timeout(PATIENCE, check).await.unwrap_or_else(|_| Err(silent(PATIENCE)))
+    }
+
+    pub fn meters(&self) -> Meters<'_> {
+        let mut meters = Meters { writers: Vec::new(), readers: self.readers.meter(), connections: Vec::new() };
+        meters.connections.extend(self.readers.are_up().map(|up| ("reads", up)));
+        meters.connections.push(("accounts", self.single.watch().is_up()));
+        let mut add = |name, (meter, up)| {
+            meters.writers.push((name, meter));
+            meters.connections.push((name, up));
+        };
+        add("animals", self.pets.seen());
+        add("messages", self.messages.seen());
+        add("orders", self.orders.seen());
+        add("animals_keyed", self.keyed_pets.seen());
+        add("messages_keyed", self.keyed_messages.seen());
+        add("orders_keyed", self.keyed_orders.seen());
+        add("order_steps_keyed", self.keyed_steps.seen());
+        meters
     }
 
     pub async fn close(&self) {

@@ -13,7 +13,7 @@ use super::link::Link;
 use super::session::{Statements, silent};
 use super::url::DatabaseUrl;
 use super::{PATIENCE, Settings};
-use crate::store::{Result, StoreError};
+use crate::store::{ReaderMeter, Result, StoreError};
 
 #[derive(Debug)]
 pub struct Readers {
@@ -23,13 +23,20 @@ pub struct Readers {
     /// How many reads wait for an answer.
     waiting: AtomicUsize,
     most_waiting: usize,
+    meter: ReaderMeter,
 }
 
 impl Readers {
     pub async fn open(url: &DatabaseUrl, keys_changed: &Arc<Notify>, settings: &Settings) -> Result<Self> {
         let links = (0..settings.readers).map(|_| Link::open(url, keys_changed, "read"));
         let links = futures_util::future::try_join_all(links).await?;
-        Ok(Self { links, turn: AtomicUsize::new(0), waiting: AtomicUsize::new(0), most_waiting: settings.queue })
+        Ok(Self {
+            links,
+            turn: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            most_waiting: settings.queue,
+            meter: ReaderMeter::default(),
+        })
     }
 
     /// Asks the database. A read that was cut off together with its connection is asked again on another.
@@ -38,8 +45,10 @@ impl Readers {
         statement: fn(&Statements) -> &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
-        let _waiting = Waiting::new(&self.waiting, self.most_waiting)?;
-        let deadline = Instant::now() + PATIENCE;
+        let _waiting =
+            Waiting::new(&self.waiting, self.most_waiting).inspect_err(|_| self.meter.refused.increment())?;
+        let (_one, began) = (self.meter.waiting.one(), Instant::now());
+        let deadline = began + PATIENCE;
         let mut refused = 0;
         loop {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -55,7 +64,10 @@ impl Readers {
             };
             let rows = session.connection.client.query(statement(&session.statements), parameters);
             match timeout_at(deadline, rows).await {
-                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Ok(rows)) => {
+                    self.meter.duration.observe_duration(began.elapsed());
+                    return Ok(rows);
+                }
                 Ok(Err(error)) if ends_connection(&error) => session.connection.discard(),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
@@ -64,6 +76,15 @@ impl Readers {
                 }
             }
         }
+    }
+
+    pub const fn meter(&self) -> &ReaderMeter {
+        &self.meter
+    }
+
+    /// Of each connection, whether it is up.
+    pub fn are_up(&self) -> impl Iterator<Item = bool> {
+        self.links.iter().map(|link| link.watch().is_up())
     }
 
     pub fn close(&self) {

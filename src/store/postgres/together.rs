@@ -34,6 +34,7 @@ pub struct Question<R: Read> {
 #[derive(Debug)]
 pub struct Together<R: Read> {
     queue: mpsc::Sender<Question<R>>,
+    readers: Arc<Readers>,
 }
 
 impl<R: Read> Together<R> {
@@ -44,15 +45,16 @@ impl<R: Read> Together<R> {
         for _ in 0..settings.readers {
             tokio::spawn(work(Arc::clone(&questions), Arc::clone(readers)));
         }
-        Self { queue }
+        Self { queue, readers: Arc::clone(readers) }
     }
 
     pub async fn ask(&self, read: R) -> Result<R::Answer> {
         let deadline = Instant::now() + PATIENCE;
         let (reply, answer) = oneshot::channel();
-        self.queue
-            .try_send(Question { read, reply })
-            .map_err(|_| StoreError::Unavailable("too many reads wait for the database".into()))?;
+        self.queue.try_send(Question { read, reply }).map_err(|_| {
+            self.readers.meter().refused.increment();
+            StoreError::Unavailable("too many reads wait for the database".into())
+        })?;
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the answer".into())),

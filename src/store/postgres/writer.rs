@@ -1,15 +1,16 @@
 //! Batches: what waits while one batch is on its way is the next batch, in one statement.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::ends_connection;
-use super::link::Link;
+use super::link::{Link, Watch};
 use super::session::{Connection, Session, silent};
 use super::{COMMIT, PATIENCE, RECONNECT, Settings};
-use crate::store::{Result, StoreError};
+use crate::store::{Result, StoreError, WriterMeter};
 
 /// How many writes share a statement at most: bounds how long the first of them waits.
 const BATCH: usize = 512;
@@ -41,6 +42,8 @@ pub trait Write: Send + Sync + Sized + 'static {
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     queue: mpsc::Sender<Order<W>>,
+    meter: Arc<WriterMeter>,
+    link: Watch,
 }
 
 enum Order<W: Write> {
@@ -61,8 +64,9 @@ type Reply<W> = oneshot::Sender<Result<<W as Write>::Answer>>;
 impl<W: Write> Writer<W> {
     pub fn start(link: Link, settings: &Settings) -> Self {
         let (queue, orders) = mpsc::channel(settings.queue);
-        tokio::spawn(work(link, orders));
-        Self { queue }
+        let (meter, watch) = (Arc::<WriterMeter>::default(), link.watch());
+        tokio::spawn(work(link, orders, Arc::clone(&meter)));
+        Self { queue, meter, link: watch }
     }
 
     /// Queues `write` and waits for its commit. It is carried out even when the caller stops waiting.
@@ -71,15 +75,24 @@ impl<W: Write> Writer<W> {
         let (reply, answer) = oneshot::channel();
         self.queue.try_send(Order::Write(Job { write, deadline, reply })).map_err(|refused| {
             StoreError::Unavailable(match refused {
-                mpsc::error::TrySendError::Full(_) => "the write queue is full".into(),
+                mpsc::error::TrySendError::Full(_) => {
+                    self.meter.refused.increment();
+                    "the write queue is full".into()
+                }
                 mpsc::error::TrySendError::Closed(_) => "the store is closed".into(),
             })
         })?;
+        self.meter.queued.increment();
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the commit".into())),
             Err(_) => Err(silent(PATIENCE)),
         }
+    }
+
+    /// What it has counted, and whether its connection is up.
+    pub fn seen(&self) -> (&WriterMeter, bool) {
+        (&self.meter, self.link.is_up())
     }
 
     pub async fn close(&self) {
@@ -91,9 +104,10 @@ impl<W: Write> Writer<W> {
     }
 }
 
-async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
+async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>, meter: Arc<WriterMeter>) {
     let mut worker = Worker {
         orders,
+        meter,
         writes: Vec::with_capacity(BATCH),
         replies: Vec::with_capacity(BATCH),
         answers: Vec::with_capacity(BATCH),
@@ -109,6 +123,8 @@ async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>) {
             let (outcome, ()) =
                 tokio::join!(commit(&link, &worker.writes), async { worker.answers.drain(..).for_each(send) });
             took = began.elapsed();
+            worker.meter.batch.observe(size as u64);
+            worker.meter.commit.observe_duration(took);
             worker.end(outcome);
         }
         if stop.is_some() || worker.orders.is_closed() {
@@ -133,6 +149,7 @@ fn send<T>((reply, answer): (oneshot::Sender<T>, T)) {
 
 struct Worker<W: Write> {
     orders: mpsc::Receiver<Order<W>>,
+    meter: Arc<WriterMeter>,
     /// The batch, and those who wait for it.
     writes: Vec<W>,
     replies: Vec<Reply<W>>,
@@ -158,6 +175,9 @@ impl<W: Write> Worker<W> {
         let until = Instant::now() + patience;
         let mut bytes = 0;
         loop {
+            if let Some(Order::Write(_)) = &next {
+                self.meter.queued.decrement();
+            }
             match next? {
                 Order::Write(job) if job.deadline > Instant::now() => {
                     bytes += job.write.bytes();

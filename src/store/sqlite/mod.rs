@@ -34,7 +34,7 @@ use wal_index::WalIndex;
 pub use writer::Batch;
 use writer::Writer;
 
-use super::{BackupStatus, MigrationStatus, Result, StoreError};
+use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
 
 /// The file in the data directory.
@@ -223,6 +223,19 @@ impl Sqlite {
             writer.check()?;
         }
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
+    }
+
+    pub fn disk(&self) -> Option<Disk> {
+        let disk = rustix::fs::statvfs(&self.file).ok()?;
+        Some(Disk { free: disk.f_bavail * disk.f_frsize, size: disk.f_blocks * disk.f_frsize })
+    }
+
+    pub fn meters(&self) -> Meters<'_> {
+        let writers = match &self.writes {
+            Writes::Taken(writer) => vec![("all", writer.meter())],
+            Writes::Refused(_) => Vec::new(),
+        };
+        Meters { writers, readers: self.readers.meter(), connections: Vec::new() }
     }
 
     pub async fn failed(&self) -> String {

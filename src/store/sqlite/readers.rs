@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
 use rusqlite::Connection;
 
 use super::wal_index::{Stamp, WalIndex};
-use crate::store::{Result, StoreError};
+use crate::store::{ReaderMeter, Result, StoreError};
 
 /// One connection for each thread that may read at once.
 ///
@@ -15,6 +16,7 @@ use crate::store::{Result, StoreError};
 #[derive(Debug)]
 pub struct Readers {
     slots: Box<[Slot]>,
+    meter: ReaderMeter,
     /// Set while the WAL is checkpointed: a kept transaction would hold it back.
     keep_nothing: AtomicBool,
     closed: AtomicBool,
@@ -46,14 +48,20 @@ impl Readers {
                 Ok(Mutex::new(Some(Reader { conn, sees: None, used: false })))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { slots, keep_nothing: AtomicBool::new(false), closed: AtomicBool::new(false), wal_index })
+        let (keep_nothing, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { slots, meter: ReaderMeter::default(), keep_nothing, closed, wal_index })
     }
 
     pub fn version(&self) -> Option<Stamp> {
         if self.closed.load(Ordering::SeqCst) { None } else { Some(self.wal_index.stamp()) }
     }
 
+    pub const fn meter(&self) -> &ReaderMeter {
+        &self.meter
+    }
+
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let (_one, began) = (self.meter.waiting.one(), Instant::now());
         let mut slot = self.slot();
         let reader = slot.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
         // Taken before the transaction sees anything, so that a commit in between shows at the next read.
@@ -68,6 +76,7 @@ impl Readers {
         if result.is_err() || self.keep_nothing.load(Ordering::SeqCst) {
             reader.release();
         }
+        self.meter.duration.observe_duration(began.elapsed());
         result
     }
 

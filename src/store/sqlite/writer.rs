@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use super::Options;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use crate::store::{Result, StoreError};
+use crate::store::{Result, StoreError, WriterMeter};
 
 /// How many writes share a commit at most: bounds how long the first of them waits.
 const BATCH: usize = 512;
@@ -44,6 +44,7 @@ pub enum Atomicity {
 #[derive(Debug)]
 pub struct Writer {
     queue: SyncSender<Order>,
+    meter: Arc<WriterMeter>,
     state: watch::Receiver<State>,
 }
 
@@ -124,8 +125,10 @@ impl Writer {
     pub fn start(conn: Connection, readers: Arc<Readers>, wal_index: Arc<WalIndex>, options: &Options) -> Result<Self> {
         let (queue, orders) = mpsc::sync_channel(options.queue);
         let (report, state) = watch::channel(State::Running);
+        let meter = Arc::new(WriterMeter::default());
         let mut worker = Worker {
             conn,
+            meter: Arc::clone(&meter),
             readers,
             wal_index,
             checkpoint_at: CHECKPOINT_PAGES,
@@ -152,7 +155,7 @@ impl Writer {
                 report.send_replace(state);
             })
             .map_err(|error| StoreError::Unavailable(format!("writer thread: {error}")))?;
-        Ok(Self { queue, state })
+        Ok(Self { queue, meter, state })
     }
 
     /// Queues `write` and waits for its commit. It is carried out even when the caller stops waiting.
@@ -165,14 +168,22 @@ impl Writer {
         let job = Write { atomicity, write: Some(write), result: None, reply };
         self.queue.try_send(Order::Write(Box::new(job))).map_err(|refused| {
             StoreError::Unavailable(match refused {
-                TrySendError::Full(_) => "the write queue is full".into(),
+                TrySendError::Full(_) => {
+                    self.meter.refused.increment();
+                    "the write queue is full".into()
+                }
                 TrySendError::Disconnected(_) => "the store is closed".into(),
             })
         })?;
+        self.meter.queued.increment();
         let (result, others) =
             answer.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
         drop(others);
         result
+    }
+
+    pub fn meter(&self) -> &WriterMeter {
+        &self.meter
     }
 
     pub fn check(&self) -> Result<()> {
@@ -203,6 +214,7 @@ impl Writer {
 
 struct Worker {
     conn: Connection,
+    meter: Arc<WriterMeter>,
     readers: Arc<Readers>,
     wal_index: Arc<WalIndex>,
     /// The size of the WAL, in pages, at which the next checkpoint is tried.
@@ -237,7 +249,11 @@ impl Worker {
                     Err(_) => break,
                 }
             }
+            let (size, began) = (batch.len(), Instant::now());
+            self.meter.queued.subtract(size);
             let (outcome, fatal) = self.carry_out(&mut batch);
+            self.meter.batch.observe(size as u64);
+            self.meter.commit.observe_duration(began.elapsed());
             if let Some(why) = &fatal {
                 // Nobody who was told that a write failed may still be told that the service is ready.
                 self.report.send_replace(State::Failed(why.clone()));

@@ -1,0 +1,101 @@
+//! `/metrics`, on the operations door: what all parts have counted, for Prometheus.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+
+use super::state::Api;
+use crate::metrics::Exposition;
+use crate::store::{Meters, Store};
+
+pub async fn serve(State(api): State<Api>) -> Response {
+    let mut out = Exposition::default();
+    build(&api, &mut out);
+    api.traffic.write(&mut out);
+    store(&api.store.meters(), &mut out);
+    if let Some(disk) = api.store.disk() {
+        out.gauge("petstore_disk_free_bytes", "Room left on the disk of the embedded database.").sample(&[], disk.free);
+        out.gauge("petstore_disk_size_bytes", "Size of the disk of the embedded database.").sample(&[], disk.size);
+    }
+    memory(&api, &mut out);
+    limits(&api, &mut out);
+    api.process.write(&mut out);
+    ([(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE))], out.into_text()).into_response()
+}
+
+fn build(api: &Api, out: &mut Exposition) {
+    let database = match *api.store {
+        Store::Sqlite(_) => "sqlite",
+        Store::Postgres(_) => "postgres",
+    };
+    let deployment = api.store.deployment();
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", database), ("deployment", deployment.as_str())];
+    out.gauge("petstore_build_info", "Always 1: what is running, on what, and for what.").sample(&labels, 1);
+    out.gauge("petstore_draining", "1 once a stop was asked for, else 0.").sample(&[], u8::from(api.is_draining()));
+}
+
+fn store(meters: &Meters<'_>, out: &mut Exposition) {
+    let writers = || meters.writers.iter().map(|(name, writer)| ([("writes", *name)], *writer));
+    let mut queued = out.gauge("petstore_writer_queued", "Writes that wait for a batch.");
+    for (labels, writer) in writers() {
+        queued.sample(&labels, writer.queued.get());
+    }
+    let mut batches = out.histogram("petstore_writer_batch_writes", "Writes that were committed together.");
+    for (labels, writer) in writers() {
+        batches.spread(&labels, &writer.batch);
+    }
+    let mut commits =
+        out.histogram("petstore_writer_commit_duration_seconds", "From the begin of a batch until it is durable.");
+    for (labels, writer) in writers() {
+        commits.spread(&labels, &writer.commit);
+    }
+    out.gauge("petstore_reads_in_flight", "Reads of the database under way.").sample(&[], meters.readers.waiting.get());
+    out.histogram("petstore_read_duration_seconds", "How long the database took for a read.")
+        .spread(&[], &meters.readers.duration);
+    if meters.connections.is_empty() {
+        return;
+    }
+    let mut connections = BTreeMap::new();
+    for (purpose, up) in &meters.connections {
+        let (all, those_up) = connections.entry(*purpose).or_insert((0, 0));
+        *all += 1;
+        *those_up += u32::from(*up);
+    }
+    let mut wanted = out.gauge("petstore_postgres_connections_wanted", "Connections to PostgreSQL there should be.");
+    for (purpose, (all, _)) in &connections {
+        wanted.sample(&[("purpose", purpose)], all);
+    }
+    let mut up = out.gauge("petstore_postgres_connections_up", "Connections to PostgreSQL there are.");
+    for (purpose, (_, those_up)) in &connections {
+        up.sample(&[("purpose", purpose)], those_up);
+    }
+}
+
+/// What was answered from memory.
+fn memory(api: &Api, out: &mut Exposition) {
+    let keys = api.keyring.counts();
+    out.counter("petstore_keys_checked_total", "Keys that were presented, by how they were checked.")
+        .sample(&[("by", "memory")], keys.remembered.get())
+        .sample(&[("by", "database")], keys.looked_up.get());
+    out.counter("petstore_keys_unknown_total", "Keys that were looked up in the database and are none.")
+        .sample(&[], keys.unknown.get());
+    out.counter("petstore_pages_total", "Pages of lists, by whether one was kept or had to be read.")
+        .sample(&[("from", "memory")], api.pages.hits.get())
+        .sample(&[("from", "database")], api.pages.misses.get());
+}
+
+fn limits(api: &Api, out: &mut Exposition) {
+    let meters = api.store.meters();
+    let mut refused = out.counter("petstore_refused_total", "What was refused, by the limit that it ran into.");
+    refused
+        .sample(&[("limit", "account_rate")], api.rate_limits.as_ref().map_or(0, |limits| limits.refused()))
+        .sample(&[("limit", "sign_in_attempts")], api.console.refused_attempts.get())
+        .sample(&[("limit", "password_hashes")], api.console.refused_hashes())
+        .sample(&[("limit", "write_queue")], meters.writers.iter().map(|(_, writer)| writer.refused.get()).sum::<u64>())
+        .sample(&[("limit", "reads_waiting")], meters.readers.refused.get());
+    out.counter("petstore_password_hashes_total", "Passwords that were hashed or checked.")
+        .sample(&[], api.console.hashes());
+}

@@ -1,0 +1,266 @@
+//! Requests and connections as they are counted for the operator.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use axum::http::{Method, StatusCode};
+
+use crate::config::Door;
+use crate::metrics::{Counter, Exposition, Gauge, Histogram, One};
+
+/// The label of what is no route: unknown paths share it, so that nobody can fill the operator's database with them.
+const UNMATCHED: &str = "unmatched";
+
+/// The last one stands for all others, which clients may invent.
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
+
+/// Every status that is answered; those that are not here share a place.
+const STATUSES: [u16; 21] =
+    [200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503];
+
+/// The requests of all doors and the connections of each.
+#[derive(Debug)]
+pub struct Traffic {
+    /// Those of the route table that were asked for: they come from there, so there is no second list to keep.
+    routes: RwLock<Vec<Arc<Route>>>,
+    unmatched: Route,
+    in_flight: Gauge,
+    abandoned: Counter,
+    store: Connections,
+    messages: Connections,
+    operations: Connections,
+}
+
+/// The requests for one route.
+#[derive(Debug)]
+pub struct Route {
+    template: Box<str>,
+    /// In the order of [`METHODS`].
+    methods: [Answered; METHODS.len()],
+}
+
+#[derive(Debug)]
+struct Answered {
+    /// In the order of [`STATUSES`], and then all others.
+    statuses: [Counter; STATUSES.len() + 1],
+    duration: Histogram,
+}
+
+/// The connections of one door.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: Gauge,
+    accepted: Counter,
+    refused: Counter,
+    expired: [Counter; 4],
+}
+
+/// What a connection took too long with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    Handshake,
+    Head,
+    Idle,
+    Answer,
+}
+
+impl Expired {
+    const ALL: [(Self, &str); 4] =
+        [(Self::Handshake, "handshake"), (Self::Head, "head"), (Self::Idle, "idle"), (Self::Answer, "answer")];
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct UnderWay<'a> {
+    traffic: &'a Traffic,
+    method: usize,
+    began: Instant,
+    ended: bool,
+    _one: One<'a>,
+}
+
+impl Traffic {
+    pub fn new() -> Self {
+        Self {
+            routes: RwLock::default(),
+            unmatched: Route::new(UNMATCHED),
+            in_flight: Gauge::default(),
+            abandoned: Counter::default(),
+            store: Connections::default(),
+            messages: Connections::default(),
+            operations: Connections::default(),
+        }
+    }
+
+    /// The route whose path in the table is `template`.
+    pub fn route(&self, template: &str) -> Arc<Route> {
+        let known = |routes: &Vec<Arc<Route>>| routes.iter().find(|route| *route.template == *template).cloned();
+        if let Some(route) = known(&self.routes.read().unwrap_or_else(PoisonError::into_inner)) {
+            return route;
+        }
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        known(&routes).unwrap_or_else(|| {
+            let route = Arc::new(Route::new(template));
+            routes.push(Arc::clone(&route));
+            route
+        })
+    }
+
+    pub const fn unmatched(&self) -> &Route {
+        &self.unmatched
+    }
+
+    pub const fn connections(&self, door: Door) -> &Connections {
+        match door {
+            Door::Store => &self.store,
+            Door::Messages => &self.messages,
+            Door::Ops => &self.operations,
+        }
+    }
+
+    /// A request came in.
+    pub fn begin(&self, method: &Method) -> UnderWay<'_> {
+        let method = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1);
+        UnderWay { traffic: self, method, began: Instant::now(), ended: false, _one: self.in_flight.one() }
+    }
+
+    pub fn write(&self, out: &mut Exposition) {
+        let mut routes = self.routes.read().unwrap_or_else(PoisonError::into_inner).clone();
+        routes.sort_by(|a, b| a.template.cmp(&b.template));
+        let routes: Vec<&Route> = routes.iter().map(Arc::as_ref).chain([&self.unmatched]).collect();
+        let methods =
+            || routes.iter().flat_map(|route| route.methods().map(move |(name, method)| (route, name, method)));
+
+        let mut requests = out.counter("petstore_http_requests_total", "Requests answered.");
+        for (route, method, answered) in methods() {
+            for (status, count) in answered.statuses() {
+                let labels = [("route", &*route.template), ("method", method), ("status", &status)];
+                requests.sample(&labels, count);
+            }
+        }
+        let mut durations = out.histogram(
+            "petstore_http_request_duration_seconds",
+            "From the end of a request's head until its answer is there to be sent.",
+        );
+        for (route, method, answered) in methods() {
+            durations.spread(&[("route", &*route.template), ("method", method)], &answered.duration);
+        }
+        out.gauge("petstore_http_requests_in_flight", "Requests that are being answered, this one included.")
+            .sample(&[], self.in_flight.get());
+        out.counter("petstore_http_requests_abandoned_total", "Requests whose client went away before the answer.")
+            .sample(&[], self.abandoned.get());
+
+        let doors = [Door::Store, Door::Messages, Door::Ops].map(|door| (door.to_string(), self.connections(door)));
+        let mut open = out.gauge("petstore_connections_open", "Connections open, by door.");
+        for (door, connections) in &doors {
+            open.sample(&[("door", door)], connections.open.get());
+        }
+        let mut accepted = out.counter("petstore_connections_accepted_total", "Connections taken.");
+        for (door, connections) in &doors {
+            accepted.sample(&[("door", door)], connections.accepted.get());
+        }
+        let mut refused =
+            out.counter("petstore_connections_refused_total", "Connections turned away, since all were taken.");
+        for (door, connections) in &doors {
+            refused.sample(&[("door", door)], connections.refused.get());
+        }
+        let mut expired = out
+            .counter("petstore_connections_expired_total", "Connections closed at a deadline, by what took too long.");
+        for (door, connections) in &doors {
+            for (reason, name) in Expired::ALL {
+                expired.sample(&[("door", door), ("reason", name)], connections.expired[reason as usize].get());
+            }
+        }
+    }
+}
+
+impl Route {
+    fn new(template: &str) -> Self {
+        let answered =
+            |_| Answered { statuses: std::array::from_fn(|_| Counter::default()), duration: Histogram::of_durations() };
+        Self { template: template.into(), methods: std::array::from_fn(answered) }
+    }
+
+    pub const fn template(&self) -> &str {
+        &self.template
+    }
+
+    /// Those that were asked for.
+    fn methods(&self) -> impl Iterator<Item = (&'static str, &Answered)> {
+        METHODS.into_iter().zip(&self.methods).filter(|(_, answered)| answered.statuses().next().is_some())
+    }
+}
+
+impl Answered {
+    /// Those that occurred.
+    fn statuses(&self) -> impl Iterator<Item = (String, u64)> {
+        let names = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
+        names.zip(self.statuses.iter().map(Counter::get)).filter(|(_, count)| *count > 0)
+    }
+}
+
+impl UnderWay<'_> {
+    /// It was answered. Returns how long that took.
+    pub fn end(mut self, route: &Route, status: StatusCode) -> std::time::Duration {
+        let took = self.began.elapsed();
+        let status = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
+        let answered = &route.methods[self.method];
+        answered.statuses[status].increment();
+        answered.duration.observe_duration(took);
+        self.ended = true;
+        took
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.traffic.abandoned.increment();
+        }
+    }
+}
+
+impl Connections {
+    /// A connection was taken, and is open until what is returned goes away.
+    pub fn accept(&self) -> One<'_> {
+        self.accepted.increment();
+        self.open.one()
+    }
+
+    pub fn refuse(&self) {
+        self.refused.increment();
+    }
+
+    pub fn expire(&self, what: Expired) {
+        self.expired[what as usize].increment();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_counted_once_where_it_belongs_and_what_nobody_waited_for_apart() {
+        let traffic = Traffic::new();
+        traffic.begin(&Method::GET).end(&traffic.route("/a/{id}"), StatusCode::OK);
+        traffic.begin(&Method::GET).end(&traffic.route("/a/{id}"), StatusCode::OK);
+        let odd = Method::from_bytes(b"BREW").unwrap();
+        traffic.begin(&odd).end(traffic.unmatched(), StatusCode::IM_A_TEAPOT);
+        drop(traffic.begin(&Method::GET));
+        let _now = traffic.begin(&Method::GET);
+
+        let mut out = Exposition::default();
+        traffic.write(&mut out);
+        let text = out.into_text();
+        for line in [
+            r#"petstore_http_requests_total{route="/a/{id}",method="GET",status="200"} 2"#,
+            r#"petstore_http_requests_total{route="unmatched",method="other",status="other"} 1"#,
+            r#"petstore_http_request_duration_seconds_count{route="/a/{id}",method="GET"} 2"#,
+            "petstore_http_requests_in_flight 1",
+            "petstore_http_requests_abandoned_total 1",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} is missing:\n{text}");
+        }
+    }
+}

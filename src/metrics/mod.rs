@@ -1,0 +1,172 @@
+//! What is counted while the service runs, and how it is written down for Prometheus.
+//!
+//! Counting is an addition to a number whose place is known: no look-up, no lock and no memory to ask for. So it is always
+//! on. Names, units and meanings are in `docs/metrics.md`, which a test holds against what is written.
+
+mod process;
+mod text;
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use process::Process;
+pub use text::Exposition;
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn increment(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many of something there are now.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicI64);
+
+impl Gauge {
+    pub fn increment(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn decrement(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn subtract(&self, number: usize) {
+        self.0.fetch_sub(i64::try_from(number).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    /// One more, until what is returned goes away.
+    pub fn one(&self) -> One<'_> {
+        self.increment();
+        One(self)
+    }
+
+    /// Never below zero: who takes away may be seen before who added.
+    pub fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed).max(0)
+    }
+}
+
+/// One of what a [`Gauge`] counts.
+#[derive(Debug)]
+pub struct One<'a>(&'a Gauge);
+
+impl Drop for One<'_> {
+    fn drop(&mut self) {
+        self.0.decrement();
+    }
+}
+
+/// In nanoseconds: fine where requests are, which take microseconds, and up to where clients give up.
+const DURATIONS: [u64; 18] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+];
+
+/// How many writes a batch has, up to its cap.
+const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+
+/// How values are spread over buckets, each of which takes those up to its bound.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [u64],
+    /// How many of what values are counted in make the unit that is shown.
+    per_unit: f64,
+    /// One for each bound, and one for what is beyond.
+    buckets: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// Of durations, shown in seconds.
+    pub fn of_durations() -> Self {
+        Self::new(&DURATIONS, 1e9)
+    }
+
+    /// Of numbers of writes.
+    pub fn of_sizes() -> Self {
+        Self::new(&SIZES, 1.0)
+    }
+
+    fn new(bounds: &'static [u64], per_unit: f64) -> Self {
+        let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { bounds, per_unit, buckets, sum: AtomicU64::new(0) }
+    }
+
+    pub fn observe(&self, value: u64) {
+        let bucket = self.bounds.iter().position(|&bound| value <= bound).unwrap_or(self.bounds.len());
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    pub fn observe_duration(&self, duration: Duration) {
+        self.observe(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// How many values there were up to each bound, and in all.
+    fn cumulative(&self) -> (Vec<(f64, u64)>, u64) {
+        let mut count = 0;
+        let mut up_to = |bucket: &AtomicU64| {
+            count += bucket.load(Ordering::Relaxed);
+            count
+        };
+        let bounds = self.bounds.iter().zip(&self.buckets);
+        let bounds = bounds.map(|(&bound, bucket)| (bound as f64 / self.per_unit, up_to(bucket))).collect();
+        let count = up_to(&self.buckets[self.bounds.len()]);
+        (bounds, count)
+    }
+
+    fn sum(&self) -> f64 {
+        self.sum.load(Ordering::Relaxed) as f64 / self.per_unit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_in_the_bucket_of_the_first_bound_that_it_does_not_exceed() {
+        let histogram = Histogram::of_sizes();
+        for value in [1, 2, 3, 4, 512, 513] {
+            histogram.observe(value);
+        }
+        let (bounds, count) = histogram.cumulative();
+        assert_eq!(bounds[..4], [(1.0, 1), (2.0, 2), (4.0, 4), (8.0, 4)]);
+        assert_eq!((bounds[9], count), ((512.0, 5), 6));
+        assert_eq!(histogram.sum(), 1_035.0);
+    }
+
+    #[test]
+    fn a_gauge_goes_back_when_what_it_counts_goes_away() {
+        let gauge = Gauge::default();
+        let one = gauge.one();
+        assert_eq!(gauge.get(), 1);
+        drop(one);
+        assert_eq!(gauge.get(), 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! Prometheus' text format, version 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
+
+use std::fmt::{Display, Write};
+
+use super::Histogram;
+
+/// What a scrape is answered. Families are written one after the other, each with all its samples.
+#[derive(Debug, Default)]
+pub struct Exposition(String);
+
+/// The family that is being written.
+pub struct Family<'a> {
+    text: &'a mut String,
+    name: &'static str,
+}
+
+type Labels<'a> = &'a [(&'static str, &'a str)];
+
+impl Exposition {
+    pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
+
+    pub fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "counter", help)
+    }
+
+    pub fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "gauge", help)
+    }
+
+    pub fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "histogram", help)
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        Family { text: &mut self.0, name }
+    }
+
+    pub fn into_text(self) -> String {
+        self.0
+    }
+}
+
+impl Family<'_> {
+    pub fn sample(&mut self, labels: Labels<'_>, value: impl Display) -> &mut Self {
+        self.line("", labels, None, value);
+        self
+    }
+
+    pub fn spread(&mut self, labels: Labels<'_>, histogram: &Histogram) -> &mut Self {
+        let (bounds, count) = histogram.cumulative();
+        for (bound, up_to) in bounds {
+            self.line("_bucket", labels, Some(&bound), up_to);
+        }
+        self.line("_bucket", labels, Some(&"+Inf"), count);
+        self.line("_sum", labels, None, histogram.sum());
+        self.line("_count", labels, None, count);
+        self
+    }
+
+    fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&dyn Display>, value: impl Display) {
+        let Self { text, name } = self;
+        // Writing into a string does not fail.
+        let _ = write!(text, "{name}{suffix}");
+        let mut separator = '{';
+        for (label, value) in labels {
+            let _ = write!(text, "{separator}{label}=\"");
+            value.chars().for_each(|character| match character {
+                '\\' => text.push_str(r"\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                other => text.push(other),
+            });
+            text.push('"');
+            separator = ',';
+        }
+        if let Some(bound) = bound {
+            let _ = write!(text, "{separator}le=\"{bound}\"");
+            separator = ',';
+        }
+        if separator == ',' {
+            text.push('}');
+        }
+        let _ = writeln!(text, " {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn families_are_written_as_the_format_has_them() {
+        let mut exposition = Exposition::default();
+        exposition.counter("a_total", "How many a.").sample(&[], 3).sample(&[("b", "\"\\\n")], 4);
+        let histogram = Histogram::new(&[50_000, 1_000_000], 1e9);
+        histogram.observe(50_000);
+        histogram.observe(2_000_000_000);
+        exposition.histogram("c_seconds", "How long c.").spread(&[("d", "e")], &histogram);
+        expect![[r##"
+            # HELP a_total How many a.
+            # TYPE a_total counter
+            a_total 3
+            a_total{b="\"\\\n"} 4
+            # HELP c_seconds How long c.
+            # TYPE c_seconds histogram
+            c_seconds_bucket{d="e",le="0.00005"} 1
+            c_seconds_bucket{d="e",le="0.001"} 1
+            c_seconds_bucket{d="e",le="+Inf"} 2
+            c_seconds_sum{d="e"} 2.00005
+            c_seconds_count{d="e"} 2
+        "##]]
+        .assert_eq(&exposition.into_text());
+    }
+}

@@ -1,0 +1,158 @@
+//! `/metrics`, on the operations door.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::postgres_server;
+use crate::support::{Answer, Request, Service, Setup};
+
+async fn scrape(service: &Service) -> Answer {
+    let answer = Request::new(service.ops_address, "GET", "/metrics").send().await;
+    assert_eq!(answer.status(), 200);
+    answer
+}
+
+/// The value of one sample.
+fn value(text: &str, sample: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{sample} is missing:\n{text}")).parse().unwrap()
+}
+
+/// Name, type and meaning of each family.
+fn families(text: &str) -> BTreeMap<String, (String, String)> {
+    let words = |prefix: &'static str| {
+        let lines = text.lines().filter_map(move |line| line.strip_prefix(prefix)?.split_once(' '));
+        lines.map(|(name, rest)| (name.to_owned(), rest.to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    let (kinds, meanings) = (words("# TYPE "), words("# HELP "));
+    assert_eq!(kinds.keys().collect::<Vec<_>>(), meanings.keys().collect::<Vec<_>>());
+    kinds.into_iter().map(|(name, kind)| (name.clone(), (kind, meanings[&name].clone()))).collect()
+}
+
+#[tokio::test]
+async fn only_the_operations_door_has_them_in_prometheus_text_format() {
+    let service = Service::start().await;
+    let answer = scrape(&service).await;
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let build = format!(
+        r#"petstore_build_info{{version="{}",database="sqlite",deployment="staging"}}"#,
+        env!("CARGO_PKG_VERSION")
+    );
+    assert_eq!(value(&answer.body, &build), 1.0);
+    assert!(value(&answer.body, "process_resident_memory_bytes") > 1e6);
+    assert!(value(&answer.body, "process_open_fds") > 3.0);
+    for address in [service.store_address, service.messages_address] {
+        assert_eq!(Request::new(address, "GET", "/metrics").send().await.code(), "not_found");
+    }
+}
+
+#[tokio::test]
+async fn every_route_of_the_document_is_counted_under_its_path_there() {
+    let cors_origins = vec!["http://elsewhere.example".to_owned()];
+    let service = Service::start_with(Setup { cors_origins, ..Setup::default() }).await;
+    let document = service.get("/openapi.json").await.json();
+    let mut expected = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let methods = item.as_object().unwrap().iter().filter(|(_, operation)| operation["operationId"].is_string());
+        for method in methods.map(|(method, _): (_, &Value)| method.to_uppercase()) {
+            let door = if path == "/messages" { service.messages_address } else { service.store_address };
+            let asked = format!("/v1{}", path.replace("{petId}", "1").replace("{orderId}", "1"));
+            // Answered past the router, and by it for a page of another origin: both count in the same place.
+            assert_eq!(Request::new(door, &method, &asked).send().await.status(), 401);
+            let from_a_page = Request::new(door, &method, &asked).header("origin", "http://elsewhere.example");
+            assert_eq!(from_a_page.send().await.status(), 401);
+            expected
+                .push(format!(r#"petstore_http_requests_total{{route="/v1{path}",method="{method}",status="401"}}"#));
+        }
+    }
+    assert!(expected.len() >= 4, "{expected:?}");
+    let text = scrape(&service).await.body;
+    for sample in expected {
+        assert_eq!(value(&text, &sample), 2.0, "{sample}");
+    }
+    assert_eq!(value(&text, r#"petstore_http_request_duration_seconds_count{route="/v1/pets",method="GET"}"#), 2.0);
+}
+
+#[tokio::test]
+async fn nobody_can_make_labels() {
+    let service = Service::start().await;
+    for path in ["/v1/pets/", "/a", "/b?c=d", "/v1/pets/1/2", "/metrics"] {
+        assert_eq!(service.get(path).await.status(), 404, "{path}");
+    }
+    for method in ["BREW", "TRACE", "PROPFIND"] {
+        assert_eq!(service.request(method, "/v1/pets").send().await.status(), 405, "{method}");
+    }
+    assert_eq!(service.get("/v1/pets/77").await.status(), 404);
+    assert_eq!(service.get("/v1/pets/abc").await.status(), 404);
+
+    let text = scrape(&service).await.body;
+    assert_eq!(value(&text, r#"petstore_http_requests_total{route="unmatched",method="GET",status="404"}"#), 5.0);
+    assert_eq!(value(&text, r#"petstore_http_requests_total{route="/v1/pets",method="other",status="405"}"#), 3.0);
+    assert_eq!(
+        value(&text, r#"petstore_http_requests_total{route="/v1/pets/{petId}",method="GET",status="404"}"#),
+        2.0
+    );
+}
+
+#[tokio::test]
+async fn what_the_parts_do_is_counted() {
+    let service = Service::start().await;
+    for _ in 0..3 {
+        assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await.status(), 201);
+    }
+    for _ in 0..4 {
+        assert_eq!(service.get("/v1/pets").await.status(), 200);
+    }
+    let stranger = service.request("GET", "/v1/pets").key("pet_test_x").send().await;
+    assert_eq!(stranger.status(), 401);
+
+    let text = scrape(&service).await.body;
+    assert_eq!(value(&text, r#"petstore_writer_batch_writes_count{writes="all"}"#), writes(&text));
+    assert!(writes(&text) >= 3.0, "{text}");
+    assert!(value(&text, r#"petstore_writer_commit_duration_seconds_sum{writes="all"}"#) > 0.0);
+    assert_eq!(value(&text, r#"petstore_writer_queued{writes="all"}"#), 0.0);
+    assert!(value(&text, "petstore_read_duration_seconds_count") >= 2.0);
+    let (kept, read) = (r#"petstore_pages_total{from="memory"}"#, r#"petstore_pages_total{from="database"}"#);
+    assert_eq!(value(&text, kept) + value(&text, read), 4.0);
+    assert!(value(&text, read) >= 1.0);
+    let (known, looked_up) =
+        (r#"petstore_keys_checked_total{by="memory"}"#, r#"petstore_keys_checked_total{by="database"}"#);
+    assert_eq!(value(&text, known) + value(&text, looked_up), 7.0, "a key that can't be one is not looked up");
+    // The service's own watch for changed keys may come in between, so at least one.
+    assert!(value(&text, looked_up) >= 1.0);
+    assert_eq!(value(&text, "petstore_http_requests_in_flight"), 1.0);
+    assert!(value(&text, r#"petstore_connections_accepted_total{door="store"}"#) >= 8.0);
+    assert_eq!(value(&text, r#"petstore_connections_open{door="operations"}"#), 1.0);
+}
+
+/// How many writes there were, each alone in its batch where they came one by one.
+fn writes(text: &str) -> f64 {
+    value(text, r#"petstore_writer_batch_writes_sum{writes="all"}"#)
+}
+
+#[tokio::test]
+async fn the_documentation_has_every_metric_as_it_is_and_no_other() {
+    let documented: BTreeMap<_, _> = include_str!("../../docs/metrics.md").lines().filter_map(row).collect();
+    let sqlite = Service::start().await;
+    let postgres = Some(postgres_server::database());
+    let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+
+    let mut written = families(&scrape(&sqlite).await.body);
+    written.extend(families(&scrape(&postgres).await.body));
+
+    let named = |families: &BTreeMap<String, _>| families.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(named(&documented), written.keys().cloned().collect());
+    for (name, (kind, meaning)) in &written {
+        assert_eq!(&documented[name], &(kind.clone(), meaning.clone()), "{name}");
+        assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+    }
+}
+
+/// Name, type and meaning in a row of the documentation.
+fn row(line: &str) -> Option<(String, (String, String))> {
+    let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+    let name = cells.next()?.trim_end_matches('`');
+    let (kind, _labels, meaning) = (cells.next()?, cells.next()?, cells.next()?);
+    Some((name.to_owned(), (kind.to_owned(), meaning.to_owned())))
+}

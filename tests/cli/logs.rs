@@ -1,0 +1,55 @@
+//! What a running service logs, and how that is changed.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::process::Folder;
+use crate::support::Request;
+
+/// The id of the trace in the examples of W3C Trace Context.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+#[tokio::test]
+async fn every_request_is_a_line_where_that_is_asked_for() {
+    let folder = Folder::with_account();
+    let key = folder.key();
+    let server = folder.serve("serve --log-requests --log-format json");
+    let door = server.address("store");
+
+    let request = Request::new(door, "GET", "/v1/pets/7?x=secret").key(&key);
+    let request =
+        request.header("x-request-id", "mine").header("traceparent", &format!("00-{TRACE}-00f067aa0ba902b7-01"));
+    request.send().await;
+    let line = server.logged("request");
+
+    assert_eq!(line["request_id"], "mine");
+    assert_eq!(line["trace_id"], TRACE);
+    assert_eq!(line["account"], 1);
+    assert_eq!((&line["method"], &line["status"]), (&Value::from("GET"), &Value::from(400)));
+    assert_eq!((&line["route"], &line["path"]), (&Value::from("/v1/pets/{petId}"), &Value::from("/v1/pets/7")));
+    assert!(line["seconds"].as_f64().unwrap() > 0.0, "{line}");
+    assert!(!line.to_string().contains("secret"), "{line}");
+
+    Request::new(door, "GET", "/elsewhere").send().await;
+    let line = server.logged("request");
+    assert_eq!((&line["route"], &line["account"]), (&Value::from("unmatched"), &Value::Null));
+}
+
+#[tokio::test]
+async fn signals_change_the_level_while_the_service_runs() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve");
+    let door = server.address("store");
+
+    Request::new(door, "GET", "/livez").header("x-request-id", "before").send().await;
+    server.running.signal(Signal::USR1);
+    assert_eq!(server.logged("the log's level was changed")["log_level"], "debug");
+    Request::new(door, "GET", "/livez").header("x-request-id", "debug").send().await;
+    assert_eq!(server.logged("request")["request_id"], "debug", "the one before was no line");
+
+    server.running.signal(Signal::USR2);
+    assert_eq!(server.logged("the log's level was changed")["log_level"], "info");
+    Request::new(door, "GET", "/livez").send().await;
+    let rest = server.stop(Signal::TERM).log();
+    assert!(rest.contains("INFO stopping") && !rest.contains("INFO request"), "{rest}");
+}
