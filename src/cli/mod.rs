@@ -126,8 +126,8 @@ fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file })
 }
 
-/// The commands as they are parsed and shown.
-fn command() -> clap::Command {
+/// The commands as they are parsed and shown, for what describes them: completions, the manual.
+pub fn command() -> clap::Command {
     described(Cli::command())
 }
 

@@ -13,6 +13,7 @@ mod moving;
 mod postgres_server;
 mod process;
 mod quickstart;
+mod reference_file;
 mod serve;
 mod small_commands;
 #[path = "../support/mod.rs"]
