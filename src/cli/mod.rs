@@ -13,6 +13,7 @@ mod openapi;
 mod pets;
 mod quickstart;
 pub mod serve;
+mod systemd;
 
 use std::ffi::OsString;
 use std::future::Future;

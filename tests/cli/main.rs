@@ -18,6 +18,7 @@ mod serve;
 mod small_commands;
 #[path = "../support/mod.rs"]
 mod support;
+mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;
