@@ -261,10 +261,13 @@ impl File {
         let mut known = Vec::new();
         collect_settings(command, &mut known);
         for (key, value) in &table {
-            if !known.contains(key) {
-                let nearest = known.iter().max_by(|a, b| strsim::jaro(a, key).total_cmp(&strsim::jaro(b, key)));
-                let nearest = nearest.map_or("", String::as_str);
-                return Err(format!("there is no setting `{key}`; did you mean `{nearest}`?"));
+            let Some((_, takes_list)) = known.iter().find(|(name, _)| name == key) else {
+                let names = known.iter().map(|(name, _)| *name);
+                let nearest = names.max_by(|a, b| strsim::jaro(a, key).total_cmp(&strsim::jaro(b, key)));
+                return Err(format!("there is no setting `{key}`; did you mean `{}`?", nearest.unwrap_or_default()));
+            };
+            if value.is_array() && !takes_list {
+                return Err(format!("`{key}` takes one value and no list"));
             }
             values(value).ok_or_else(|| format!("`{key}` must be a string, a number or a list of them"))?;
         }
@@ -317,9 +320,15 @@ fn malformed(text: &str, error: &toml::de::Error) -> String {
     format!("line {line} is not TOML: {}", error.message())
 }
 
-fn collect_settings(command: &Command, names: &mut Vec<String>) {
-    names.extend(settings(command).filter_map(|arg| arg.get_long().map(str::to_owned)));
-    command.get_subcommands().for_each(|sub| collect_settings(sub, names));
+/// Whether a setting takes several values.
+pub fn takes_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
+
+/// Each setting's name, and whether it takes a list.
+fn collect_settings<'a>(command: &'a Command, found: &mut Vec<(&'a str, bool)>) {
+    found.extend(settings(command).filter_map(|arg| Some((arg.get_long()?, takes_list(arg)))));
+    command.get_subcommands().for_each(|sub| collect_settings(sub, found));
 }
 
 fn values(value: &toml::Value) -> Option<Vec<String>> {

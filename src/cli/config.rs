@@ -3,7 +3,7 @@
 use clap::{ArgMatches, Args, Subcommand};
 
 use super::{Outcome, command, print};
-use crate::config::{Common, File, Service, Source, settings};
+use crate::config::{Common, File, Service, Source, settings, takes_list};
 use crate::store::postgres::DatabaseUrl;
 
 #[derive(Subcommand, Debug)]
@@ -48,8 +48,7 @@ fn shown(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
     }
     let values = matches.get_raw(arg.get_id().as_str())?;
     let mut values: Vec<_> = values.map(|value| toml::Value::from(&*value.to_string_lossy()).to_string()).collect();
-    let is_list = matches!(arg.get_action(), clap::ArgAction::Append);
-    Some(if is_list { format!("[{}]", values.join(", ")) } else { values.pop()? })
+    Some(if takes_list(arg) { format!("[{}]", values.join(", ")) } else { values.pop()? })
 }
 
 fn leaf(matches: &ArgMatches) -> &ArgMatches {

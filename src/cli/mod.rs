@@ -13,6 +13,7 @@ mod openapi;
 mod pets;
 mod quickstart;
 pub mod serve;
+mod systemd;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -127,8 +128,8 @@ fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file })
 }
 
-/// The commands as they are parsed and shown.
-fn command() -> clap::Command {
+/// The commands as they are parsed and shown, for what describes them: completions, the manual.
+pub fn command() -> clap::Command {
     described(Cli::command())
 }
 

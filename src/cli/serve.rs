@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Level;
 
+use super::systemd::{self, Standing};
 use super::{Create, Failure, Outcome, backup, exposure, open, print, tell};
 use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
 use crate::domain::Clock;
@@ -58,8 +59,10 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     tokio::spawn(follow_level(signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?));
     let tls = tls(service)?;
+    let passed = systemd::passed_sockets().map_err(Failure)?;
+    let service = &at_passed_addresses(service, &passed)?;
     exposure::check(service, store.deployment())?;
-    let listeners = Listeners::bind(service)?;
+    let listeners = Listeners::bind(service, passed)?;
     let addresses = listeners.addresses(service);
     let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
     api.log_requests(service.log_requests);
@@ -77,6 +80,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     let backups = backup::start(service, &store)?;
     let (asked, stop) = watch::channel(Stop::No);
     let mut running = tokio::spawn(server::run(listeners.into_doors(&api), tls, api, limits, stop));
+    systemd::notify(Standing::Ready);
     let mut failure = None;
     loop {
         tokio::select! {
@@ -86,10 +90,12 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
             }
             () = signals.next() => {
                 tracing::info!("stopping");
+                systemd::notify(Standing::Stopping);
                 asked.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Drain } else { Stop::Now });
             }
             why = store.failed(), if failure.is_none() => {
                 tracing::error!(why, "the store failed, so the process ends");
+                systemd::notify(Standing::Stopping);
                 failure = Some(why);
                 // Every request that needs the store fails at once; those that wait are still told so.
                 asked.send_replace(Stop::Drain);
@@ -119,6 +125,23 @@ fn tls(service: &Service) -> Result<Option<Tls>, Failure> {
         (Some(_), None) => Err(Failure("a certificate needs its private key: give --tls-key too".into())),
         (None, Some(_)) => Err(Failure("a private key needs its certificate: give --tls-cert too".into())),
     }
+}
+
+/// The settings, with the addresses of the sockets that whoever started the process has opened for its doors.
+fn at_passed_addresses(service: &Service, passed: &[(Door, std::net::TcpListener)]) -> Result<Service, Failure> {
+    let mut service = service.clone();
+    for (door, socket) in passed {
+        if !service.doors.contains(door) {
+            return Err(Failure(format!("a socket is passed for the {door} door, which `doors` does not open")));
+        }
+        let address = match door {
+            Door::Store => &mut service.listen,
+            Door::Messages => &mut service.messages_listen,
+            Door::Ops => &mut service.ops_listen,
+        };
+        *address = socket.local_addr()?;
+    }
+    Ok(service)
 }
 
 /// Where the first account is made.
@@ -165,10 +188,13 @@ struct Listeners {
 }
 
 impl Listeners {
-    fn bind(service: &Service) -> Result<Self, Failure> {
-        let bind = |door: Door, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>, Failure> {
+    fn bind(service: &Service, mut passed: Vec<(Door, std::net::TcpListener)>) -> Result<Self, Failure> {
+        let mut bind = |door: Door, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>, Failure> {
             if !service.doors.contains(&door) {
                 return Ok(None);
+            }
+            if let Some(at) = passed.iter().position(|(for_door, _)| *for_door == door) {
+                return Ok(Some(TcpListener::from_std(passed.swap_remove(at).1)?));
             }
             listen(address).map(Some).map_err(|error| Failure(format!("can't listen on {address} ({flag}): {error}")))
         };

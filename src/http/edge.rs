@@ -28,7 +28,7 @@ use super::limits::Peer;
 use super::rate_limit::{Noted, RateLimits};
 use super::request_log::Line;
 use super::requests::Requests;
-use super::traffic::{Connections, Route, Traffic};
+use super::traffic::{Connections, Traffic};
 use crate::config::Door;
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

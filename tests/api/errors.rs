@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect;
+use petstore::config::Door;
 use petstore::http::Edge;
 use tokio::task::JoinSet;
 
@@ -242,7 +243,9 @@ async fn a_panic_is_an_internal_error() {
     let routes = axum::Router::new().route("/", axum::routing::get(async || -> () { panic!("the secret cause") }));
     let request = http::Request::builder().uri("/").header("host", "x").header("x-request-id", "mine");
     let request = request.body(axum::body::Body::empty());
-    let response = Edge::new(routes, None).answer(request.unwrap(), Ipv4Addr::LOCALHOST.into()).await;
+    let (service, request) = (Service::start().await, request.unwrap());
+    let door = Edge::new(Door::Store, Arc::clone(&service.api.traffic), routes, None);
+    let response = door.answer(request, Ipv4Addr::LOCALHOST.into()).await;
     assert_eq!(response.status(), 500);
     assert_eq!(response.headers()["x-request-id"], "mine");
     assert_eq!(response.headers()["content-type"], "application/json");

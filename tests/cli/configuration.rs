@@ -200,6 +200,11 @@ fn a_wrong_value_in_the_file_is_told_with_the_file() {
     .assert_eq(&refused("[listen]\nport = 8080"));
     expect![[r#"
         exit 2
+        error: petstore.toml: `listen` takes one value and no list
+    "#]]
+    .assert_eq(&refused("listen = [\"127.0.0.1:1\", \"127.0.0.1:2\"]"));
+    expect![[r#"
+        exit 2
         error: petstore.toml: line 2 is not TOML: key with no value, expected `=`
     "#]]
     .assert_eq(&refused("doors = [\"store\"]\nlisten: 127.0.0.1:8080"));

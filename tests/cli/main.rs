@@ -14,10 +14,12 @@ mod moving;
 mod postgres_server;
 mod process;
 mod quickstart;
+mod reference_file;
 mod serve;
 mod small_commands;
 #[path = "../support/mod.rs"]
 mod support;
+mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;

@@ -214,11 +214,19 @@ pub struct Server {
 
 impl Server {
     pub fn start(command: &mut Command) -> Self {
+        Self::start_after(command, |_| false)
+    }
+
+    /// The same for a command that first says something of its own, lines that are to `skip`.
+    pub fn start_after(command: &mut Command, skip: impl Fn(&str) -> bool) -> Self {
         let running = Running::start(command);
         let mut before = Vec::new();
         loop {
             let line =
                 running.stderr.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not listen: {before:?}"));
+            if skip(&line) {
+                continue;
+            }
             let parsed: Value = serde_json::from_str(&line).unwrap();
             if parsed["message"] == "listening" {
                 return Self { running, listening: parsed, before };

@@ -28,7 +28,11 @@ fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
         // One that is killed. Where the kill came too late, the backup is there, and then it is whole.
         let before = ledger.acknowledgements();
         let mut backup = place.backup(&database).spawn().unwrap();
-        thread::sleep(Duration::from_micros(random.below(u64::try_from(took.as_micros()).unwrap())));
+        match round % 2 {
+            0 => thread::sleep(Duration::from_micros(random.below(u64::try_from(took.as_micros()).unwrap()))),
+            // As soon as it writes, which a random moment seldom is where a process takes long to begin.
+            _ => while place.unfinished() == 0 && !place.file().exists() && backup.try_wait().unwrap().is_none() {},
+        }
         backup.kill().unwrap();
         backup.wait().unwrap();
         if place.file().exists() {

@@ -65,7 +65,7 @@ fn a_panic_of_the_writer_ends_the_process() {
 
 /// The service as `petstore serve` runs it, on a store whose writer fails when the standard input says so.
 fn serve(folder: &Path) -> ! {
-    petstore::telemetry::start(LogLevel::Info);
+    petstore::telemetry::start(LogLevel::Info, LogFormat::Auto);
     let arguments = ["serve", "--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"];
     let matches = Service::augment_args(clap::Command::new("serve")).get_matches_from(arguments);
     let service = Service::from_arg_matches(&matches).unwrap();

@@ -1,0 +1,87 @@
+//! `ops/petstore.toml`, the file an operator starts from: every setting, with its help and its default.
+
+use clap::Arg;
+use expect_test::expect_file;
+use petstore::config::{settings, takes_list};
+
+use crate::process::Folder;
+
+const REFERENCE: &str = include_str!("../../ops/petstore.toml");
+const WIDTH: usize = 100;
+
+/// A setting without a default keeps the example that the file has for it. `UPDATE_EXPECT=1` renews the rest.
+#[test]
+fn the_reference_file_has_every_setting_with_its_help_and_default_and_nothing_else() {
+    let command = petstore::cli::command();
+    let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show")).unwrap();
+    let (introduction, _) = REFERENCE.split_once("\n\n").unwrap();
+    let mut reference = format!("{introduction}\n");
+    let mut heading = None;
+    for arg in settings(show) {
+        if arg.get_help_heading() != heading {
+            heading = arg.get_help_heading();
+            reference += &format!("\n### {}\n", heading.unwrap());
+        }
+        reference += &format!("\n{}#{} = {}\n", comment(arg), arg.get_long().unwrap(), value(arg));
+    }
+    expect_file!["../../ops/petstore.toml"].assert_eq(&reference);
+}
+
+#[test]
+fn the_reference_file_changes_nothing_until_its_lines_are_made_to_count() {
+    let folder = Folder::new();
+    folder.write("petstore.toml", REFERENCE);
+    assert_eq!(folder.succeed("config show --config petstore.toml"), folder.succeed("config show"));
+
+    // A comment in words has a space after its sign.
+    let counts = |line: &str| match line.strip_prefix('#') {
+        Some(setting) if setting.starts_with(|first: char| first.is_ascii_lowercase()) => format!("{setting}\n"),
+        _ => format!("{line}\n"),
+    };
+    folder.write("petstore.toml", REFERENCE.lines().map(counts).collect::<String>());
+
+    let shown = folder.succeed("config show --config petstore.toml");
+
+    for line in shown.lines() {
+        assert!(line.ends_with(" # file"), "{line}");
+    }
+}
+
+/// The flag's help, as lines of comment.
+fn comment(arg: &Arg) -> String {
+    let mut help = arg.get_help().unwrap().to_string();
+    let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    if !possible.is_empty() {
+        help += &format!(" [possible values: {}]", possible.join(", "));
+    }
+    let mut lines = vec!["#".to_owned()];
+    for word in help.split_whitespace() {
+        if lines.last().unwrap().len() + 1 + word.len() > WIDTH {
+            lines.push("#".to_owned());
+        }
+        *lines.last_mut().unwrap() += &format!(" {word}");
+    }
+    lines.join("\n") + "\n"
+}
+
+fn value(arg: &Arg) -> String {
+    let defaults: Vec<_> = arg.get_default_values().iter().map(|value| value.to_str().unwrap()).collect();
+    let delimiter = arg.get_value_delimiter().unwrap_or('\0');
+    let defaults: Vec<_> = defaults.into_iter().flat_map(|value| value.split(delimiter)).map(written).collect();
+    match (defaults.first(), takes_list(arg)) {
+        (Some(_), true) => format!("[{}]", defaults.join(", ")),
+        (Some(default), false) => default.clone(),
+        (None, _) => example(arg.get_long().unwrap()),
+    }
+}
+
+fn written(value: &str) -> String {
+    let is_bare = value.parse::<bool>().is_ok() || value.parse::<i64>().is_ok();
+    if is_bare { value.to_owned() } else { toml::Value::from(value).to_string() }
+}
+
+fn example(name: &str) -> String {
+    let start = format!("#{name} = ");
+    let line = REFERENCE.lines().find_map(|line| line.strip_prefix(&start));
+    line.unwrap_or("\"an example goes here\"").to_owned()
+}

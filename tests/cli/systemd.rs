@@ -1,0 +1,128 @@
+//! What a supervisor like systemd is told, and the sockets it opens.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use expect_test::expect;
+
+use crate::process::{Folder, PETSTORE, Running, Server, Signal};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_supervisor_is_told_once_the_doors_are_open_and_when_they_close() {
+    let folder = Folder::new();
+    let by_path = UnixDatagram::bind(folder.path("notify")).unwrap();
+    let path = folder.path("notify").to_str().unwrap().to_owned();
+    let name = format!("petstore-test-{}", std::process::id());
+    let abstract_address = SocketAddr::from_abstract_name(&name).unwrap();
+    let by_name = UnixDatagram::bind_addr(&abstract_address).unwrap();
+
+    for (supervisor, address) in [(by_path, path), (by_name, format!("@{name}"))] {
+        supervisor.set_read_timeout(Some(PATIENCE)).unwrap();
+        let told = || {
+            let mut state = [0; 64];
+            let length = supervisor.recv(&mut state).expect("it says nothing");
+            String::from_utf8_lossy(&state[..length]).into_owned()
+        };
+        let mut serve =
+            folder.command("serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --doors store,messages");
+        let server = Server::start(serve.env("NOTIFY_SOCKET", address));
+
+        assert_eq!(told(), "READY=1");
+        server.running.signal(Signal::TERM);
+        assert_eq!(told(), "STOPPING=1");
+        assert_eq!(server.running.end().code, Some(0));
+    }
+}
+
+#[test]
+fn a_supervisor_that_does_not_listen_is_no_reason_not_to_serve() {
+    let folder = Folder::new();
+    let mut serve = folder.command("serve --listen 127.0.0.1:0 --doors store");
+    let server = Server::start(serve.env("NOTIFY_SOCKET", folder.path("nobody")));
+
+    assert_eq!(server.logged("can't tell the supervisor READY=1")["level"], "WARN");
+    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+}
+
+/// Like systemd, `systemd-socket-activate` opens the sockets, waits for a client, and becomes the service.
+#[tokio::test]
+async fn doors_take_the_sockets_that_were_opened_for_them() {
+    let folder = Folder::with_account();
+    let key = folder.key();
+    let (store, messages) = (free_port(), free_port());
+    let sockets = [format!("--listen=127.0.0.1:{store}"), format!("--listen=127.0.0.1:{messages}")];
+    // What is configured would be taken by everybody else on this machine.
+    let serve = "serve --listen 127.0.0.1:1 --messages-listen 127.0.0.1:1 --ops-listen 127.0.0.1:0";
+    let mut activate = folder.program("systemd-socket-activate");
+    activate.args(sockets).arg("--fdname=store:messages").arg(PETSTORE).args(serve.split(' '));
+
+    let first = client_of(store);
+    // The activator says something of its own first.
+    let server = Server::start_after(&mut activate, |line| !line.starts_with('{'));
+
+    assert_eq!(server.address("store").port(), store);
+    assert_eq!(server.address("messages").port(), messages);
+    assert_ne!(server.address("ops").port(), 0, "a door without a socket opens its own");
+    let first = first.join().unwrap();
+    assert!(first.starts_with("HTTP/1.1 200"), "who came before the service is answered by it: {first}");
+    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn sockets_that_fit_no_door_are_told() {
+    let folder = Folder::new();
+    let refused = |names: &str, flags: &str| {
+        let port = free_port();
+        let mut activate = folder.program("systemd-socket-activate");
+        activate.arg(format!("--listen=127.0.0.1:{port}")).arg(format!("--fdname={names}")).arg(PETSTORE);
+        let client = client_of(port);
+        let ended = Running::start(activate.arg("serve").args(flags.split_whitespace())).end();
+        client.join().unwrap();
+        let last = ended.stderr.lines().last().unwrap();
+        let line: serde_json::Value = serde_json::from_str(last).unwrap();
+        format!("exit {:?}: {}\n", ended.code.unwrap(), line["message"].as_str().unwrap())
+    };
+    let told = [refused("shop", ""), refused("messages", "--doors store")].concat();
+    expect![[r#"
+        exit 1: a socket is passed as `shop`: its FileDescriptorName is store, messages or ops
+        exit 1: a socket is passed for the messages door, which `doors` does not open
+    "#]]
+    .assert_eq(&told);
+}
+
+#[test]
+fn sockets_for_another_process_are_left_alone() {
+    let folder = Folder::new();
+    let mut serve = folder.command("serve --listen 127.0.0.1:0 --doors store");
+    serve.envs([("LISTEN_PID", "1"), ("LISTEN_FDS", "1"), ("LISTEN_FDNAMES", "store")]);
+    let server = Server::start(&mut serve);
+    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Asks for `/livez` as soon as somebody listens, and returns what is answered.
+fn client_of(port: u16) -> std::thread::JoinHandle<String> {
+    use std::io::{Read, Write};
+    std::thread::spawn(move || {
+        let started = std::time::Instant::now();
+        let mut stream = loop {
+            match std::net::TcpStream::connect(("127.0.0.1", port)) {
+                Ok(stream) => break stream,
+                Err(error) if started.elapsed() > PATIENCE => panic!("nobody listens: {error}"),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut answer = String::new();
+        // A service that refuses its sockets ends without an answer.
+        let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    })
+}
