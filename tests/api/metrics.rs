@@ -108,7 +108,9 @@ async fn what_the_parts_do_is_counted() {
     assert_eq!(stranger.status(), 401);
 
     let text = scrape(&service).await.body;
-    assert_eq!(value(&text, r#"petstore_writer_batch_writes_count{writes="all"}"#), writes(&text));
+    // The service's own writes may share a batch with these.
+    let batches = value(&text, r#"petstore_writer_batch_writes_count{writes="all"}"#);
+    assert!(batches >= 3.0 && batches <= writes(&text), "{text}");
     assert!(writes(&text) >= 3.0, "{text}");
     assert!(value(&text, r#"petstore_writer_commit_duration_seconds_sum{writes="all"}"#) > 0.0);
     assert_eq!(value(&text, r#"petstore_writer_queued{writes="all"}"#), 0.0);

@@ -75,15 +75,17 @@ fn the_help_of_a_command_puts_what_is_its_own_first() {
           -h, --help                   Print help
 
         Settings of the database and the log:
-              --data-dir <DIR>      The folder of the embedded database [default: petstore-data]
-              --database-url <URL>  A PostgreSQL database instead:
-                                    postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
-                                    separated by commas, are tried in turn
-              --deployment <NAME>   What the database is for; chosen when it is made, refused when it
-                                    differs later [possible values: production, staging]
-              --config <FILE>       A TOML file of settings
-              --log-level <LEVEL>   How much to log, on stderr: JSON lines, or text on a terminal [default:
-                                    info] [possible values: error, warn, info, debug, trace]
+              --data-dir <DIR>       The folder of the embedded database [default: petstore-data]
+              --database-url <URL>   A PostgreSQL database instead:
+                                     postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
+                                     separated by commas, are tried in turn
+              --deployment <NAME>    What the database is for; chosen when it is made, refused when it
+                                     differs later [possible values: production, staging]
+              --config <FILE>        A TOML file of settings
+              --log-level <LEVEL>    How much to log, on stderr [default: info] [possible values: error,
+                                     warn, info, debug, trace]
+              --log-format <FORMAT>  How to write the log; auto is human on a terminal, else json [default:
+                                     auto] [possible values: auto, human, json]
 
         Every setting is also a variable of the environment and a key of the configuration file: --data-dir
         is PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the

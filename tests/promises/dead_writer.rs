@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches};
-use petstore::config::{LogLevel, Service};
+use petstore::config::{LogFormat, LogLevel, Service};
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
 
