@@ -50,13 +50,8 @@ impl Backup {
     pub fn run(self) -> Outcome {
         refuse_postgres(&self.common)?;
         let target = Target { file: &self.file, replace: self.force };
-        let progress = bar("backing up");
-        let made = backup::back_up(&self.common.data_dir, self.common.deployment, target, &mut |done, of| {
-            progress.0.set_length(of);
-            progress.0.set_position(done);
-            true
-        });
-        progress.0.finish_and_clear();
+        let Common { data_dir, deployment, .. } = &self.common;
+        let made = with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
         let made = made.map_err(|error| not_opened(&self.common, error))?;
         tell(Level::INFO, &format!("backed up {} bytes to {}", made.bytes, self.file.display()));
         Ok(())
@@ -67,13 +62,8 @@ impl Restore {
     pub fn run(self) -> Outcome {
         refuse_postgres(&self.common)?;
         let Common { data_dir, deployment, .. } = &self.common;
-        let progress = bar("restoring");
-        let restored = backup::restore(&self.file, data_dir, *deployment, self.force, &mut |done, of| {
-            progress.0.set_length(of);
-            progress.0.set_position(done);
-            true
-        });
-        progress.0.finish_and_clear();
+        let restored =
+            with_bar("restoring", |progress| backup::restore(&self.file, data_dir, *deployment, self.force, progress));
         let restored = restored.map_err(|error| Failure(error.to_string()))?;
         let (bytes, deployment, dir) = (restored.bytes, restored.deployment, data_dir.display());
         tell(Level::INFO, &format!("restored {bytes} bytes, a {deployment} database, to {dir}"));
@@ -98,6 +88,14 @@ pub fn start(service: &Service, store: &Arc<Store>) -> std::io::Result<Option<Ba
     Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
 }
 
-fn bar(what: &'static str) -> Progress {
-    Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left")
+/// Copies, and shows on a terminal how far that is.
+fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> T {
+    let bar = Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left").0;
+    let copied = copy(&mut |done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
+        true
+    });
+    bar.finish_and_clear();
+    copied
 }

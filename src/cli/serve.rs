@@ -65,7 +65,6 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     let listeners = Listeners::bind(service, passed)?;
     let addresses = listeners.addresses(service);
     let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
-    api.log_requests(service.log_requests);
     let defaults = Limits::default();
     let limits = Limits {
         drain_delay: service.drain_delay,
@@ -79,7 +78,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     print(&welcome(&addresses))?;
     let backups = backup::start(service, &store)?;
     let (asked, stop) = watch::channel(Stop::No);
-    let mut running = tokio::spawn(server::run(listeners.into_doors(&api), tls, api, limits, stop));
+    let mut running = tokio::spawn(server::run(listeners.into_doors(&api, service), tls, api, limits, stop));
     systemd::notify(Standing::Ready);
     let mut failure = None;
     loop {
@@ -227,13 +226,16 @@ impl Listeners {
         );
     }
 
-    fn into_doors(self, api: &Api) -> Vec<(TcpListener, Edge, Access)> {
+    fn into_doors(self, api: &Api, service: &Service) -> Vec<(TcpListener, Edge, Access)> {
         let doors = [
             (self.store, http::store_door(api), Access::Public),
             (self.messages, http::messages_door(api), Access::Public),
             (self.operations, http::operations_door(api), Access::Operator),
         ];
-        doors.into_iter().filter_map(|(listener, edge, access)| Some((listener?, edge, access))).collect()
+        let open = |(listener, edge, access): (Option<_>, Edge, _)| {
+            Some((listener?, edge.logging(service.log_requests), access))
+        };
+        doors.into_iter().filter_map(open).collect()
     }
 }
 

@@ -118,19 +118,6 @@ pub enum Outcome<R = Infallible> {
     InProgress,
 }
 
-impl<R> Outcome<R> {
-    /// The same with another refusal.
-    pub fn try_map_refused<S, E>(self, map: impl FnOnce(R) -> Result<S, E>) -> Result<Outcome<S>, E> {
-        Ok(match self {
-            Self::First(answer) => Outcome::First(answer),
-            Self::Again(answer) => Outcome::Again(answer),
-            Self::Refused(refused) => Outcome::Refused(map(refused)?),
-            Self::Reused => Outcome::Reused,
-            Self::InProgress => Outcome::InProgress,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

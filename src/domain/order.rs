@@ -138,24 +138,28 @@ impl Order {
     }
 }
 
-/// What becomes of an order that is to be placed.
+/// Why an order is not placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placing {
-    Placed(Order),
+pub enum NotPlaced {
     /// The animal is pending or sold: another order has it, or it was added that way.
     NotAvailable,
     NoSuchPet,
 }
 
-/// What becomes of a step.
+/// Why a step is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stepping {
-    Done(Order),
+pub enum NotTaken {
     /// The order has this status, which the step is not for.
     NotNow(OrderStatus),
     /// Another account's order is none.
     NoSuchOrder,
 }
+
+/// What becomes of an order that is to be placed.
+pub type Placing = Result<Order, NotPlaced>;
+
+/// What becomes of a step.
+pub type Stepping = Result<Order, NotTaken>;
 
 /// Which orders of an account to list.
 pub type OrderQuery = PageQuery<OrderStatus>;

@@ -21,6 +21,7 @@ use super::json::Response;
 use super::state::Api;
 use super::traffic::Route;
 use super::{messages, orders, pets};
+use crate::config::Door;
 
 /// The operations of one door.
 #[derive(Clone, Debug)]
@@ -35,12 +36,6 @@ pub struct Direct {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Door {
-    Store,
-    Messages,
-}
-
-#[derive(Clone, Copy, Debug)]
 pub enum Operation {
     ListPets,
     CreatePet,
@@ -51,15 +46,7 @@ pub enum Operation {
 }
 
 impl Direct {
-    pub fn store(api: &Api) -> Self {
-        Self::new(api, Door::Store)
-    }
-
-    pub fn messages(api: &Api) -> Self {
-        Self::new(api, Door::Messages)
-    }
-
-    fn new(api: &Api, door: Door) -> Self {
+    pub fn new(api: &Api, door: Door) -> Self {
         let route = |path| api.traffic.route(path);
         Self {
             api: api.clone(),

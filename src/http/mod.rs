@@ -58,7 +58,7 @@ pub fn store_door(api: &Api) -> Edge {
         .fallback(console::not_found);
     door(api, Door::Store, routes, &api.addresses.cors_origins)
         .https_only(is_https_only(api, &api.addresses.base_url))
-        .answering(Direct::store(api))
+        .answering(Direct::new(api, Door::Store))
         .deprecating(Deprecation::of_get_pet(&api.addresses))
 }
 
@@ -69,7 +69,7 @@ pub fn messages_door(api: &Api) -> Edge {
     let origins = [api.addresses.cors_origins.clone(), api.addresses.store_origins()].concat();
     door(api, Door::Messages, routes, &origins)
         .https_only(is_https_only(api, &api.addresses.messages_base_url))
-        .answering(Direct::messages(api))
+        .answering(Direct::new(api, Door::Messages))
 }
 
 /// The operations door, for who runs the service.
@@ -93,6 +93,5 @@ fn door(api: &Api, door: Door, routes: Router<Api>, origins: &[String]) -> Edge 
         .with_state(api.clone());
     Edge::new(door, Arc::clone(&api.traffic), routes.clone(), cors::for_origins(routes, origins))
         .counting(Arc::clone(&api.requests))
-        .logging(api.logs_requests())
         .limiting(api.rate_limits.clone())
 }

@@ -14,7 +14,7 @@ use super::json::{Fields, Response};
 use super::openapi::schema;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;
-use crate::domain::order::{Placing, Stepping};
+use crate::domain::order::{NotPlaced, NotTaken};
 use crate::domain::{AccountId, Answer, NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
 
 /// List orders
@@ -77,21 +77,20 @@ pub async fn place(
     let order = NewOrder { account: caller.account, pet_id, now: api.clock.now() };
     let placed = |order: &Order| Answer::json(StatusCode::CREATED.as_u16(), order.to_json());
     match key.request(&api, &caller, "placeOrder", body.text())? {
-        None => match api.store.place_order(order).await? {
-            Placing::Placed(order) => Ok(idempotency::response(placed(&order))),
-            refused => Err(not_placed(refused)),
-        },
+        None => {
+            let order = api.store.place_order(order).await?.map_err(not_placed)?;
+            Ok(idempotency::response(placed(&order)))
+        }
         Some(request) => {
             idempotency::respond(api.store.place_order_once(request, order, Box::new(placed)).await?, not_placed)
         }
     }
 }
 
-fn not_placed(refused: Placing) -> ApiError {
+fn not_placed(refused: NotPlaced) -> ApiError {
     match refused {
-        Placing::NotAvailable => ApiError::new(Code::Conflict, "The animal is not available."),
-        Placing::NoSuchPet => ApiError::new(Code::NotFound, "There is no animal with this id."),
-        Placing::Placed(_) => unreachable!("an order that was placed was not refused"),
+        NotPlaced::NotAvailable => ApiError::new(Code::Conflict, "The animal is not available."),
+        NotPlaced::NoSuchPet => ApiError::new(Code::NotFound, "There is no animal with this id."),
     }
 }
 
@@ -201,22 +200,22 @@ async fn step(
     let id = id.ok_or_else(no_such_order)?;
     let done = |order: &Order| Answer::json(StatusCode::OK.as_u16(), order.to_json());
     match request {
-        None => match api.store.step_order(caller.account, id, step, api.clock.now()).await? {
-            Stepping::Done(order) => Ok(idempotency::response(done(&order))),
-            refused => Err(not_done(step, refused)),
-        },
+        None => {
+            let stepped = api.store.step_order(caller.account, id, step, api.clock.now()).await?;
+            let order = stepped.map_err(|refused| not_taken(step, refused))?;
+            Ok(idempotency::response(done(&order)))
+        }
         Some(request) => {
             let outcome = api.store.step_order_once(request, id, step, Box::new(done)).await?;
-            idempotency::respond(outcome, |refused| not_done(step, refused))
+            idempotency::respond(outcome, |refused| not_taken(step, refused))
         }
     }
 }
 
-fn not_done(step: OrderStep, refused: Stepping) -> ApiError {
+fn not_taken(step: OrderStep, refused: NotTaken) -> ApiError {
     match refused {
-        Stepping::NotNow(status) => not_now(step, status),
-        Stepping::NoSuchOrder => no_such_order(),
-        Stepping::Done(_) => unreachable!("a step that was taken was not refused"),
+        NotTaken::NotNow(status) => not_now(step, status),
+        NotTaken::NoSuchOrder => no_such_order(),
     }
 }
 

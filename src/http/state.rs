@@ -33,7 +33,6 @@ pub struct Shared {
     pub process: Process,
     pub console: Console,
     draining: AtomicBool,
-    log_requests: AtomicBool,
 }
 
 impl Api {
@@ -51,17 +50,7 @@ impl Api {
             clock,
             addresses,
             draining: AtomicBool::new(false),
-            log_requests: AtomicBool::new(false),
         }))
-    }
-
-    /// Whether doors that are made from now on log every request.
-    pub fn log_requests(&self, whether: bool) {
-        self.log_requests.store(whether, Ordering::Relaxed);
-    }
-
-    pub fn logs_requests(&self) -> bool {
-        self.log_requests.load(Ordering::Relaxed)
     }
 
     /// Says through `/readyz` that no new requests should come here.

@@ -49,6 +49,13 @@ impl Gauge {
         One(self)
     }
 
+    /// One more, until what is returned goes away, where there are fewer than `most`.
+    pub fn one_of(&self, most: usize) -> Option<One<'_>> {
+        let one = One(self);
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        usize::try_from(before).is_ok_and(|before| before < most).then_some(one)
+    }
+
     /// Never below zero: who takes away may be seen before who added.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed).max(0)
@@ -165,6 +172,9 @@ mod tests {
     fn a_gauge_goes_back_when_what_it_counts_goes_away() {
         let gauge = Gauge::default();
         let one = gauge.one();
+        assert_eq!(gauge.get(), 1);
+        assert!(gauge.one_of(1).is_none());
+        assert!(gauge.one_of(2).is_some());
         assert_eq!(gauge.get(), 1);
         drop(one);
         assert_eq!(gauge.get(), 0);

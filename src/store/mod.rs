@@ -4,6 +4,7 @@
 //! The set of databases is closed, so it is an enum and not a trait: a missing arm does not compile.
 
 mod backup_status;
+mod deployment;
 mod error;
 mod meters;
 mod migrations;
@@ -21,7 +22,7 @@ use sqlite::{Batch, Sqlite};
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
-use crate::domain::order::{Placing, Stepping};
+use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
 use crate::domain::session::NewSession;
 use crate::domain::{
     Account, AccountId, Answer, Deployment, Email, KeyHash, KeyId, KeyRecord, KeyedRequest, Message, MessageId,
@@ -148,15 +149,11 @@ impl Store {
         request: KeyedRequest,
         order: NewOrder,
         answer: AnswerTo<Order>,
-    ) -> Result<Outcome<Placing>> {
+    ) -> Result<Outcome<NotPlaced>> {
         match self {
             Self::Sqlite(db) => {
-                let place = move |batch: &Batch<'_>| {
-                    Ok(match sqlite::orders::place(batch, &order)? {
-                        Placing::Placed(order) => Ok(answer(&order)),
-                        refused => Err(refused),
-                    })
-                };
+                let place =
+                    move |batch: &Batch<'_>| Ok(sqlite::orders::place(batch, &order)?.map(|order| answer(&order)));
                 db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, place)).await
             }
             Self::Postgres(db) => Box::pin(db.place_order_once(request, order, answer)).await,
@@ -193,15 +190,12 @@ impl Store {
         id: i64,
         step: OrderStep,
         answer: AnswerTo<Order>,
-    ) -> Result<Outcome<Stepping>> {
+    ) -> Result<Outcome<NotTaken>> {
         match self {
             Self::Sqlite(db) => {
                 let (account, now) = (request.account, request.now);
                 let step = move |batch: &Batch<'_>| {
-                    Ok(match sqlite::orders::take_step(batch, account, id, step, now)? {
-                        Stepping::Done(order) => Ok(answer(&order)),
-                        refused => Err(refused),
-                    })
+                    Ok(sqlite::orders::take_step(batch, account, id, step, now)?.map(|order| answer(&order)))
                 };
                 db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, step)).await
             }

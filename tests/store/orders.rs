@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use petstore::domain::account::PasswordDigest;
-use petstore::domain::order::{Placing, Stepping};
+use petstore::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
 use petstore::domain::{
     AccountId, Email, NewOrder, NewPet, Order, OrderQuery, OrderStatus, OrderStep, PageLimit, PetName, PetStatus,
     Timestamp,
@@ -25,26 +25,23 @@ async fn an_order_moves_along_and_its_animal_with_it() {
         let pet = pet(&store, PetStatus::Available).await;
         let placed = Order { id: 1, pet_id: pet, status: OrderStatus::Placed, created_at: NOW, updated_at: NOW };
 
-        assert_eq!(
-            store.place_order(NewOrder { account: ada, pet_id: pet, now: NOW }).await.unwrap(),
-            Placing::Placed(placed)
-        );
+        assert_eq!(store.place_order(NewOrder { account: ada, pet_id: pet, now: NOW }).await.unwrap(), Ok(placed));
         assert_eq!(status(&store, pet).await, PetStatus::Pending);
-        assert_eq!(take(&store, ada, 1, OrderStep::Deliver).await, Stepping::NotNow(OrderStatus::Placed));
+        assert_eq!(take(&store, ada, 1, OrderStep::Deliver).await, Err(NotTaken::NotNow(OrderStatus::Placed)));
 
         let approved = Order { status: OrderStatus::Approved, updated_at: LATER, ..placed };
-        assert_eq!(take(&store, ada, 1, OrderStep::Approve).await, Stepping::Done(approved));
+        assert_eq!(take(&store, ada, 1, OrderStep::Approve).await, Ok(approved));
         assert_eq!(status(&store, pet).await, PetStatus::Pending);
         // A clock that was set back does not take the order's time back.
         let earlier = Timestamp::from_milliseconds(0);
         let delivered = Order { status: OrderStatus::Delivered, ..approved };
         let outcome = store.step_order(ada, 1, OrderStep::Deliver, earlier).await.unwrap();
-        assert_eq!(outcome, Stepping::Done(delivered));
+        assert_eq!(outcome, Ok(delivered));
         assert_eq!(status(&store, pet).await, PetStatus::Sold);
         assert_eq!(list(&store, ada, 100, None, None).await, (vec![delivered], false));
 
-        assert_eq!(take(&store, ada, 1, OrderStep::Cancel).await, Stepping::NotNow(OrderStatus::Delivered));
-        assert_eq!(place(&store, ada, pet).await, Placing::NotAvailable);
+        assert_eq!(take(&store, ada, 1, OrderStep::Cancel).await, Err(NotTaken::NotNow(OrderStatus::Delivered)));
+        assert_eq!(place(&store, ada, pet).await, Err(NotPlaced::NotAvailable));
         assert_eq!(status(&store, pet).await, PetStatus::Sold);
     })
     .await;
@@ -57,15 +54,15 @@ async fn an_order_that_is_cancelled_makes_room_for_the_next() {
         let grace = account(&store, "grace@example.com").await;
         let pet = pet(&store, PetStatus::Available).await;
         let first = placed(place(&store, ada, pet).await);
-        take(&store, ada, first, OrderStep::Approve).await;
-        assert_eq!(place(&store, grace, pet).await, Placing::NotAvailable);
-        assert!(matches!(take(&store, ada, first, OrderStep::Cancel).await, Stepping::Done(_)));
+        take(&store, ada, first, OrderStep::Approve).await.unwrap();
+        assert_eq!(place(&store, grace, pet).await, Err(NotPlaced::NotAvailable));
+        assert!(take(&store, ada, first, OrderStep::Cancel).await.is_ok());
         assert_eq!(status(&store, pet).await, PetStatus::Available);
 
         let second = placed(place(&store, grace, pet).await);
         assert!(second > first);
         assert_eq!(status(&store, pet).await, PetStatus::Pending);
-        assert_eq!(take(&store, ada, first, OrderStep::Cancel).await, Stepping::NotNow(OrderStatus::Cancelled));
+        assert_eq!(take(&store, ada, first, OrderStep::Cancel).await, Err(NotTaken::NotNow(OrderStatus::Cancelled)));
         assert_eq!(status(&store, pet).await, PetStatus::Pending, "an old order has no hold on it any more");
     })
     .await;
@@ -77,10 +74,10 @@ async fn what_is_not_available_or_not_there_is_not_ordered() {
         let ada = account(&store, "ada@example.com").await;
         let (pending, sold) = (pet(&store, PetStatus::Pending).await, pet(&store, PetStatus::Sold).await);
         for taken in [pending, sold] {
-            assert_eq!(place(&store, ada, taken).await, Placing::NotAvailable);
+            assert_eq!(place(&store, ada, taken).await, Err(NotPlaced::NotAvailable));
         }
         for nothing in [i64::MIN, -1, 0, 3, i64::MAX] {
-            assert_eq!(place(&store, ada, nothing).await, Placing::NoSuchPet);
+            assert_eq!(place(&store, ada, nothing).await, Err(NotPlaced::NoSuchPet));
         }
         assert_eq!((status(&store, pending).await, status(&store, sold).await), (PetStatus::Pending, PetStatus::Sold));
         assert_eq!(list(&store, ada, 100, None, None).await, (vec![], false));
@@ -99,7 +96,7 @@ async fn an_account_sees_and_moves_its_own_orders_page_by_page() {
             others.push(placed(place(&store, grace, pet(&store, PetStatus::Available).await).await));
         }
         for index in [1, 3] {
-            take(&store, ada, own[index], OrderStep::Cancel).await;
+            take(&store, ada, own[index], OrderStep::Cancel).await.unwrap();
         }
         let ids = async |limit, status, after| {
             let (orders, more) = list(&store, ada, limit, status, after).await;
@@ -114,8 +111,8 @@ async fn an_account_sees_and_moves_its_own_orders_page_by_page() {
         assert_eq!(ids(2, Some(OrderStatus::Cancelled), None).await, (vec![own[1], own[3]], false));
         assert_eq!(ids(2, Some(OrderStatus::Delivered), None).await, (vec![], false));
         for step in OrderStep::ALL {
-            assert_eq!(take(&store, ada, others[0], step).await, Stepping::NoSuchOrder);
-            assert_eq!(take(&store, ada, 99, step).await, Stepping::NoSuchOrder);
+            assert_eq!(take(&store, ada, others[0], step).await, Err(NotTaken::NoSuchOrder));
+            assert_eq!(take(&store, ada, 99, step).await, Err(NotTaken::NoSuchOrder));
         }
         assert!(list(&store, grace, 100, None, None).await.0.iter().all(|order| order.status == OrderStatus::Placed));
     })
@@ -138,11 +135,11 @@ async fn however_many_order_at_once_an_animal_goes_to_one_of_them() {
                     let mut got = Vec::new();
                     for pet in pets {
                         match place(&store, ada, pet).await {
-                            Placing::Placed(order) => {
+                            Ok(order) => {
                                 assert_eq!(order.pet_id, pet, "an answer is that of its own request");
                                 got.push(pet);
                             }
-                            outcome => assert_eq!(outcome, Placing::NotAvailable),
+                            outcome => assert_eq!(outcome, Err(NotPlaced::NotAvailable)),
                         }
                     }
                     got
@@ -167,7 +164,7 @@ async fn of_steps_at_once_each_finds_the_order_where_the_one_before_left_it() {
         for _ in 0..20 {
             let pet = pet(&store, PetStatus::Available).await;
             let order = placed(place(&store, ada, pet).await);
-            take(&store, ada, order, OrderStep::Approve).await;
+            take(&store, ada, order, OrderStep::Approve).await.unwrap();
             let steps = [OrderStep::Deliver, OrderStep::Cancel, OrderStep::Deliver, OrderStep::Cancel].map(|step| {
                 let store = Arc::clone(&store);
                 tokio::spawn(async move { take(&store, ada, order, step).await })
@@ -175,8 +172,8 @@ async fn of_steps_at_once_each_finds_the_order_where_the_one_before_left_it() {
             let mut done = Vec::new();
             for step in steps {
                 match step.await.unwrap() {
-                    Stepping::Done(order) => done.push(order.status),
-                    refused => assert!(matches!(refused, Stepping::NotNow(_)), "{refused:?}"),
+                    Ok(order) => done.push(order.status),
+                    refused => assert!(matches!(refused, Err(NotTaken::NotNow(_))), "{refused:?}"),
                 }
             }
             assert_eq!(done.len(), 1, "delivered or cancelled, and not both: {done:?}");
@@ -202,10 +199,10 @@ async fn a_deleted_accounts_open_orders_are_cancelled() {
             orders.push(placed(place(&store, ada, *pet).await));
         }
         let graces = placed(place(&store, grace, pets[4]).await);
-        take(&store, ada, orders[1], OrderStep::Approve).await;
-        take(&store, ada, orders[2], OrderStep::Approve).await;
-        take(&store, ada, orders[2], OrderStep::Deliver).await;
-        take(&store, ada, orders[3], OrderStep::Cancel).await;
+        take(&store, ada, orders[1], OrderStep::Approve).await.unwrap();
+        take(&store, ada, orders[2], OrderStep::Approve).await.unwrap();
+        take(&store, ada, orders[2], OrderStep::Deliver).await.unwrap();
+        take(&store, ada, orders[3], OrderStep::Cancel).await.unwrap();
 
         assert!(store.delete_account(ada, digest, LATER).await.unwrap());
 
@@ -219,9 +216,9 @@ async fn a_deleted_accounts_open_orders_are_cancelled() {
         }
         use PetStatus::{Available, Pending, Sold};
         assert_eq!(statuses, [Available, Available, Sold, Available, Pending]);
-        assert!(matches!(take(&store, grace, graces, OrderStep::Approve).await, Stepping::Done(_)));
+        assert!(take(&store, grace, graces, OrderStep::Approve).await.is_ok());
         // What was in flight meanwhile comes too late.
-        assert_eq!(place(&store, ada, pets[0]).await, Placing::NotAvailable);
+        assert_eq!(place(&store, ada, pets[0]).await, Err(NotPlaced::NotAvailable));
         assert_eq!(status(&store, pets[0]).await, Available);
     })
     .await;
@@ -249,7 +246,7 @@ async fn the_constraint_decides(store: Store, sql: impl Fn(&str)) {
     let pet = pet(&store, PetStatus::Available).await;
     placed(place(&store, ada, pet).await);
     sql("UPDATE pets SET status = 0");
-    assert_eq!(place(&store, ada, pet).await, Placing::NotAvailable);
+    assert_eq!(place(&store, ada, pet).await, Err(NotPlaced::NotAvailable));
     assert_eq!(list(&store, ada, 100, None, None).await.0.len(), 1);
 
     // The control: nothing else has kept the second order off.
@@ -276,10 +273,7 @@ async fn place(store: &Store, account: AccountId, pet_id: i64) -> Placing {
 }
 
 fn placed(outcome: Placing) -> i64 {
-    match outcome {
-        Placing::Placed(order) => order.id,
-        other => panic!("{other:?}"),
-    }
+    outcome.unwrap().id
 }
 
 async fn take(store: &Store, account: AccountId, order: i64, step: OrderStep) -> Stepping {

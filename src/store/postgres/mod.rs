@@ -41,8 +41,8 @@ use together::Together;
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
-use super::{AnswerTo, Meters, MigrationStatus, Result, StoreError};
-use crate::domain::order::{Placing, Stepping};
+use super::{AnswerTo, Meters, MigrationStatus, Result, StoreError, deployment};
+use crate::domain::order::{NotPlaced, NotTaken, Placing};
 use crate::domain::{
     Answer, Deployment, KeyedRequest, Message, NewOrder, NewPet, Order, OrderStep, Outcome, Pet, PetQuery, Timestamp,
 };
@@ -197,7 +197,7 @@ impl Postgres {
         request: KeyedRequest,
         order: NewOrder,
         answer: AnswerTo<Order>,
-    ) -> Result<Outcome<Placing>> {
+    ) -> Result<Outcome<NotPlaced>> {
         idempotency::once(&self.keyed_orders, request, PlaceOrder { order, answer }).await
     }
 
@@ -207,9 +207,9 @@ impl Postgres {
         id: i64,
         step: OrderStep,
         answer: AnswerTo<Order>,
-    ) -> Result<Outcome<Stepping>> {
+    ) -> Result<Outcome<NotTaken>> {
         let step = StepOrder { account: request.account, id, step, now: request.now, answer };
-        idempotency::once(&self.keyed_steps, request, step).await?.try_map_refused(|refused| refused)
+        idempotency::once(&self.keyed_steps, request, step).await
     }
 
     pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
@@ -338,14 +338,7 @@ async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
     client.execute(insert, &[&chosen.as_str()]).await?;
     let kept = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
     let kept: &str = kept.try_get(0)?;
-    let kept = Deployment::parse(kept)
-        .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {kept:?}, which is unknown")))?;
-    match options.deployment {
-        Some(asked) if asked != kept => {
-            Err(StoreError::Failed(format!("the database is a {kept} one and can't be opened as {asked}")))
-        }
-        _ => Ok(kept),
-    }
+    deployment::agree(deployment::parse(kept)?, options.deployment)
 }
 
 async fn setting(client: &Client, name: &str) -> Result<String> {

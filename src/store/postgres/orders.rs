@@ -2,17 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Client, Error, Row};
 
 use super::Postgres;
 use super::idempotency::{Answered, Effect};
 use super::pets;
+use super::rows::show;
 use super::session::Session;
 use super::writer::Write;
-use crate::domain::order::{Placing, Stepping};
+use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
-use crate::store::{AnswerTo, Result, StoreError};
+use crate::store::{AnswerTo, Result};
 
 /// Orders for different animals. Shows those that were placed, and then, without an order, the animals there are.
 ///
@@ -85,9 +86,9 @@ impl Write for NewOrder {
             }
         }
         let outcome = |(position, order): (usize, &Self)| match placed.get(&order.pet_id) {
-            Some(id) if first[&order.pet_id] == position => Placing::Placed(order.with_id(*id)),
-            _ if there.contains(&order.pet_id) => Placing::NotAvailable,
-            _ => Placing::NoSuchPet,
+            Some(id) if first[&order.pet_id] == position => Ok(order.with_id(*id)),
+            _ if there.contains(&order.pet_id) => Err(NotPlaced::NotAvailable),
+            _ => Err(NotPlaced::NoSuchPet),
         };
         Ok(batch.iter().enumerate().map(outcome).collect())
     }
@@ -102,7 +103,7 @@ pub async fn take_step(
 ) -> Result<Stepping> {
     let asked = step_parameters(step, now);
     let rows = db.write(|known| &known.step_order, &asked.with(&id, &account.0)).await?;
-    stepping(&rows, step)
+    Ok(stepping(&rows, step)?)
 }
 
 /// What a step asks for, apart from whose order it is.
@@ -125,13 +126,12 @@ impl StepParameters {
     }
 }
 
-fn stepping(rows: &[Row], step: OrderStep) -> Result<Stepping> {
-    let Some(row) = rows.first() else { return Ok(Stepping::NoSuchOrder) };
-    let was = status_of(row.try_get(2)?)?;
+fn stepping(rows: &[Row], step: OrderStep) -> std::result::Result<Stepping, Error> {
+    let Some(row) = rows.first() else { return Ok(Err(NotTaken::NoSuchOrder)) };
     let moved_at: Option<i64> = row.try_get(4)?;
     match moved_at {
-        Some(moved_at) => Ok(Stepping::Done(order(row, step.rule().1, moved_at)?)),
-        None => Ok(Stepping::NotNow(was)),
+        Some(moved_at) => order(row, step.rule().1, moved_at).map(Ok),
+        None => Ok(Err(NotTaken::NotNow(row.try_get(2)?))),
     }
 }
 
@@ -156,7 +156,7 @@ pub struct PlaceOrder {
 }
 
 impl Effect for PlaceOrder {
-    type Refusal = Placing;
+    type Refusal = NotPlaced;
 
     fn bytes(&self) -> usize {
         self.order.bytes()
@@ -165,11 +165,8 @@ impl Effect for PlaceOrder {
     async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
         let orders: Vec<_> = batch.iter().map(|place| place.order).collect();
         let placed = NewOrder::run(session, &orders).await?;
-        let answered = batch.iter().zip(placed).map(|(place, placing)| match placing {
-            Placing::Placed(order) => Ok((place.answer)(&order)),
-            refused => Err(refused),
-        });
-        Ok(answered.collect())
+        let answered = batch.iter().zip(placed);
+        Ok(answered.map(|(place, placing)| placing.map(|order| (place.answer)(&order))).collect())
     }
 }
 
@@ -183,7 +180,7 @@ pub struct StepOrder {
 }
 
 impl Effect for StepOrder {
-    type Refusal = Result<Stepping>;
+    type Refusal = NotTaken;
 
     /// With several in a transaction, two processes could wait for each other's orders.
     const AT_ONCE: usize = 1;
@@ -198,10 +195,7 @@ impl Effect for StepOrder {
             let asked = step_parameters(*step, *now);
             let statement = &session.statements.step_order;
             let rows = session.connection.client.query(statement, &asked.with(id, &account.0)).await?;
-            answered.push(match stepping(&rows, *step) {
-                Ok(Stepping::Done(order)) => Ok(answer(&order)),
-                refused => Err(refused),
-            });
+            answered.push(stepping(&rows, *step)?.map(|order| answer(&order)));
         }
         Ok(answered)
     }
@@ -215,23 +209,21 @@ pub async fn list(
     each: &mut (dyn FnMut(Order) + Send),
 ) -> Result<bool> {
     let after = query.after.unwrap_or(i64::MIN);
-    let limit = query.limit.get();
+    let one_more = query.limit.get() + 1;
     let rows = match query.status {
         Some(status) => {
-            let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-                [&account.0, &to_column(status), &after, &(limit + 1)];
+            let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &to_column(status), &after, &one_more];
             db.readers.query(|known| &known.list_orders_by_status, &parameters).await?
         }
-        None => db.readers.query(|known| &known.list_orders, &[&account.0, &after, &(limit + 1)]).await?,
+        None => db.readers.query(|known| &known.list_orders, &[&account.0, &after, &one_more]).await?,
     };
-    let shown = rows.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
-    for row in &rows[..shown] {
-        each(order(row, status_of(row.try_get(2)?)?, row.try_get(4)?)?);
-    }
-    Ok(rows.len() > shown)
+    show(&rows, query.limit, |row| {
+        each(order(row, row.try_get(2)?, row.try_get(4)?)?);
+        Ok(())
+    })
 }
 
-fn order(row: &Row, status: OrderStatus, updated_at: i64) -> Result<Order> {
+fn order(row: &Row, status: OrderStatus, updated_at: i64) -> std::result::Result<Order, Error> {
     Ok(Order {
         id: row.try_get(0)?,
         pet_id: row.try_get(1)?,
@@ -241,9 +233,14 @@ fn order(row: &Row, status: OrderStatus, updated_at: i64) -> Result<Order> {
     })
 }
 
-fn status_of(column: i16) -> Result<OrderStatus> {
-    let status = OrderStatus::ALL.into_iter().find(|status| to_column(*status) == column);
-    status.ok_or_else(|| StoreError::Failed(format!("an order's status is {column}")))
+impl FromSql<'_> for OrderStatus {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let column = i16::from_sql(kind, raw)?;
+        let status = Self::ALL.into_iter().find(|status| to_column(*status) == column);
+        status.ok_or_else(|| format!("an order's status is {column}").into())
+    }
+
+    accepts!(INT2);
 }
 
 const fn to_column(status: OrderStatus) -> i16 {

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Error, Row};
 
 use super::Postgres;
 use super::readers::Readers;
-use super::rows::long_rows;
+use super::rows::{long_rows, show};
 use super::session::Session;
 use super::together::{Question, Read};
 use super::writer::Write;
@@ -61,7 +62,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    fn parameters(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 3] {
+    fn parameters(&self) -> [&(dyn ToSql + Sync); 3] {
         [&self.names, &self.categories, &self.statuses]
     }
 }
@@ -75,11 +76,7 @@ pub async fn insert(db: &Postgres, pet: NewPet) -> Result<Pet> {
 /// Shows the animals. One row more than asked for was read: whether it is there tells if another page follows.
 pub async fn list(db: &Postgres, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
     let rows = db.lists.ask(*query).await?;
-    let shown = rows.len().min(usize::try_from(query.limit.get()).unwrap_or(usize::MAX));
-    for row in &rows[..shown] {
-        each(from_row(row)?);
-    }
-    Ok(rows.len() > shown)
+    show(&rows, query.limit, |row| from_row(row).map(&mut *each))
 }
 
 /// Equal lists are asked for once, and the others one by one: twenty rows cost more than what sharing saves.
@@ -185,7 +182,7 @@ pub async fn count_by_status(db: &Postgres) -> Result<StatusCounts> {
     let rows = connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await?;
     let mut counts = StatusCounts::default();
     for row in &rows {
-        *counts.of(status(row, 0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
+        *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
     }
     Ok(counts)
 }
@@ -200,11 +197,15 @@ pub const fn to_column(status: PetStatus) -> i16 {
 
 /// The animal, its name seen where it came in from the network.
 fn from_row(row: &Row) -> Result<PetRef<'_>> {
-    Ok(PetRef { id: row.try_get(0)?, name: row.try_get(1)?, category_id: row.try_get(2)?, status: status(row, 3)? })
+    Ok(PetRef { id: row.try_get(0)?, name: row.try_get(1)?, category_id: row.try_get(2)?, status: row.try_get(3)? })
 }
 
-fn status(row: &Row, position: usize) -> Result<PetStatus> {
-    let column: i16 = row.try_get(position)?;
-    let status = PetStatus::ALL.into_iter().find(|status| to_column(*status) == column);
-    status.ok_or_else(|| StoreError::Failed(format!("an animal's status is {column}")))
+impl FromSql<'_> for PetStatus {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let column = i16::from_sql(kind, raw)?;
+        let status = Self::ALL.into_iter().find(|status| to_column(*status) == column);
+        status.ok_or_else(|| format!("an animal's status is {column}").into())
+    }
+
+    accepts!(INT2);
 }

@@ -20,8 +20,7 @@ pub struct Readers {
     links: Vec<Link>,
     /// Counts reads, which take the links in turn.
     turn: AtomicUsize,
-    /// How many reads wait for an answer.
-    waiting: AtomicUsize,
+    /// How many reads may wait for an answer.
     most_waiting: usize,
     meter: ReaderMeter,
 }
@@ -30,13 +29,7 @@ impl Readers {
     pub async fn open(url: &DatabaseUrl, keys_changed: &Arc<Notify>, settings: &Settings) -> Result<Self> {
         let links = (0..settings.readers).map(|_| Link::open(url, keys_changed, "read"));
         let links = futures_util::future::try_join_all(links).await?;
-        Ok(Self {
-            links,
-            turn: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            most_waiting: settings.queue,
-            meter: ReaderMeter::default(),
-        })
+        Ok(Self { links, turn: AtomicUsize::new(0), most_waiting: settings.queue, meter: ReaderMeter::default() })
     }
 
     /// Asks the database. A read that was cut off together with its connection is asked again on another.
@@ -45,9 +38,8 @@ impl Readers {
         statement: fn(&Statements) -> &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
-        let _waiting =
-            Waiting::new(&self.waiting, self.most_waiting).inspect_err(|_| self.meter.refused.increment())?;
-        let (_one, began) = (self.meter.waiting.one(), Instant::now());
+        let _one = self.meter.waiting.one_of(self.most_waiting).ok_or_else(|| self.too_many())?;
+        let began = Instant::now();
         let deadline = began + PATIENCE;
         let mut refused = 0;
         loop {
@@ -78,6 +70,12 @@ impl Readers {
         }
     }
 
+    /// A read is refused, since others wait already.
+    pub fn too_many(&self) -> StoreError {
+        self.meter.refused.increment();
+        StoreError::Unavailable("too many reads wait for the database".into())
+    }
+
     pub const fn meter(&self) -> &ReaderMeter {
         &self.meter
     }
@@ -89,24 +87,5 @@ impl Readers {
 
     pub fn close(&self) {
         self.links.iter().for_each(Link::close);
-    }
-}
-
-/// One read that waits.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(waiting: &'a AtomicUsize, most: usize) -> Result<Self> {
-        let this = Self(waiting);
-        match waiting.fetch_add(1, Ordering::Relaxed) < most {
-            true => Ok(this),
-            false => Err(StoreError::Unavailable("too many reads wait for the database".into())),
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -51,10 +51,7 @@ impl<R: Read> Together<R> {
     pub async fn ask(&self, read: R) -> Result<R::Answer> {
         let deadline = Instant::now() + PATIENCE;
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Question { read, reply }).map_err(|_| {
-            self.readers.meter().refused.increment();
-            StoreError::Unavailable("too many reads wait for the database".into())
-        })?;
+        self.queue.try_send(Question { read, reply }).map_err(|_| self.readers.too_many())?;
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the answer".into())),

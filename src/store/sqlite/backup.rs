@@ -11,11 +11,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::partial::{self, Partial};
 use super::{
-    FILE, LOCK, Sqlite, agreed_with, beside, connect, create_data_dir, kept_deployment, lock_file, migrations,
-    unavailable, without_migrating,
+    FILE, LOCK, Sqlite, beside, connect, create_data_dir, kept_deployment, lock_file, migrations, unavailable,
+    without_migrating,
 };
 use crate::domain::Deployment;
-use crate::store::{Result, StoreError};
+use crate::store::{Result, StoreError, deployment};
 
 /// How many pages (of 4 KiB) are copied between two looks at how things are.
 const STEP: i32 = 1_024;
@@ -60,7 +60,7 @@ pub fn back_up(
     let (conn, _in_use) = without_migrating(data_dir)?;
     migrations::refuse_newer(&conn)?;
     if let Some(kept) = kept_deployment(&conn)? {
-        agreed_with(kept, deployment)?;
+        deployment::agree(kept, deployment)?;
     }
     back_up_from(&conn, &data_dir.join(FILE), target, progress)
 }
@@ -124,7 +124,7 @@ pub fn restore(
     })
     .map_err(named)?;
     let copied = check(partial.path()).map_err(named)?;
-    agreed_with(copied.deployment, deployment).map_err(named)?;
+    deployment::agree(copied.deployment, deployment).map_err(named)?;
     if holds_something {
         settle(&file, data_dir)?;
     }

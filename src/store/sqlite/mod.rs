@@ -14,6 +14,7 @@ mod partial;
 pub mod pets;
 mod read_only;
 mod readers;
+mod rows;
 pub mod sessions;
 mod wal_index;
 mod writer;
@@ -34,7 +35,7 @@ use wal_index::WalIndex;
 pub use writer::Batch;
 use writer::Writer;
 
-use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError};
+use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError, deployment};
 use crate::domain::Deployment;
 
 /// The file in the data directory.
@@ -129,7 +130,7 @@ impl Sqlite {
         conn.pragma_update(None, "cache_size", -65_536)?;
         migrations::run(&mut conn)?;
         let deployment = match kept_deployment(&conn)? {
-            Some(kept) => agreed(kept, options)?,
+            Some(kept) => deployment::agree(kept, options.deployment)?,
             None => settle_deployment(&conn, options)?,
         };
         drop(lock);
@@ -150,7 +151,7 @@ impl Sqlite {
         tracing::warn!("the disk is read-only: reads are answered, and writes refused");
         Ok(Self {
             file: file.to_owned(),
-            deployment: agreed(deployment, options)?,
+            deployment: deployment::agree(deployment, options.deployment)?,
             writes: Writes::Refused(read_only),
             readers,
             backups: BackupStatus::default(),
@@ -330,30 +331,13 @@ fn sync_folder(dir: &Path) -> std::io::Result<()> {
 fn kept_deployment(conn: &Connection) -> Result<Option<Deployment>> {
     let kept: Option<String> =
         conn.query_row("SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0)).optional()?;
-    let parse = |kept: String| {
-        Deployment::parse(&kept)
-            .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {kept:?}, which is unknown")))
-    };
-    kept.map(parse).transpose()
+    kept.map(|kept| deployment::parse(&kept)).transpose()
 }
 
 fn settle_deployment(conn: &Connection, options: &Options) -> Result<Deployment> {
     let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
     conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
     Ok(chosen)
-}
-
-fn agreed(kept: Deployment, options: &Options) -> Result<Deployment> {
-    agreed_with(kept, options.deployment)
-}
-
-fn agreed_with(kept: Deployment, asked: Option<Deployment>) -> Result<Deployment> {
-    match asked {
-        Some(asked) if asked != kept => {
-            Err(StoreError::Failed(format!("the database is a {kept} one and can't be opened as {asked}")))
-        }
-        _ => Ok(kept),
-    }
 }
 
 /// A file that SQLite keeps beside the database.

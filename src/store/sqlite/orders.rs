@@ -3,7 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::pets;
-use crate::domain::order::{Placing, Stepping};
+use super::rows::show;
+use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
 use crate::store::Result;
 
@@ -17,9 +18,9 @@ pub fn place(conn: &Connection, order: &NewOrder) -> Result<Placing> {
         .query_row((order.pet_id, order.account.0), |row| Ok((pets::status(row, 0)?, row.get(1)?)))
         .optional()?;
     match found {
-        None => return Ok(Placing::NoSuchPet),
+        None => return Ok(Err(NotPlaced::NoSuchPet)),
         Some((PetStatus::Available, true)) => {}
-        Some(_) => return Ok(Placing::NotAvailable),
+        Some(_) => return Ok(Err(NotPlaced::NotAvailable)),
     }
     let placed = conn
         .prepare_cached(
@@ -28,11 +29,11 @@ pub fn place(conn: &Connection, order: &NewOrder) -> Result<Placing> {
         )?
         .execute((order.account.0, order.pet_id, to_column(OrderStatus::Placed), order.now.as_milliseconds()))?;
     if placed == 0 {
-        return Ok(Placing::NotAvailable);
+        return Ok(Err(NotPlaced::NotAvailable));
     }
     let order = order.with_id(conn.last_insert_rowid());
     pets::set_status(conn, order.pet_id, order.status.pet())?;
-    Ok(Placing::Placed(order))
+    Ok(Ok(order))
 }
 
 pub fn take_step(conn: &Connection, account: AccountId, id: i64, step: OrderStep, now: Timestamp) -> Result<Stepping> {
@@ -42,8 +43,8 @@ pub fn take_step(conn: &Connection, account: AccountId, id: i64, step: OrderStep
         )?
         .query_row((id, account.0), from_row)
         .optional()?;
-    let Some(order) = order else { return Ok(Stepping::NoSuchOrder) };
-    let Some(moved) = order.after(step, now) else { return Ok(Stepping::NotNow(order.status)) };
+    let Some(order) = order else { return Ok(Err(NotTaken::NoSuchOrder)) };
+    let Some(moved) = order.after(step, now) else { return Ok(Err(NotTaken::NotNow(order.status))) };
     conn.prepare_cached("UPDATE orders SET status = ?2, updated_at = ?3 WHERE id = ?1")?.execute((
         id,
         to_column(moved.status),
@@ -52,7 +53,7 @@ pub fn take_step(conn: &Connection, account: AccountId, id: i64, step: OrderStep
     if moved.status.pet() != order.status.pet() {
         pets::set_status(conn, moved.pet_id, moved.status.pet())?;
     }
-    Ok(Stepping::Done(moved))
+    Ok(Ok(moved))
 }
 
 /// Cancels what can be cancelled of an account's orders: nobody else could, and their animals would stay reserved.
@@ -75,7 +76,7 @@ pub fn cancel_all(conn: &Connection, account: AccountId, now: Timestamp) -> Resu
 /// Reads one row more than asked for: whether it is there tells if another page follows.
 pub fn list(conn: &Connection, account: AccountId, query: &OrderQuery, each: &mut dyn FnMut(Order)) -> Result<bool> {
     let after = query.after.unwrap_or(i64::MIN);
-    let limit = query.limit.get();
+    let one_more = query.limit.get() + 1;
     let mut statement;
     let mut rows = match query.status {
         Some(status) => {
@@ -83,23 +84,17 @@ pub fn list(conn: &Connection, account: AccountId, query: &OrderQuery, each: &mu
                 "SELECT id, pet_id, status, created_at, updated_at FROM orders
                  WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4",
             )?;
-            statement.query((account.0, to_column(status), after, limit + 1))?
+            statement.query((account.0, to_column(status), after, one_more))?
         }
         None => {
             statement = conn.prepare_cached(
                 "SELECT id, pet_id, status, created_at, updated_at FROM orders
                  WHERE account_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
             )?;
-            statement.query((account.0, after, limit + 1))?
+            statement.query((account.0, after, one_more))?
         }
     };
-    for _ in 0..limit {
-        match rows.next()? {
-            Some(row) => each(from_row(row)?),
-            None => return Ok(false),
-        }
-    }
-    Ok(rows.next()?.is_some())
+    show(&mut rows, query.limit, |row| from_row(row).map(&mut *each))
 }
 
 fn from_row(row: &Row<'_>) -> rusqlite::Result<Order> {

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::Batch;
+use super::rows::show;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError};
 
@@ -17,28 +18,22 @@ pub fn insert(batch: &Batch<'_>, pet: &NewPet) -> Result<i64> {
 /// Reads one row more than asked for: whether it is there tells if another page follows.
 pub fn list(conn: &Connection, query: &PetQuery, each: &mut dyn FnMut(PetRef<'_>)) -> Result<bool> {
     let after = query.after.unwrap_or(i64::MIN);
-    let limit = query.limit.get();
+    let one_more = query.limit.get() + 1;
     let mut statement;
     let mut rows = match query.status {
         Some(status) => {
             statement = conn.prepare_cached(
                 "SELECT id, name, category_id, status FROM pets WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
             )?;
-            statement.query((to_column(status), after, limit + 1))?
+            statement.query((to_column(status), after, one_more))?
         }
         None => {
             statement = conn
                 .prepare_cached("SELECT id, name, category_id, status FROM pets WHERE id > ?1 ORDER BY id LIMIT ?2")?;
-            statement.query((after, limit + 1))?
+            statement.query((after, one_more))?
         }
     };
-    for _ in 0..limit {
-        match rows.next()? {
-            Some(row) => each(from_row(row)?),
-            None => return Ok(false),
-        }
-    }
-    Ok(rows.next()?.is_some())
+    show(&mut rows, query.limit, |row| from_row(row).map(&mut *each))
 }
 
 pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet>> {

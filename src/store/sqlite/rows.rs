@@ -1,0 +1,21 @@
+//! A page of rows.
+
+use rusqlite::{Row, Rows};
+
+use crate::domain::PageLimit;
+use crate::store::Result;
+
+/// Shows `each` the rows of a page, of which one more than its limit was asked for: returns whether that one is there.
+pub fn show(
+    rows: &mut Rows<'_>,
+    limit: PageLimit,
+    mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+) -> Result<bool> {
+    for _ in 0..limit.get() {
+        match rows.next()? {
+            Some(row) => each(row)?,
+            None => return Ok(false),
+        }
+    }
+    Ok(rows.next()?.is_some())
+}
