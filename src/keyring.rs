@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quick_cache::sync::Cache;
+use foldhash::fast::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::domain::api_key::KeyGrant;
 use crate::domain::{AccountId, ApiKey, Clock, KeyHash, KeyId, Timestamp};
@@ -25,7 +27,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 pub struct Keyring {
     store: Arc<Store>,
     clock: Clock,
-    remembered: Cache<KeyHash, Arc<Remembered>>,
+    remembered: Cache<KeyHash, Arc<Remembered>, UnitWeighter, RandomState>,
     /// Grows with every change of any key. What was remembered under an earlier one is looked up again.
     generation: AtomicU64,
     counts: Counts,
@@ -57,7 +59,13 @@ impl Keyring {
         Self {
             store,
             clock,
-            remembered: Cache::new(REMEMBERED),
+            remembered: Cache::with(
+                REMEMBERED,
+                REMEMBERED as u64,
+                UnitWeighter,
+                RandomState::default(),
+                DefaultLifecycle::default(),
+            ),
             generation: AtomicU64::new(0),
             counts: Counts::default(),
             used: Mutex::default(),

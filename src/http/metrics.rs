@@ -52,7 +52,7 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
     for (labels, writer) in writers() {
         commits.spread(&labels, &writer.commit);
     }
-    out.gauge("petstore_reads_in_flight", "Reads of the database under way.").sample(&[], meters.readers.waiting.get());
+    out.gauge("petstore_reads_in_flight", "Reads of the database under way.").sample(&[], meters.reads);
     out.histogram("petstore_read_duration_seconds", "How long the database took for a read.")
         .spread(&[], &meters.readers.duration);
     if meters.connections.is_empty() {

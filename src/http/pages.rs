@@ -6,8 +6,9 @@ use std::sync::Arc;
 use axum::http::header::LINK;
 use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use super::error::ApiError;
 use super::input::{Query, integer};
@@ -137,7 +138,7 @@ pub fn next(api: &Api, path: &str, limit: PageLimit, status: Option<&str>, last:
 /// that it shows every commit that was answered before it was asked for, whoever made it.
 #[derive(Debug)]
 pub struct Pages {
-    kept: Cache<List, Arc<(Version, Page)>, BodySize>,
+    kept: Cache<List, Arc<(Version, Page)>, BodySize, RandomState>,
     /// How often a page was there, and how often it had to be read.
     pub hits: Counter,
     pub misses: Counter,
@@ -147,7 +148,7 @@ impl Pages {
     pub fn new() -> Self {
         // Pages of 20 animals are about 1 KiB; the estimate only sizes tables.
         Self {
-            kept: Cache::with_weighter(4_096, CAPACITY, BodySize),
+            kept: Cache::with(4_096, CAPACITY, BodySize, RandomState::default(), DefaultLifecycle::default()),
             hits: Counter::default(),
             misses: Counter::default(),
         }

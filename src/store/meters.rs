@@ -28,8 +28,6 @@ impl Default for WriterMeter {
 /// What readers count.
 #[derive(Debug)]
 pub struct ReaderMeter {
-    /// Reads of the database under way.
-    pub waiting: Gauge,
     /// Reads that were refused since too many waited.
     pub refused: Counter,
     pub duration: Histogram,
@@ -37,7 +35,7 @@ pub struct ReaderMeter {
 
 impl Default for ReaderMeter {
     fn default() -> Self {
-        Self { waiting: Gauge::default(), refused: Counter::default(), duration: Histogram::of_durations() }
+        Self { refused: Counter::default(), duration: Histogram::of_durations() }
     }
 }
 
@@ -55,6 +53,8 @@ pub struct Meters<'a> {
     /// By what they write.
     pub writers: Vec<(&'static str, &'a WriterMeter)>,
     pub readers: &'a ReaderMeter,
+    /// Reads of the database under way.
+    pub reads: i64,
     /// Of PostgreSQL: its connections by what they are for, and whether each is up.
     pub connections: Vec<(&'static str, bool)>,
 }

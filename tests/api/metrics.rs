@@ -114,7 +114,8 @@ async fn what_the_parts_do_is_counted() {
     assert!(writes(&text) >= 3.0, "{text}");
     assert!(value(&text, r#"petstore_writer_commit_duration_seconds_sum{writes="all"}"#) > 0.0);
     assert_eq!(value(&text, r#"petstore_writer_queued{writes="all"}"#), 0.0);
-    assert!(value(&text, "petstore_read_duration_seconds_count") >= 2.0);
+    // One in 16, and the first.
+    assert!(value(&text, "petstore_read_duration_seconds_count") >= 1.0);
     let (kept, read) = (r#"petstore_pages_total{from="memory"}"#, r#"petstore_pages_total{from="database"}"#);
     assert_eq!(value(&text, kept) + value(&text, read), 4.0);
     assert!(value(&text, read) >= 1.0);

@@ -270,7 +270,8 @@ impl Postgres {
     }
 
     pub fn meters(&self) -> Meters<'_> {
-        let mut meters = Meters { writers: Vec::new(), readers: self.readers.meter(), connections: Vec::new() };
+        let (readers, reads) = (self.readers.meter(), self.readers.waiting());
+        let mut meters = Meters { writers: Vec::new(), readers, reads, connections: Vec::new() };
         meters.connections.extend(self.readers.are_up().map(|up| ("reads", up)));
         meters.connections.push(("accounts", self.single.watch().is_up()));
         let mut add = |name, (meter, up)| {

@@ -13,6 +13,7 @@ use super::link::Link;
 use super::session::{Statements, silent};
 use super::url::DatabaseUrl;
 use super::{PATIENCE, Settings};
+use crate::metrics::Gauge;
 use crate::store::{ReaderMeter, Result, StoreError};
 
 #[derive(Debug)]
@@ -20,7 +21,8 @@ pub struct Readers {
     links: Vec<Link>,
     /// Counts reads, which take the links in turn.
     turn: AtomicUsize,
-    /// How many reads may wait for an answer.
+    /// Reads that wait for an answer.
+    waiting: Gauge,
     most_waiting: usize,
     meter: ReaderMeter,
 }
@@ -29,7 +31,13 @@ impl Readers {
     pub async fn open(url: &DatabaseUrl, keys_changed: &Arc<Notify>, settings: &Settings) -> Result<Self> {
         let links = (0..settings.readers).map(|_| Link::open(url, keys_changed, "read"));
         let links = futures_util::future::try_join_all(links).await?;
-        Ok(Self { links, turn: AtomicUsize::new(0), most_waiting: settings.queue, meter: ReaderMeter::default() })
+        Ok(Self {
+            links,
+            turn: AtomicUsize::new(0),
+            waiting: Gauge::default(),
+            most_waiting: settings.queue,
+            meter: ReaderMeter::default(),
+        })
     }
 
     /// Asks the database. A read that was cut off together with its connection is asked again on another.
@@ -38,7 +46,7 @@ impl Readers {
         statement: fn(&Statements) -> &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
-        let _one = self.meter.waiting.one_of(self.most_waiting).ok_or_else(|| self.too_many())?;
+        let _one = self.waiting.one_of(self.most_waiting).ok_or_else(|| self.too_many())?;
         let began = Instant::now();
         let deadline = began + PATIENCE;
         let mut refused = 0;
@@ -78,6 +86,10 @@ impl Readers {
 
     pub const fn meter(&self) -> &ReaderMeter {
         &self.meter
+    }
+
+    pub fn waiting(&self) -> i64 {
+        self.waiting.get()
     }
 
     /// Of each connection, whether it is up.

@@ -236,7 +236,7 @@ impl Sqlite {
             Writes::Taken(writer) => vec![("all", writer.meter())],
             Writes::Refused(_) => Vec::new(),
         };
-        Meters { writers, readers: self.readers.meter(), connections: Vec::new() }
+        Meters { writers, readers: self.readers.meter(), reads: self.readers.in_use() as i64, connections: Vec::new() }
     }
 
     pub async fn failed(&self) -> String {
