@@ -13,6 +13,6 @@ CREATE TABLE orders (
 -- One animal never has two orders that are not cancelled, whoever asks at once.
 CREATE UNIQUE INDEX orders_of_pet ON orders (pet_id) WHERE status <> 3;
 
--- Both hold every column, so that an account's list reads the index alone.
-CREATE INDEX orders_by_account ON orders (account_id, id, pet_id, status, created_at, updated_at);
+-- It holds every column, so that an account's list reads the index alone. Orders of all statuses are merged from it: an
+-- index without the status would cost each new order a tenth of its time.
 CREATE INDEX orders_by_status ON orders (account_id, status, id, pet_id, created_at, updated_at);

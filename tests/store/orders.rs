@@ -110,6 +110,10 @@ async fn an_account_sees_and_moves_its_own_orders_page_by_page() {
         assert_eq!(ids(2, Some(OrderStatus::Placed), Some(own[2])).await, (vec![own[4]], false));
         assert_eq!(ids(2, Some(OrderStatus::Cancelled), None).await, (vec![own[1], own[3]], false));
         assert_eq!(ids(2, Some(OrderStatus::Delivered), None).await, (vec![], false));
+        for (index, step) in [(0, OrderStep::Approve), (2, OrderStep::Approve), (2, OrderStep::Deliver)] {
+            take(&store, ada, own[index], step).await.unwrap();
+        }
+        assert_eq!(ids(100, None, None).await, (own.clone(), false), "one of each status is among them");
         for step in OrderStep::ALL {
             assert_eq!(take(&store, ada, others[0], step).await, Err(NotTaken::NoSuchOrder));
             assert_eq!(take(&store, ada, 99, step).await, Err(NotTaken::NoSuchOrder));

@@ -1,57 +1,52 @@
 //! Orders, and the status of the animals they are for, which moves with them.
 
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, Row};
 
-use super::pets;
 use super::rows::show;
+use super::{Batch, pets};
 use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
 use crate::store::Result;
 
 /// The constraint `orders_of_pet` has the last word: an animal that has an order gets no second one, whatever its own row
-/// says. Nothing is written before it has.
-pub fn place(conn: &Connection, order: &NewOrder) -> Result<Placing> {
-    let found = conn
-        .prepare_cached(
-            "SELECT status, (SELECT deleted_at FROM accounts WHERE id = ?2) IS NULL FROM pets WHERE id = ?1",
-        )?
-        .query_row((order.pet_id, order.account.0), |row| Ok((pets::status(row, 0)?, row.get(1)?)))
-        .optional()?;
-    match found {
-        None => return Ok(Err(NotPlaced::NoSuchPet)),
-        Some((PetStatus::Available, true)) => {}
-        Some(_) => return Ok(Err(NotPlaced::NotAvailable)),
+/// says.
+pub fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<Placing> {
+    let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
+    let reserved = batch.execute(
+        "UPDATE pets SET status = ?3 WHERE id = ?1 AND status = ?4
+            AND (SELECT deleted_at IS NULL FROM accounts WHERE id = ?2)",
+        (order.pet_id, order.account.0, pets::to_column(placed.pet()), pets::to_column(available)),
+    )?;
+    if reserved == 0 {
+        let exists = batch.find("SELECT 1 FROM pets WHERE id = ?1", [order.pet_id], |_| Ok(()))?.is_some();
+        return Ok(Err(if exists { NotPlaced::NotAvailable } else { NotPlaced::NoSuchPet }));
     }
-    let placed = conn
-        .prepare_cached(
-            "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
-             ON CONFLICT DO NOTHING",
-        )?
-        .execute((order.account.0, order.pet_id, to_column(OrderStatus::Placed), order.now.as_milliseconds()))?;
-    if placed == 0 {
+    let inserted = batch.execute(
+        "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
+         ON CONFLICT DO NOTHING",
+        (order.account.0, order.pet_id, to_column(placed), order.now.as_milliseconds()),
+    )?;
+    if inserted == 0 {
+        pets::set_status(batch, order.pet_id, available)?;
         return Ok(Err(NotPlaced::NotAvailable));
     }
-    let order = order.with_id(conn.last_insert_rowid());
-    pets::set_status(conn, order.pet_id, order.status.pet())?;
-    Ok(Ok(order))
+    Ok(Ok(order.with_id(batch.last_insert_rowid())))
 }
 
-pub fn take_step(conn: &Connection, account: AccountId, id: i64, step: OrderStep, now: Timestamp) -> Result<Stepping> {
-    let order = conn
-        .prepare_cached(
-            "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE id = ?1 AND account_id = ?2",
-        )?
-        .query_row((id, account.0), from_row)
-        .optional()?;
+pub fn take_step(batch: &Batch<'_>, account: AccountId, id: i64, step: OrderStep, now: Timestamp) -> Result<Stepping> {
+    let order = batch.find(
+        "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE id = ?1 AND account_id = ?2",
+        (id, account.0),
+        from_row,
+    )?;
     let Some(order) = order else { return Ok(Err(NotTaken::NoSuchOrder)) };
     let Some(moved) = order.after(step, now) else { return Ok(Err(NotTaken::NotNow(order.status))) };
-    conn.prepare_cached("UPDATE orders SET status = ?2, updated_at = ?3 WHERE id = ?1")?.execute((
-        id,
-        to_column(moved.status),
-        moved.updated_at.as_milliseconds(),
-    ))?;
+    batch.execute(
+        "UPDATE orders SET status = ?2, updated_at = ?3 WHERE id = ?1",
+        (id, to_column(moved.status), moved.updated_at.as_milliseconds()),
+    )?;
     if moved.status.pet() != order.status.pet() {
-        pets::set_status(conn, moved.pet_id, moved.status.pet())?;
+        pets::set_status(batch, moved.pet_id, moved.status.pet())?;
     }
     Ok(Ok(moved))
 }
@@ -73,6 +68,17 @@ pub fn cancel_all(conn: &Connection, account: AccountId, now: Timestamp) -> Resu
     Ok(())
 }
 
+/// The lists of the four statuses, which SQLite merges as it goes: it reads no more of each than it shows.
+const LIST_ALL: &str =
+    "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 0 AND id > ?2
+     UNION ALL
+     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 1 AND id > ?2
+     UNION ALL
+     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 2 AND id > ?2
+     UNION ALL
+     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 3 AND id > ?2
+     ORDER BY id LIMIT ?3";
+
 /// Reads one row more than asked for: whether it is there tells if another page follows.
 pub fn list(conn: &Connection, account: AccountId, query: &OrderQuery, each: &mut dyn FnMut(Order)) -> Result<bool> {
     let after = query.after.unwrap_or(i64::MIN);
@@ -87,10 +93,7 @@ pub fn list(conn: &Connection, account: AccountId, query: &OrderQuery, each: &mu
             statement.query((account.0, to_column(status), after, one_more))?
         }
         None => {
-            statement = conn.prepare_cached(
-                "SELECT id, pet_id, status, created_at, updated_at FROM orders
-                 WHERE account_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
-            )?;
+            statement = conn.prepare_cached(LIST_ALL)?;
             statement.query((account.0, after, one_more))?
         }
     };

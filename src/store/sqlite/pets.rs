@@ -84,8 +84,8 @@ pub fn count_by_status(conn: &Connection) -> Result<StatusCounts> {
 }
 
 /// Of an animal that is there.
-pub fn set_status(conn: &Connection, id: i64, status: PetStatus) -> Result<()> {
-    conn.prepare_cached("UPDATE pets SET status = ?2 WHERE id = ?1")?.execute((id, to_column(status)))?;
+pub fn set_status(batch: &Batch<'_>, id: i64, status: PetStatus) -> Result<()> {
+    batch.execute("UPDATE pets SET status = ?2 WHERE id = ?1", (id, to_column(status)))?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{CachedStatement, Connection, Params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 use tokio::sync::{oneshot, watch};
 
 use super::Options;
@@ -76,6 +76,24 @@ impl<'c> Batch<'c> {
     /// Runs a statement that many jobs of a batch have in common: the connection's cache, whose search costs a tenth of
     /// an insertion, is asked for it once.
     pub fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        self.prepared(sql, |statement| statement.execute(params))
+    }
+
+    /// The same for one that returns a row, or none.
+    pub fn find<T>(
+        &self,
+        sql: &'static str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        self.prepared(sql, |statement| statement.query_row(params, read).optional())
+    }
+
+    fn prepared<T>(
+        &self,
+        sql: &'static str,
+        run: impl FnOnce(&mut CachedStatement<'c>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
         let mut statements = self.statements.borrow_mut();
         let position = match statements.iter().position(|(known, _)| *known == sql) {
             Some(position) => position,
@@ -84,7 +102,7 @@ impl<'c> Batch<'c> {
                 statements.len() - 1
             }
         };
-        statements[position].1.execute(params)
+        run(&mut statements[position].1)
     }
 }
 
