@@ -22,7 +22,7 @@ use crate::store::Store;
 use crate::telemetry::{self, Step};
 
 /// How many connections wait for the process to take them.
-const BACKLOG: u32 = 1024;
+const BACKLOG: u32 = 4_096;
 /// How long the answers to those who wait may take once the store has failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 

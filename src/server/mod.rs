@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep_until};
 
 use crate::http::{Api, Edge, idempotency, limits};
 use connection::Connection;
@@ -26,12 +28,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many connections the operations door takes beside those of the public doors.
 const OPERATOR_CONNECTIONS: usize = 16;
 
-/// How many connections too many may be told so at once; further ones wait in the listener's backlog for it.
-const TURNED_AWAY: usize = 16;
+/// How many connections too many may be told so at once, each of which takes until its client has sent its request;
+/// further ones wait in the listener's backlog for it.
+fn turned_away(connections: usize) -> usize {
+    (connections / 8).clamp(16, 1_024)
+}
 
-/// Descriptors that are not for public connections: the database, the listeners, the log, the operator, and who is
-/// turned away.
-const RESERVED_DESCRIPTORS: u64 = 64 + (OPERATOR_CONNECTIONS + TURNED_AWAY) as u64;
+/// How many are told so in a second, once as many have been. Clients that come back at once, whatever `Retry-After` says,
+/// must not take the time of those who have a slot.
+const TURNED_AWAY_A_SECOND: u32 = 4_000;
+
+/// Descriptors that are not for public connections: the database, the listeners, the log, and the operator.
+const RESERVED_DESCRIPTORS: usize = 64 + OPERATOR_CONNECTIONS;
 
 /// The deadlines of a connection and how many there may be.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +105,8 @@ pub async fn run(
             Access::Public => Arc::clone(&slots),
             Access::Operator => Arc::new(Semaphore::new(OPERATOR_CONNECTIONS)),
         };
-        tokio::spawn(accept(listener, tls.clone(), edge, limits, slots, stopped.clone()));
+        // Whoever waits is taken at once, also where thousands of requests stand in the way of the next turn.
+        tokio::spawn(unconstrained(accept(listener, tls.clone(), edge, limits, slots, stopped.clone())));
     }
     let following = tokio::spawn({
         let api = api.clone();
@@ -150,7 +159,9 @@ async fn accept(
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
+    let turned_away = Arc::new(Semaphore::new(turned_away(limits.connections)));
+    // Up to when the pace of turning away is used up.
+    let mut paced = Instant::now();
     loop {
         // Before a connection is taken there must be a slot for it, or at least a place to refuse it from. Neither is
         // held while nobody comes, since doors share the slots.
@@ -179,8 +190,11 @@ async fn accept(
                     edge.connections().refuse();
                     let encrypted = tls.is_some();
                     let place = Arc::clone(&turned_away).acquire_owned().await.expect("the semaphore is never closed");
+                    let second = Duration::from_secs(1);
+                    paced = paced.max(Instant::now() - second) + second / TURNED_AWAY_A_SECOND;
                     tokio::spawn(async move {
                         connection::turn_away(stream, encrypted).await;
+                        sleep_until(paced).await;
                         drop(place);
                     });
                 }
@@ -204,6 +218,7 @@ fn connections_within_descriptors() -> usize {
         Ok(()) => raised.current,
         Err(_) => now.current,
     };
-    let descriptors = current.unwrap_or(u64::MAX).min(65_536);
-    usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(8)).unwrap_or(8)
+    let descriptors = usize::try_from(current.unwrap_or(u64::MAX)).unwrap_or(usize::MAX).min(65_536);
+    let public = descriptors.saturating_sub(RESERVED_DESCRIPTORS);
+    public.saturating_sub(turned_away(public)).max(8)
 }

@@ -23,6 +23,8 @@ pub struct Load {
     /// Requests in a second over all clients, due at fixed moments. Without it, each client sends its next request when
     /// it has the answer to the last.
     pub rate: Option<f64>,
+    /// Whether a client that is refused waits for as long as `Retry-After` says; what is due meanwhile is missed.
+    pub obeys: bool,
 }
 
 /// What came of a load.
@@ -58,6 +60,13 @@ pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     sorted.sort_unstable();
     let last = sorted.len().saturating_sub(1);
     sorted.get((sorted.len() * percent / 100).min(last)).copied().unwrap_or_default()
+}
+
+/// When an answer says to come back.
+fn retry_after(answer: &[u8]) -> Duration {
+    let answer = String::from_utf8_lossy(answer);
+    let seconds = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
+    Duration::from_secs(seconds.expect("a 503 says when to come back").parse().unwrap())
 }
 
 impl Load {
@@ -133,18 +142,23 @@ impl Load {
             let request = (self.request)(self, client, n);
             let answer = tokio::time::timeout(PATIENCE, self.ask(&mut stream, request.as_bytes(), &mut buffer)).await;
             let took = sent.elapsed();
-            let mut outcome = outcome.borrow_mut();
-            match answer {
-                // What was asked in time counts, and only if it is answered in time.
-                Ok(Ok(200..300)) if sent + took <= end => outcome.accepted.push(took),
-                Ok(Ok(200..300)) => {}
-                Ok(Ok(503)) => outcome.refused.push(took),
-                Ok(Ok(status)) => outcome.failed.push(format!("status {status}")),
-                Ok(Err(error)) => outcome.failed.push(error.to_string()),
-                Err(_) => {
-                    outcome.failed.push("no answer".into());
-                    stream = None;
+            {
+                let mut outcome = outcome.borrow_mut();
+                match &answer {
+                    // What was asked in time counts, and only if it is answered in time.
+                    Ok(Ok(200..300)) if sent + took <= end => outcome.accepted.push(took),
+                    Ok(Ok(200..300)) => {}
+                    Ok(Ok(503)) => outcome.refused.push(took),
+                    Ok(Ok(status)) => outcome.failed.push(format!("status {status}")),
+                    Ok(Err(error)) => outcome.failed.push(error.to_string()),
+                    Err(_) => {
+                        outcome.failed.push("no answer".into());
+                        stream = None;
+                    }
                 }
+            }
+            if self.obeys && matches!(answer, Ok(Ok(503))) {
+                tokio::time::sleep(retry_after(&buffer)).await;
             }
             n += 1;
         }

@@ -70,6 +70,7 @@ fn restart(rounds: u32, drain_delay: &str, signal: Signal) -> Vec<String> {
         key,
         time: Duration::from_millis(500),
         rate: Some(100.0),
+        obeys: false,
     };
     within(Duration::from_secs(60), "the proxy", || {
         let outcome = through.run();

@@ -37,7 +37,7 @@ impl Loaded {
 
     fn load(&self, request: fn(&Load, usize, u64) -> String, clients: usize, seconds: f64) -> Load {
         let (address, key) = (self.service.store.clone(), self.key.clone());
-        Load { address, key, clients, request, time: Duration::from_secs_f64(seconds), rate: None }
+        Load { address, key, clients, request, time: Duration::from_secs_f64(seconds), rate: None, obeys: false }
     }
 
     /// What 64 clients get in a second who ask again as soon as they are answered.
@@ -79,28 +79,58 @@ fn four_fifths_of_the_peak_are_held() {
 
 #[test]
 fn three_times_the_peak_of_lists_is_shed() {
-    overload("lists", Load::lists, "");
+    let (outcome, peak) = overload("lists", Load::lists, "", false);
+    assert_shed(&outcome, peak);
 }
 
 #[test]
 fn three_times_the_peak_of_creates_is_shed() {
-    overload("creates", Load::creates, "");
+    let (outcome, peak) = overload("creates", Load::creates, "", false);
+    assert_shed(&outcome, peak);
 }
 
 /// More clients than there are connections for: those too many are told so at once, and the others are served.
 #[test]
 fn more_clients_than_connections_are_turned_away() {
-    // The peak is that of 64 clients, who must find room.
-    let more = if is_full() { "--max-connections 3000" } else { "--max-connections 100" };
-    let outcome = overload("lists with few connections", Load::lists, more);
+    let (outcome, peak) = overload("lists with few connections", Load::lists, few_connections(), true);
     assert!(!outcome.refused.is_empty(), "nobody was turned away");
+    assert_shed(&outcome, peak);
 }
 
-fn overload(what: &str, request: fn(&Load, usize, u64) -> String, more: &str) -> Outcome {
+/// Clients that come back at once are turned away at a pace that leaves the others their service.
+#[test]
+fn clients_that_do_not_wait_take_nothing_from_the_others() {
+    let what = "lists with few connections, without minding `Retry-After`";
+    let (outcome, peak) = overload(what, Load::lists, few_connections(), false);
+    assert!(!outcome.refused.is_empty(), "nobody was turned away");
+    if is_full() {
+        assert!(outcome.goodput() >= 0.8 * peak, "goodput fell");
+    }
+}
+
+/// The peak is that of 64 clients, who must find room.
+fn few_connections() -> &'static str {
+    if is_full() { "--max-connections 1000" } else { "--max-connections 100" }
+}
+
+fn assert_shed(outcome: &Outcome, peak: f64) {
+    if is_full() {
+        let refused = percentile(&outcome.refused, 99);
+        assert!(outcome.goodput() >= 0.8 * peak, "goodput fell");
+        assert!(refused <= Duration::from_millis(100), "refusals took {refused:?}");
+    }
+}
+
+fn overload(what: &str, request: fn(&Load, usize, u64) -> String, more: &str, obeys: bool) -> (Outcome, f64) {
     let loaded = Loaded::start(more);
     let peak = loaded.peak(request);
-    let (clients, seconds) = if is_full() { (6_000, f64::from(rounds(10))) } else { (200, 2.0) };
-    let outcome = Load { rate: Some(3.0 * peak), ..loaded.load(request, clients, seconds) }.run();
+    let seconds = if is_full() { f64::from(rounds(10)) } else { 2.0 };
+    let clients = match (is_full(), more) {
+        (false, _) => 200,
+        (true, "") => 6_000,
+        (true, _) => 2_000,
+    };
+    let outcome = Load { rate: Some(3.0 * peak), obeys, ..loaded.load(request, clients, seconds) }.run();
     // Answers and refusals, and nothing else: nobody is left without a word. On a busy machine a client may come to read
     // its refusal only when the connection is gone.
     let late = |why: &&String| !is_full() && (why.contains("reset") || why.contains("Broken pipe"));
@@ -123,9 +153,5 @@ fn overload(what: &str, request: fn(&Load, usize, u64) -> String, more: &str) ->
         outcome.refused.len(),
         loaded.service.memory() >> 20,
     ));
-    if is_full() {
-        assert!(outcome.goodput() >= 0.8 * peak, "goodput fell");
-        assert!(refused <= Duration::from_millis(100), "refusals took {refused:?}");
-    }
-    outcome
+    (outcome, peak)
 }

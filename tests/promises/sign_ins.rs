@@ -26,6 +26,7 @@ fn two_hundred_at_once_are_contained() {
         key,
         time: Duration::from_secs_f64(seconds),
         rate: Some(if is_full() { 1_000.0 } else { 100.0 }),
+        obeys: false,
     };
     Load { time: Duration::from_secs(1), ..others.clone() }.run();
     let alone = others.run();

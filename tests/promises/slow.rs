@@ -71,6 +71,7 @@ fn others_do_not_feel_five_thousand_of_them() {
         key: key.clone(),
         time: Duration::from_secs(if is_full() { 30 } else { 2 }),
         rate: Some(if is_full() { 500.0 } else { 50.0 }),
+        obeys: false,
     };
     let alone = others.run();
     let limits = Limits::default();
