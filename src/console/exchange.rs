@@ -12,6 +12,7 @@ use crate::domain::{AccountId, OrderStep};
 use crate::http::auth::Caller;
 use crate::http::idempotency::Idempotency;
 use crate::http::input::{JsonBody, Query};
+use crate::http::json::Response;
 use crate::http::orders::{self, OrderId};
 use crate::http::{Api, ApiError, messages, pets};
 
@@ -29,73 +30,81 @@ pub struct Exchange {
 impl Exchange {
     /// `GET /pets` with this query, without its question mark.
     pub async fn list_pets(api: &Api, account: AccountId, query: &str) -> Self {
-        let target = format!("/pets?{query}");
-        let answer = match self::query(&target).await {
-            Ok(query) => pets::list(State(api.clone()), Caller { account }, query).await,
-            Err(error) => Err(error),
-        };
-        Self::new(get(&api.addresses.base_url.path(&target)), answer).await
+        Self::look(api, account, &format!("/pets?{query}"), pets::list).await
     }
 
     /// `GET /store/orders` with this query, without its question mark.
     pub async fn list_orders(api: &Api, account: AccountId, query: &str) -> Self {
-        let target = format!("/store/orders?{query}");
-        let answer = match self::query(&target).await {
-            Ok(query) => orders::list(State(api.clone()), Caller { account }, query).await,
-            Err(error) => Err(error),
-        };
-        Self::new(get(&api.addresses.base_url.path(&target)), answer).await
+        Self::look(api, account, &format!("/store/orders?{query}"), orders::list).await
+    }
+
+    /// `POST /pets` with this body.
+    pub async fn create_pet(api: &Api, account: AccountId, body: &str) -> Self {
+        Self::send(api, account, &api.addresses.base_url.path("/pets"), body, pets::create).await
+    }
+
+    /// `POST /messages` with this body.
+    pub async fn send_message(api: &Api, account: AccountId, body: &str) -> Self {
+        Self::send(api, account, &api.addresses.messages_base_url.path("/messages"), body, messages::send).await
     }
 
     /// `POST /store/orders` with this body.
     pub async fn place_order(api: &Api, account: AccountId, body: &str) -> Self {
-        let curl = post(&api.addresses.base_url.path("/store/orders"), body);
-        let answer = match json(body).await {
-            Ok(body) => orders::place(State(api.clone()), Caller { account }, Idempotency::NONE, body).await,
-            Err(error) => Err(error),
-        };
-        Self::new(curl, answer).await
+        Self::send(api, account, &api.addresses.base_url.path("/store/orders"), body, orders::place).await
     }
 
     /// `POST /store/orders/{id}/approve`, or another step.
     pub async fn step_order(api: &Api, account: AccountId, id: i64, step: OrderStep) -> Self {
         let address = api.addresses.base_url.path(&format!("/store/orders/{id}/{}", step.as_str()));
-        let curl = format!("curl -i -X POST '{address}' \\\n  -H \"Authorization: Bearer $KEY\"");
-        let answer = match json("").await {
-            Ok(body) => {
-                let (api, caller, id) = (State(api.clone()), Caller { account }, OrderId(Some(id)));
-                match step {
-                    OrderStep::Approve => orders::approve(api, caller, id, Idempotency::NONE, body).await,
-                    OrderStep::Deliver => orders::deliver(api, caller, id, Idempotency::NONE, body).await,
-                    OrderStep::Cancel => orders::cancel(api, caller, id, Idempotency::NONE, body).await,
-                }
+        let id = OrderId(Some(id));
+        let operation = async move |api: State<Api>, caller: Caller, key: Idempotency, body: JsonBody| match step {
+            OrderStep::Approve => orders::approve(api, caller, id, key, body).await,
+            OrderStep::Deliver => orders::deliver(api, caller, id, key, body).await,
+            OrderStep::Cancel => orders::cancel(api, caller, id, key, body).await,
+        };
+        Self::send(api, account, &address, "", operation).await
+    }
+
+    /// What every list goes through. Looking does not count against the account's rate limit, so that a person can see
+    /// what a program that has used it up is doing.
+    async fn look<F>(
+        api: &Api,
+        account: AccountId,
+        target: &str,
+        operation: impl FnOnce(State<Api>, Caller, Query) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<Response, ApiError>>,
+    {
+        let answer = match query(target).await {
+            Ok(query) => operation(State(api.clone()), Caller { account }, query).await,
+            Err(error) => Err(error),
+        };
+        Self::new(get(&api.addresses.base_url.path(target)), answer).await
+    }
+
+    /// What every form goes through. It counts against the account's rate limit as a program's request does: a form is
+    /// no way around it.
+    async fn send<F>(
+        api: &Api,
+        account: AccountId,
+        address: &str,
+        body: &str,
+        operation: impl FnOnce(State<Api>, Caller, Idempotency, JsonBody) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<Response, ApiError>>,
+    {
+        let answer = async {
+            if let Some(limits) = &api.rate_limits {
+                limits.admit(account, &Extensions::new())?;
             }
-            Err(error) => Err(error),
+            operation(State(api.clone()), Caller { account }, Idempotency::NONE, json(body).await?).await
         };
-        Self::new(curl, answer).await
+        Self::new(post(address, body), answer.await).await
     }
 
-    /// `POST /pets` with this body.
-    pub async fn create_pet(api: &Api, account: AccountId, body: &str) -> Self {
-        let curl = post(&api.addresses.base_url.path("/pets"), body);
-        let answer = match by(api, account, body).await {
-            Ok((caller, body)) => pets::create(State(api.clone()), caller, Idempotency::NONE, body).await,
-            Err(error) => Err(error),
-        };
-        Self::new(curl, answer).await
-    }
-
-    /// `POST /messages` with this body.
-    pub async fn send_message(api: &Api, account: AccountId, body: &str) -> Self {
-        let curl = post(&api.addresses.messages_base_url.path("/messages"), body);
-        let answer = match by(api, account, body).await {
-            Ok((caller, body)) => messages::send(State(api.clone()), caller, Idempotency::NONE, body).await,
-            Err(error) => Err(error),
-        };
-        Self::new(curl, answer).await
-    }
-
-    async fn new(curl: String, answer: Result<impl IntoResponse, ApiError>) -> Self {
+    async fn new(curl: String, answer: Result<Response, ApiError>) -> Self {
         let (head, body) = answer.into_response().into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
@@ -107,15 +116,6 @@ impl Exchange {
         text.push_str(&body);
         Self { curl, answer: text, status: head.status, body }
     }
-}
-
-/// What a page sends counts against the account's rate limit as a program's requests do: a form is no way around it.
-/// Looking at pages does not count, so that a person can see what a program that has used it up is doing.
-async fn by(api: &Api, account: AccountId, body: &str) -> Result<(Caller, JsonBody), ApiError> {
-    if let Some(limits) = &api.rate_limits {
-        limits.admit(account, &Extensions::new())?;
-    }
-    Ok((Caller { account }, json(body).await?))
 }
 
 async fn query(target: &str) -> Result<Query, ApiError> {
@@ -132,11 +132,14 @@ fn get(address: &str) -> String {
     format!("curl -i '{address}' \\\n  -H \"Authorization: Bearer $KEY\"")
 }
 
+/// An empty body is none.
 fn post(address: &str, body: &str) -> String {
+    if body.is_empty() {
+        return format!("curl -i -X POST '{address}' \\\n  -H \"Authorization: Bearer $KEY\"");
+    }
     let body = body.replace('\'', r"'\''");
-    format!(
-        "curl -i '{address}' \\\n  -H \"Authorization: Bearer $KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d '{body}'"
-    )
+    let type_ = "-H 'Content-Type: application/json'";
+    format!("{} \\\n  {type_} \\\n  -d '{body}'", get(address))
 }
 
 #[cfg(test)]

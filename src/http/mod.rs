@@ -11,7 +11,7 @@ mod framing;
 mod health;
 pub(crate) mod idempotency;
 pub(crate) mod input;
-mod json;
+pub(crate) mod json;
 pub mod limits;
 pub(crate) mod messages;
 mod metrics;

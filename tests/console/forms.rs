@@ -154,6 +154,7 @@ async fn what_a_page_sends_counts_against_the_rate_limit_and_looking_does_not() 
     for _ in 0..5 {
         assert_eq!(ada.get("/animals").await.status(), 200);
         assert_eq!(ada.get("/messages").await.status(), 200);
+        assert_eq!(ada.get("/orders").await.status(), 200);
     }
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
     assert_eq!(ada.post("/messages", &[("message", "Hello, store!")]).await.status(), 202);
@@ -164,6 +165,16 @@ async fn what_a_page_sends_counts_against_the_rate_limit_and_looking_does_not() 
     assert!(refused.body.contains("The animal was not added.") && refused.body.contains("rate_limited"));
     assert!(refused.body.contains(r#"value="Rex""#), "what was typed is kept: {}", refused.body);
     assert_eq!(ada.post("/messages", &[("message", "Hello again!")]).await.status(), 429);
+    for (path, pet, said) in [
+        ("/orders", "1", "Nothing was changed."),
+        ("/orders/1/approve", "", "Nothing was changed."),
+        ("/orders/1/deliver", "", "Nothing was changed."),
+        ("/orders/1/cancel", "", "Nothing was changed."),
+    ] {
+        let refused = ada.post(path, &[("petId", pet)]).await;
+        assert_eq!(refused.status(), 429, "{path}");
+        assert!(refused.body.contains(said) && refused.body.contains("rate_limited"), "{path}: {}", refused.body);
+    }
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 429);
     assert_eq!(ada.get("/animals").await.status(), 200);
 }
