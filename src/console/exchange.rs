@@ -8,9 +8,11 @@ use axum::http::{Extensions, StatusCode};
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 
+use super::request_key::RequestKey;
+use crate::config::BaseUrl;
 use crate::domain::{AccountId, OrderStep};
 use crate::http::auth::Caller;
-use crate::http::idempotency::Idempotency;
+use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotency};
 use crate::http::input::{JsonBody, Query};
 use crate::http::json::Response;
 use crate::http::orders::{self, OrderId};
@@ -25,6 +27,8 @@ pub struct Exchange {
     pub status: StatusCode,
     /// The answer's body alone.
     pub body: String,
+    /// Whether it is the answer to an earlier request with the same `Idempotency-Key`, and nothing was done now.
+    pub is_replayed: bool,
 }
 
 impl Exchange {
@@ -39,30 +43,49 @@ impl Exchange {
     }
 
     /// `POST /pets` with this body.
-    pub async fn create_pet(api: &Api, account: AccountId, body: &str) -> Self {
-        Self::send(api, account, &api.addresses.base_url.path("/pets"), body, pets::create).await
+    pub async fn create_pet(api: &Api, account: AccountId, key: &RequestKey, body: &str) -> Self {
+        let post = Post { base_url: &api.addresses.base_url, path: "/pets", key, body };
+        Self::send(api, account, post, pets::create).await
     }
 
     /// `POST /messages` with this body.
-    pub async fn send_message(api: &Api, account: AccountId, body: &str) -> Self {
-        Self::send(api, account, &api.addresses.messages_base_url.path("/messages"), body, messages::send).await
+    pub async fn send_message(api: &Api, account: AccountId, key: &RequestKey, body: &str) -> Self {
+        let post = Post { base_url: &api.addresses.messages_base_url, path: "/messages", key, body };
+        Self::send(api, account, post, messages::send).await
     }
 
     /// `POST /store/orders` with this body.
-    pub async fn place_order(api: &Api, account: AccountId, body: &str) -> Self {
-        Self::send(api, account, &api.addresses.base_url.path("/store/orders"), body, orders::place).await
+    pub async fn place_order(api: &Api, account: AccountId, key: &RequestKey, body: &str) -> Self {
+        let post = Post { base_url: &api.addresses.base_url, path: "/store/orders", key, body };
+        Self::send(api, account, post, orders::place).await
     }
 
     /// `POST /store/orders/{id}/approve`, or another step.
-    pub async fn step_order(api: &Api, account: AccountId, id: i64, step: OrderStep) -> Self {
-        let address = api.addresses.base_url.path(&format!("/store/orders/{id}/{}", step.as_str()));
+    pub async fn step_order(api: &Api, account: AccountId, key: &RequestKey, id: i64, step: OrderStep) -> Self {
+        let path = format!("/store/orders/{id}/{}", step.as_str());
+        let post = Post { base_url: &api.addresses.base_url, path: &path, key, body: "" };
         let id = OrderId(Some(id));
         let operation = async move |api: State<Api>, caller: Caller, key: Idempotency, body: JsonBody| match step {
             OrderStep::Approve => orders::approve(api, caller, id, key, body).await,
             OrderStep::Deliver => orders::deliver(api, caller, id, key, body).await,
             OrderStep::Cancel => orders::cancel(api, caller, id, key, body).await,
         };
-        Self::send(api, account, &address, "", operation).await
+        Self::send(api, account, post, operation).await
+    }
+
+    /// What became of a form, for people: `done` or `not_done`, where that is so.
+    pub fn outcome<'w>(&self, done: &'w str, not_done: &'w str) -> &'w str {
+        match self.status {
+            _ if self.is_replayed => "This form came twice and counts once. Nothing was done now.",
+            status if status.is_success() => done,
+            StatusCode::UNPROCESSABLE_ENTITY => {
+                "Nothing was done: this form was sent before with something else in it. Now it can be sent again."
+            }
+            status if status.is_server_error() => {
+                "It is not known whether this was done. Send the form once more: it counts once."
+            }
+            _ => not_done,
+        }
     }
 
     /// What every list goes through. Looking does not count against the account's rate limit, so that a person can see
@@ -88,8 +111,7 @@ impl Exchange {
     async fn send<F>(
         api: &Api,
         account: AccountId,
-        address: &str,
-        body: &str,
+        post: Post<'_>,
         operation: impl FnOnce(State<Api>, Caller, Idempotency, JsonBody) -> F,
     ) -> Self
     where
@@ -99,9 +121,10 @@ impl Exchange {
             if let Some(limits) = &api.rate_limits {
                 limits.admit(account, &Extensions::new())?;
             }
-            operation(State(api.clone()), Caller { account }, Idempotency::NONE, json(body).await?).await
+            let (key, body) = post.read().await?;
+            operation(State(api.clone()), Caller { account }, key, body).await
         };
-        Self::new(post(address, body), answer.await).await
+        Self::new(post.curl(), answer.await).await
     }
 
     async fn new(curl: String, answer: Result<Response, ApiError>) -> Self {
@@ -114,7 +137,41 @@ impl Exchange {
         let body = String::from_utf8_lossy(&body).into_owned();
         text.push('\n');
         text.push_str(&body);
-        Self { curl, answer: text, status: head.status, body }
+        let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
+        Self { curl, answer: text, status: head.status, body, is_replayed }
+    }
+}
+
+/// A request that changes something, as a program would send it: a program that sends it too, with a key of the same
+/// account, gets the same answer.
+struct Post<'a> {
+    base_url: &'a BaseUrl,
+    path: &'a str,
+    key: &'a RequestKey,
+    /// JSON; empty where the operation takes none.
+    body: &'a str,
+}
+
+impl Post<'_> {
+    /// What the operation's extractors read of it.
+    async fn read(&self) -> Result<(Idempotency, JsonBody), ApiError> {
+        let request = Request::post(format!("/v1{}", self.path))
+            .header(CONTENT_TYPE, "application/json")
+            .header(IDEMPOTENCY_KEY, self.key.to_header())
+            .body(Body::from(self.body.to_owned()));
+        let (mut parts, body) = request.expect("our requests are well-formed").into_parts();
+        let Ok(key) = Idempotency::from_request_parts(&mut parts, &()).await;
+        Ok((key, JsonBody::from_request(Request::from_parts(parts, body), &()).await?))
+    }
+
+    fn curl(&self) -> String {
+        let address = self.base_url.path(self.path);
+        let key = format!("Idempotency-Key: {}", self.key.as_str());
+        let (method, body) = match self.body {
+            "" => ("-X POST ", String::new()),
+            body => ("", format!("{NEXT}-H 'Content-Type: application/json'{NEXT}-d {}", quoted(body))),
+        };
+        format!("curl -i {method}'{address}'{NEXT}{AUTHORIZATION}{NEXT}-H {}{body}", quoted(&key))
     }
 }
 
@@ -123,23 +180,18 @@ async fn query(target: &str) -> Result<Query, ApiError> {
     Query::from_request_parts(&mut parts, &()).await
 }
 
-async fn json(body: &str) -> Result<JsonBody, ApiError> {
-    let request = Request::post("/").header(CONTENT_TYPE, "application/json").body(Body::from(body.to_owned()));
-    JsonBody::from_request(request.expect("it has nothing to refuse"), &()).await
-}
-
 fn get(address: &str) -> String {
-    format!("curl -i '{address}' \\\n  -H \"Authorization: Bearer $KEY\"")
+    format!("curl -i '{address}'{NEXT}{AUTHORIZATION}")
 }
 
-/// An empty body is none.
-fn post(address: &str, body: &str) -> String {
-    if body.is_empty() {
-        return format!("curl -i -X POST '{address}' \\\n  -H \"Authorization: Bearer $KEY\"");
-    }
-    let body = body.replace('\'', r"'\''");
-    let type_ = "-H 'Content-Type: application/json'";
-    format!("{} \\\n  {type_} \\\n  -d '{body}'", get(address))
+const AUTHORIZATION: &str = r#"-H "Authorization: Bearer $KEY""#;
+
+/// Goes on in the next line of a shell.
+const NEXT: &str = " \\\n  ";
+
+/// As a shell reads `text` and nothing else.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -147,8 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quote_in_a_body_does_not_end_the_shells() {
-        let line = post("http://a/v1/pets", r#"{"name":"O'Malley"}"#);
-        assert!(line.ends_with(r#"-d '{"name":"O'\''Malley"}'"#), "{line}");
+    fn a_quote_does_not_end_the_shells() {
+        assert_eq!(quoted(r#"{"name":"O'Malley"}"#), r#"'{"name":"O'\''Malley"}'"#);
     }
 }

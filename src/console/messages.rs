@@ -9,6 +9,7 @@ use super::error::PageError;
 use super::exchange::Exchange;
 use super::form::{Field, Form};
 use super::page::{Site, page};
+use super::request_key::RequestKey;
 use super::times::moment;
 use super::visitor::SignedIn;
 use crate::domain::{Message, MessageId, MessageText};
@@ -23,6 +24,7 @@ const SHOWN: usize = 280;
 struct List<'a> {
     site: Site<'a>,
     text: Field,
+    key: RequestKey,
     exchange: Option<Exchange>,
     messages: Vec<Row>,
     /// The last message shown, where older ones follow.
@@ -53,19 +55,20 @@ impl From<Message> for Row {
 
 pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let before = MessageId::parse(Form::of_query(&uri).get("before"));
-    show(&api, &who, StatusCode::OK, before, Field::default(), None).await
+    show(&api, &who, StatusCode::OK, before, Field::default(), RequestKey::generate(), None).await
 }
 
 pub async fn send(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     // A browser sends each end of a line as two characters (the HTML standard, 4.10.22.4); what was typed is one.
     let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
+    let key = RequestKey::of(&fields);
     let Some(parsed) = text.parse("The message", MessageText::parse) else {
-        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, None).await;
+        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
     };
     let body = serde_json::json!({ "message": parsed.as_str() });
-    let exchange = Exchange::send_message(&api, who.session.account, &body.to_string()).await;
+    let exchange = Exchange::send_message(&api, who.session.account, &key, &body.to_string()).await;
     let text = if exchange.status.is_success() { Field::default() } else { text };
-    show(&api, &who, exchange.status, None, text, Some(exchange)).await
+    show(&api, &who, exchange.status, None, text, key.after(&exchange), Some(exchange)).await
 }
 
 async fn show(
@@ -74,11 +77,12 @@ async fn show(
     status: StatusCode,
     before: Option<MessageId>,
     text: Field,
+    key: RequestKey,
     exchange: Option<Exchange>,
 ) -> Result<Response, PageError> {
     let (messages, more) = api.store.list_messages_of(who.session.account, before, PAGE).await?;
     let messages: Vec<Row> = messages.into_iter().map(Row::from).collect();
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
     let site = Site::new(api, &who.visitor, "Messages", "messages");
-    Ok(page(status, &List { site, text, exchange, messages, older, is_first: before.is_none() }))
+    Ok(page(status, &List { site, text, key, exchange, messages, older, is_first: before.is_none() }))
 }

@@ -18,6 +18,7 @@ mod paging;
 mod passwords;
 mod pets;
 mod plot;
+mod request_key;
 mod sign_in;
 mod sign_up;
 mod times;

@@ -10,6 +10,7 @@ use super::exchange::Exchange;
 use super::form::{Field, Form};
 use super::page::{Site, page};
 use super::paging::{self, parse_integer};
+use super::request_key::RequestKey;
 use super::times::moment;
 use super::visitor::SignedIn;
 use crate::domain::{Order, OrderQuery, OrderStatus, OrderStep};
@@ -21,6 +22,8 @@ use crate::http::input::integer;
 struct List<'a> {
     site: Site<'a>,
     pet_id: Field,
+    /// Of the form that places an order; those that move one have its number after it.
+    key: RequestKey,
     orders: Vec<Row>,
     status: Option<OrderStatus>,
     /// The last order shown, where more follow.
@@ -59,46 +62,54 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
     let parameters = Form::of_query(&uri);
     let query = paging::query(&parameters, OrderStatus::parse)?;
     // A link from an animal fills in its number.
-    show(&api, &who, StatusCode::OK, query, parameters.field("petId"), None).await
+    show(&api, &who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
 }
 
 pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let mut pet_id = fields.field("petId");
+    let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
     let Some(pet) = pet_id.parse("The animal", |text| parse_integer(text.trim())) else {
-        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, None).await;
+        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
-    let exchange = Exchange::place_order(&api, who.session.account, &body).await;
+    let exchange = Exchange::place_order(&api, who.session.account, &key, &body).await;
     let pet_id = if exchange.status.is_success() { Field::default() } else { pet_id };
-    done(&api, &who, pet_id, exchange).await
+    done(&api, &who, pet_id, key, exchange).await
 }
 
 pub async fn step(
     State(api): State<Api>,
     who: SignedIn,
     Path((id, step)): Path<(String, String)>,
-    _: Form,
+    fields: Form,
 ) -> Result<Response, PageError> {
     let (Some(id), Some(step)) = (integer(&id), OrderStep::parse(&step)) else {
         return Err(PageError::not_found("There is nothing at this address."));
     };
-    let exchange = Exchange::step_order(&api, who.session.account, id, step).await;
-    done(&api, &who, Field::default(), exchange).await
+    let key = RequestKey::of(&fields);
+    let exchange = Exchange::step_order(&api, who.session.account, &key, id, step).await;
+    done(&api, &who, Field::default(), RequestKey::generate(), exchange).await
 }
 
 /// The list after a form, from the order on that it was about.
-async fn done(api: &Api, who: &SignedIn, pet_id: Field, exchange: Exchange) -> Result<Response, PageError> {
+async fn done(
+    api: &Api,
+    who: &SignedIn,
+    pet_id: Field,
+    key: RequestKey,
+    exchange: Exchange,
+) -> Result<Response, PageError> {
     let answer: serde_json::Value = serde_json::from_str(&exchange.body).unwrap_or_default();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
-    let (after, outcome) = match (answer["id"].as_i64(), status) {
+    let (after, done) = match (answer["id"].as_i64(), status) {
         (Some(id), Some(status)) => {
             let (pet_id, pet) = (&answer["petId"], status.pet().as_str());
             (Some(id - 1), format!("Order {id} is {} now. Animal {pet_id} is {pet}.", status.as_str()))
         }
-        _ => (None, "Nothing was changed.".to_owned()),
+        _ => (None, String::new()),
     };
-    let status = exchange.status;
-    show(api, who, status, OrderQuery { after, ..OrderQuery::default() }, pet_id, Some((outcome, exchange))).await
+    let outcome = exchange.outcome(&done, "Nothing was changed.").to_owned();
+    let (status, query) = (exchange.status, OrderQuery { after, ..OrderQuery::default() });
+    show(api, who, status, query, pet_id, key.after(&exchange), Some((outcome, exchange))).await
 }
 
 async fn show(
@@ -107,6 +118,7 @@ async fn show(
     status_code: StatusCode,
     query: OrderQuery,
     pet_id: Field,
+    key: RequestKey,
     done: Option<(String, Exchange)>,
 ) -> Result<Response, PageError> {
     let account = who.session.account;
@@ -119,5 +131,5 @@ async fn show(
     };
     let site = Site::new(api, &who.visitor, "Orders", "orders");
     let (status, is_first) = (query.status, query.after.is_none());
-    Ok(page(status_code, &List { site, pet_id, orders, status, next, is_first, outcome, exchange }))
+    Ok(page(status_code, &List { site, pet_id, key, orders, status, next, is_first, outcome, exchange }))
 }

@@ -10,6 +10,7 @@ use super::exchange::Exchange;
 use super::form::{Field, Form};
 use super::page::{Site, page};
 use super::paging::{self, parse_integer};
+use super::request_key::RequestKey;
 use super::visitor::SignedIn;
 use crate::domain::{Pet, PetName, PetRef, PetStatus};
 use crate::http::Api;
@@ -33,6 +34,7 @@ struct New<'a> {
     name: Field,
     category_id: Field,
     status: Field,
+    key: RequestKey,
     exchange: Option<Exchange>,
 }
 
@@ -50,11 +52,12 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
 }
 
 pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
-    new_pet(&api, &who, StatusCode::OK, [Field::default(), Field::default(), Field::new("available")], None)
+    new_pet(&api, &who, StatusCode::OK, empty_fields(), RequestKey::generate(), None)
 }
 
 pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let [mut name, mut category_id, mut status] = ["name", "categoryId", "status"].map(|name| fields.field(name));
+    let key = RequestKey::of(&fields);
     let parsed = (
         name.parse("The name", PetName::parse),
         category_id.parse("The category", |text| parse_integer(text.trim())),
@@ -62,16 +65,20 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
     );
     let (Some(named), Some(category), Some(kept)) = parsed else {
         let fields = [name, category_id, status];
-        return Ok(new_pet(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, fields, None));
+        return Ok(new_pet(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, fields, key, None));
     };
     let body = serde_json::json!({ "name": named.as_str(), "categoryId": category, "status": kept.as_str() });
-    let exchange = Exchange::create_pet(&api, who.session.account, &body.to_string()).await;
+    let exchange = Exchange::create_pet(&api, who.session.account, &key, &body.to_string()).await;
     // What succeeded makes room for the next one; what failed may be tried again.
     let fields = match exchange.status.is_success() {
-        true => [Field::default(), Field::default(), Field::new("available")],
+        true => empty_fields(),
         false => [name, category_id, status],
     };
-    Ok(new_pet(&api, &who, exchange.status, fields, Some(exchange)))
+    Ok(new_pet(&api, &who, exchange.status, fields, key.after(&exchange), Some(exchange)))
+}
+
+fn empty_fields() -> [Field; 3] {
+    [Field::default(), Field::default(), Field::new("available")]
 }
 
 fn new_pet(
@@ -79,9 +86,10 @@ fn new_pet(
     who: &SignedIn,
     status_code: StatusCode,
     fields: [Field; 3],
+    key: RequestKey,
     exchange: Option<Exchange>,
 ) -> Response {
     let [name, category_id, status] = fields;
     let site = Site::new(api, &who.visitor, "Add an animal", "animals");
-    page(status_code, &New { site, name, category_id, status, exchange })
+    page(status_code, &New { site, name, category_id, status, key, exchange })
 }

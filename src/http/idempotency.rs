@@ -48,9 +48,6 @@ impl<S: Sync> FromRequestParts<S> for Idempotency {
 }
 
 impl Idempotency {
-    /// Of a request without a key.
-    pub const NONE: Self = Self(None);
-
     /// The request as the store knows it again, where it has a key. `body` is all that `operation` reads beside the path.
     pub fn request(
         self,

@@ -119,6 +119,12 @@ impl Browser {
         self.get(&format!("/element/{element}/text")).await.as_str().unwrap().to_owned()
     }
 
+    /// How many elements a CSS selector finds; scripts of the page may be off.
+    pub async fn count(&self, selector: &str) -> usize {
+        let found = self.post("/elements", json!({ "using": "css selector", "value": selector })).await;
+        found.as_array().unwrap().len()
+    }
+
     pub async fn is_shown(&self, selector: &str) -> bool {
         let element = self.find(selector).await;
         self.get(&format!("/element/{element}/displayed")).await == true

@@ -65,7 +65,7 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
     assert!(grace.get("/orders").await.body.contains("You have no order yet."));
     assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404, "another's order is none");
     let delivered = ada.get("/orders?status=delivered").await.body;
-    assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("<button aria-label"));
+    assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("<button formaction"));
 }
 
 #[tokio::test]
@@ -143,6 +143,92 @@ async fn what_the_page_shows_is_what_the_api_answers() {
     assert!(page.body.contains("href=\"./animals?status=pending&amp;after=21\" rel=\"next\""), "{}", page.body);
     assert_eq!(ada.get("/animals?status=lost").await.status(), 400);
     assert_eq!(ada.get("/animals?after=x").await.status(), 400);
+}
+
+#[tokio::test]
+async fn a_form_that_comes_twice_counts_once_and_its_page_says_so() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let key = ada.key("laptop").await;
+    let pet = r#"{"name":"Rex","categoryId":3,"status":"available"}"#;
+    for (page, action, fields, status, body) in [
+        ("/animals/new", "/animals/new", vec![("name", "Rex"), ("categoryId", "3"), ("status", "available")], 201, pet),
+        ("/messages", "/messages", vec![("message", "Hello, store!")], 202, r#"{"message":"Hello, store!"}"#),
+        ("/orders", "/orders", vec![("petId", "1")], 201, r#"{"petId":1}"#),
+        ("/orders", "/orders/1/approve", vec![], 200, ""),
+        ("/orders", "/orders/1/deliver", vec![], 200, ""),
+    ] {
+        let opened = ada.get(page).await.body;
+        // The last form of a page is that of the one order there is.
+        let of_form = if page == action { opened.as_str() } else { opened.split("<tbody>").nth(1).unwrap() };
+        let once = between(of_form, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
+        let form = [&fields[..], &[("idempotencyKey", &once)]].concat();
+        let first = ada.post(action, &form).await;
+        assert_eq!(first.status(), status, "{action}: {}", first.body);
+        assert!(!first.body.contains("counts once."), "{}", first.body);
+        let line = unescaped(between(&first.body, "<code id=\"request\">", "</code>"));
+        assert!(line.contains(&format!("-H 'Idempotency-Key: {once}'")), "{line}");
+
+        let again = ada.post(action, &form).await;
+
+        assert_eq!(again.status(), status, "{action}: {}", again.body);
+        assert!(again.body.contains("This form came twice and counts once. Nothing was done now."), "{}", again.body);
+        let answer = |page: &str| unescaped(between(page, "<code id=\"answer\">", "</code>"));
+        let replayed = answer(&again.body).replace("idempotent-replayed: true\n", "");
+        assert_eq!((replayed, answer(&again.body).len()), (answer(&first.body), answer(&first.body).len() + 26));
+        assert_ne!(between(&again.body, "name=\"idempotencyKey\" value=\"", "\""), once, "the next form is another");
+
+        // It is the API's own key: the line that is shown gets the same answer.
+        let (door, path) = match action {
+            "/messages" => (service.messages_address, "/v1/messages".to_owned()),
+            "/animals/new" => (service.store_address, "/v1/pets".to_owned()),
+            orders => (service.store_address, format!("/v1/store{orders}")),
+        };
+        let request = crate::support::Request::new(door, "POST", &path).key(&key).header("idempotency-key", &once);
+        let program = request.json(body).send().await;
+        assert_eq!(
+            (program.status(), program.header("idempotent-replayed")),
+            (status, Some("true")),
+            "{}",
+            program.body
+        );
+    }
+    let counts = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM messages), (SELECT count(*) FROM orders)";
+    let counted = service.database().query_row(counts, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    assert_eq!(counted.unwrap(), (1, 1, 1));
+}
+
+#[tokio::test]
+async fn a_form_that_was_sent_before_with_something_else_in_it_can_be_sent_again() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let once = ("idempotencyKey", "going-back-fills-in-the-same-key");
+    assert_eq!(ada.post("/messages", &[("message", "Hello"), once]).await.status(), 202);
+
+    let other = ada.post("/messages", &[("message", "Hello again"), once]).await;
+
+    assert_eq!(other.status(), 422);
+    assert!(other.body.contains("Now it can be sent again.") && other.body.contains("idempotency_key_reused"));
+    let new = between(&other.body, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
+    assert_eq!(ada.post("/messages", &[("message", "Hello again"), ("idempotencyKey", &new)]).await.status(), 202);
+    for no_key in ["", "two words", "\u{e4}"] {
+        let sent = ada.post("/messages", &[("message", "Hello"), ("idempotencyKey", no_key)]).await;
+        assert_eq!(sent.status(), 202, "one is made for it: {no_key:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_form_keeps_its_key_until_it_is_carried_out() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let form = |pet| [("petId", pet), ("idempotencyKey", "kept")];
+    for (pet, status) in [("Rex", 422), ("1", 404)] {
+        let refused = ada.post("/orders", &form(pet)).await;
+        assert_eq!(refused.status(), status);
+        assert!(refused.body.contains(r#"name="idempotencyKey" value="kept""#), "{}", refused.body);
+    }
+    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
+    assert_eq!(ada.post("/orders", &form("1")).await.status(), 201);
 }
 
 #[tokio::test]

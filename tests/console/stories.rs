@@ -115,6 +115,55 @@ async fn without_scripts_everything_works() {
 }
 
 #[tokio::test]
+async fn reloading_the_page_after_a_form_sends_nothing_twice() {
+    let service = Service::start().await;
+    for (scripts, email) in [(Scripts::On, "ada@lovelace.example"), (Scripts::Off, "grace@hopper.example")] {
+        let before = service.store.count_pets().await.unwrap();
+        let browser = Browser::start(&service, scripts).await;
+        browser.sign_up_and_in(email, PASSWORD).await;
+        let counts_once = async || {
+            browser.reload().await;
+            let said = browser.text("[role=status]").await;
+            assert!(said.starts_with("This form came twice and counts once. Nothing was done now."), "{said}");
+            assert!(browser.text("#answer").await.contains("idempotent-replayed: true"));
+            assert!(browser.text("#request").await.contains("Idempotency-Key: "));
+        };
+
+        browser.open("/animals/new").await;
+        browser.type_into("#name", "Rex").await;
+        browser.type_into("#categoryId", "3").await;
+        browser.follow("main button.primary").await;
+        assert!(browser.text("[role=status]").await.starts_with("The animal was added."));
+        counts_once().await;
+        assert_eq!(service.store.count_pets().await.unwrap(), before + 1, "one animal");
+
+        browser.open("/messages").await;
+        browser.type_into("#message", "Hello, store!").await;
+        browser.follow("main button.primary").await;
+        counts_once().await;
+        assert_eq!(browser.count(".messages > li").await, 1);
+
+        browser.open("/animals?status=available").await;
+        browser.follow("tbody .row-actions a").await;
+        browser.follow("main button.primary").await;
+        counts_once().await;
+        browser.follow("tbody button").await;
+        counts_once().await;
+        assert_eq!(browser.count("tbody tr").await, 1);
+        assert_eq!(browser.text("tbody .status").await, "approved");
+
+        // The form that stands there now is another one.
+        browser.open("/messages").await;
+        for number in 2..4 {
+            browser.type_into("#message", "Hello, store!").await;
+            browser.follow("main button.primary").await;
+            assert_eq!(browser.count(".messages > li").await, number);
+        }
+        browser.close().await;
+    }
+}
+
+#[tokio::test]
 async fn two_browsers_at_once_are_two_sessions_of_one_account() {
     let service = Service::start().await;
     let (desk, phone) = tokio::join!(Browser::start(&service, Scripts::On), Browser::start(&service, Scripts::On));
