@@ -142,12 +142,11 @@ const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-static ASSETS: LazyLock<[Asset; 9]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 8]> = LazyLock::new(|| {
     [
         Asset::new("petstore.css", CSS, include_bytes!("../../assets/petstore.css")),
         Asset::new("petstore.svg", "image/svg+xml", include_bytes!("../../assets/petstore.svg")),
-        Asset::new("console.js", JAVASCRIPT, include_bytes!("../../assets/console.js")),
-        Asset::new("docs.js", JAVASCRIPT, include_bytes!("../../assets/docs.js")),
+        Asset::new("petstore.js", JAVASCRIPT, include_bytes!("../../assets/petstore.js")),
         Asset::gzip("swagger-ui.css", CSS, include_bytes!("../../assets/swagger-ui/swagger-ui.css.gz")),
         Asset::gzip(
             "swagger-ui-bundle.js",

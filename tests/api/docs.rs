@@ -25,13 +25,13 @@ async fn the_reference_loads_nothing_from_elsewhere() {
 #[tokio::test]
 async fn a_file_that_has_not_changed_is_not_sent_again() {
     let service = Service::start().await;
-    let script = service.request("GET", "/docs/docs.js").send().await;
+    let script = service.request("GET", "/docs/petstore.js").send().await;
     let tag = script.header("etag").unwrap();
 
-    let again = service.request("GET", "/docs/docs.js").header("if-none-match", tag).send().await;
+    let again = service.request("GET", "/docs/petstore.js").header("if-none-match", tag).send().await;
     assert_eq!((again.status(), again.body.as_str()), (304, ""));
 
-    let other = service.request("GET", "/docs/docs.js").header("if-none-match", "\"other\"").send().await;
+    let other = service.request("GET", "/docs/petstore.js").header("if-none-match", "\"other\"").send().await;
     assert_eq!(other.status(), 200);
 }
 
