@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{Create, Failure, Outcome, print, with_store};
 use crate::config::Common;
-use crate::domain::account::NewPassword;
+use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::{Clock, Email, Secret};
 
 #[derive(Subcommand, Debug)]
@@ -34,7 +34,7 @@ impl Account {
         let Self::Create(command) = self;
         let password = command.password_stdin.then(read_password).transpose()?;
         with_store(&command.common, Create::PRODUCTION, async |store| {
-            let digest = password.map(|password| password.hash());
+            let digest = password.map(|password| password.hash(&mut HashingMemory::default()));
             let email = command.email.as_str().to_owned();
             match store.create_account(command.email, digest, Clock::System.now()).await? {
                 Some(_) => print(&format!("{email}\n")),

@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
-use super::sign_in::{check_password, count_attempt};
+use super::sign_in::{begin_attempt, check_password};
 use super::times::day;
 use super::visitor::{Client, SignedIn, with_token, without_token};
 use crate::domain::SessionToken;
@@ -50,10 +50,10 @@ pub async fn change_password(
             return Ok(account(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, current, new));
         }
     };
-    count_attempt(&api, from, &who.session.email)?;
-    let checked = check_password(&api, &who.session.email, fields.secret("current")).await?;
+    let place = begin_attempt(&api, from, &who.session.email)?;
+    let checked = check_password(&api, &place, &who.session.email, fields.secret("current")).await?;
     if let Some((account, checked)) = checked {
-        let digest = api.console.passwords.hash(chosen).await?;
+        let digest = place.hash(chosen).await;
         let token = SessionToken::generate();
         let session = NewSession { hash: token.hash(), account, now: api.clock.now() };
         if api.store.change_password(session, checked, digest).await? {
@@ -69,8 +69,9 @@ pub async fn confirm_deletion(State(api): State<Api>, who: SignedIn) -> Response
 }
 
 pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields: Form) -> Result<Response, PageError> {
-    count_attempt(&api, from, &who.session.email)?;
-    if let Some((account, checked)) = check_password(&api, &who.session.email, fields.secret("password")).await?
+    let place = begin_attempt(&api, from, &who.session.email)?;
+    if let Some((account, checked)) =
+        check_password(&api, &place, &who.session.email, fields.secret("password")).await?
         && api.store.delete_account(account, checked, api.clock.now()).await?
     {
         api.keyring.note_change();

@@ -122,10 +122,10 @@ impl From<StoreError> for PageError {
 
 impl From<Busy> for PageError {
     fn from(_: Busy) -> Self {
+        // Without a cause: the log is told of all of them together.
         let message = "Many people are signing in just now. Try again in a moment.";
-        let cause = Cause("too many passwords are being hashed".into());
         let retry_after = Some(Duration::from_secs(1));
-        Self { cause: Some(cause), retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
+        Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
     }
 }
 

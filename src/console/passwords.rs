@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::domain::Secret;
-use crate::domain::account::{NewPassword, PasswordDigest};
+use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::metrics::Counter;
 
 /// How many may wait or run; further ones are refused at once, so that a flood of sign-ins stays small.
@@ -18,16 +19,28 @@ const PLACES: usize = 32;
 /// quarter of it. On Linux this is a thread's own, and not the process's.
 const POLITENESS: i32 = 5;
 
-type Work = Box<dyn FnOnce() + Send>;
+/// How many threads hash at most: more than a hundred sign-ins a second, in 76 MiB.
+const MOST_THREADS: usize = 4;
 
-/// Threads that hash: as many as every second core, so that the API keeps the others. They are always the same ones,
-/// since glibc keeps the memory of a hash (19 MiB) for each thread that has made one.
+type Work = Box<dyn FnOnce(&mut HashingMemory) + Send>;
+
+/// Threads that hash: as many as every second core, so that the API keeps the others. Each has the memory for it.
 #[derive(Debug)]
 pub struct Passwords {
     places: Arc<Semaphore>,
     queue: Sender<Work>,
     hashed: AtomicU64,
     refused: Counter,
+    began: Instant,
+    /// The second, since `began`, in which the log was last told of refusals, and one more.
+    told: AtomicU64,
+}
+
+/// A place among those who wait or whose password is being hashed.
+#[derive(Debug)]
+pub struct Place<'p> {
+    passwords: &'p Passwords,
+    permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Too many passwords are being hashed already.
@@ -43,7 +56,14 @@ impl Passwords {
             let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work));
             started.expect("a process that begins can start a thread");
         }
-        Self { places: Arc::new(Semaphore::new(PLACES)), queue, hashed: AtomicU64::new(0), refused: Counter::default() }
+        Self {
+            places: Arc::new(Semaphore::new(PLACES)),
+            queue,
+            hashed: AtomicU64::new(0),
+            refused: Counter::default(),
+            began: Instant::now(),
+            told: AtomicU64::new(0),
+        }
     }
 
     /// How many passwords were hashed or checked so far.
@@ -55,51 +75,71 @@ impl Passwords {
         self.refused.get()
     }
 
-    pub async fn hash(&self, password: NewPassword) -> Result<PasswordDigest, Busy> {
-        self.run(move || password.hash()).await
+    /// A place, where one is free. It is asked for before anything else is done, so that who is refused costs nothing.
+    pub fn place(&self) -> Result<Place<'_>, Busy> {
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(permit) => Ok(Place { passwords: self, permit: Arc::new(permit) }),
+            Err(_) => {
+                self.refused.increment();
+                self.tell_of_refusals();
+                Err(Busy)
+            }
+        }
+    }
+
+    /// Refusals come in floods: the log has a line a second of them.
+    fn tell_of_refusals(&self) {
+        let second = self.began.elapsed().as_secs() + 1;
+        if self.told.swap(second, Ordering::Relaxed) != second {
+            let refused = self.refused.get();
+            tracing::warn!(refused, "too many passwords are being hashed; so many attempts were refused so far");
+        }
+    }
+}
+
+impl Place<'_> {
+    pub async fn hash(&self, password: NewPassword) -> PasswordDigest {
+        self.run(move |memory| password.hash(memory)).await
     }
 
     /// Whether `presented` is the password of `digest`. Without one the answer is no, and takes as long.
-    pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> Result<bool, Busy> {
-        self.run(move || {
+    pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> bool {
+        self.run(move |memory| {
             let known = digest.is_some();
-            digest.unwrap_or_else(PasswordDigest::of_nobody).matches(&presented) && known
+            digest.unwrap_or_else(PasswordDigest::of_nobody).matches(&presented, memory) && known
         })
         .await
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Busy> {
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce(&mut HashingMemory) -> T + Send + 'static) -> T {
+        self.passwords.hashed.fetch_add(1, Ordering::Relaxed);
         // The place goes along: a client that goes away does not stop the hashing, and must not make room for more.
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            self.refused.increment();
-            Busy
-        })?;
-        self.hashed.fetch_add(1, Ordering::Relaxed);
-        let (answer, hashed) = oneshot::channel();
-        let work: Work = Box::new(move || {
-            let result = work();
+        let (place, (answer, hashed)) = (Arc::clone(&self.permit), oneshot::channel());
+        let work: Work = Box::new(move |memory| {
+            let result = work(memory);
             drop(place);
             // Whoever asked may have gone away.
             let _ = answer.send(result);
         });
-        self.queue.send(work).expect("the threads end after the queue");
-        Ok(hashed.await.expect("hashing does not panic"))
+        self.passwords.queue.send(work).expect("the threads end after the queue");
+        hashed.await.expect("hashing does not panic")
     }
 }
 
 fn threads() -> usize {
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    (cores / 2).max(1)
+    (cores / 2).clamp(1, MOST_THREADS)
 }
 
 /// Hashes until nobody can ask any more.
 fn hash_all(work: &Mutex<Receiver<Work>>) {
     // Where it fails, hashing is only less polite.
     let _ = rustix::process::nice(POLITENESS);
+    let mut memory = HashingMemory::default();
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match next {
-            Ok(work) => work(),
+            Ok(work) => work(&mut memory),
             Err(_) => return,
         }
     }
@@ -117,26 +157,30 @@ mod tests {
         let waiting: Vec<_> = (0..PLACES)
             .map(|_| {
                 let (passwords, hold) = (Arc::clone(&passwords), Arc::clone(&hold));
-                tokio::spawn(async move { passwords.run(move || assert!(hold.lock().unwrap().recv().is_err())).await })
+                tokio::spawn(async move {
+                    let place = passwords.place().unwrap();
+                    place.run(move |_| assert!(hold.lock().unwrap().recv().is_err())).await;
+                })
             })
             .collect();
         while passwords.places.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(passwords.run(|| ()).await, Err(Busy));
+        assert_eq!(passwords.place().unwrap_err(), Busy);
+        assert_eq!(passwords.refused(), 1);
 
         drop(release);
         for one in waiting {
-            assert_eq!(one.await.unwrap(), Ok(()));
+            one.await.unwrap();
         }
-        assert_eq!(passwords.run(|| ()).await, Ok(()));
+        passwords.place().unwrap().run(|_| ()).await;
     }
 
     #[tokio::test]
     async fn who_goes_away_does_not_make_room_for_more() {
         let passwords = Passwords::new();
         let (release, wait) = mpsc::channel::<()>();
-        let hashing = passwords.run(move || wait.recv().unwrap());
+        let hashing = async { passwords.place().unwrap().run(move |_| wait.recv().unwrap()).await };
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());
 
         assert_eq!(passwords.places.available_permits(), PLACES - 1, "it still runs");

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
+use super::passwords::Place;
 use super::visitor::{Client, Visitor, with_token, without_token};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
@@ -39,8 +40,8 @@ pub async fn submit(
     let Some(address) = email.parse("The address", |text| Email::parse(text.trim())) else {
         return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, Field::default()));
     };
-    count_attempt(&api, from, &address)?;
-    let Some((account, checked)) = check_password(&api, &address, fields.secret("password")).await? else {
+    let place = begin_attempt(&api, from, &address)?;
+    let Some((account, checked)) = check_password(&api, &place, &address, fields.secret("password")).await? else {
         return Ok(refused(&api, &visitor, email));
     };
     if let Some(before) = &visitor.session {
@@ -74,20 +75,23 @@ pub async fn sign_out(State(api): State<Api>, visitor: Visitor) -> Result<Respon
 /// Whether there is an account or not, the same is done, so that neither the answer nor its time tells.
 pub async fn check_password(
     api: &Api,
+    place: &Place<'_>,
     email: &Email,
     password: Secret,
 ) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
     let known = api.store.find_password(email).await?;
-    let matches = api.console.passwords.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await?;
+    let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await;
     Ok(known.filter(|_| matches))
 }
 
-/// Refuses who tries too often.
-pub fn count_attempt(api: &Api, Client(from): Client, email: &Email) -> Result<(), PageError> {
+/// Refuses who tries too often. An attempt for which there is no place is none.
+pub fn begin_attempt<'a>(api: &'a Api, Client(from): Client, email: &Email) -> Result<Place<'a>, PageError> {
+    let place = api.console.passwords.place()?;
     api.console.attempts.count(from, email, api.clock.now()).map_err(|wait| {
         api.console.refused_attempts.increment();
         PageError::too_many_attempts(wait)
-    })
+    })?;
+    Ok(place)
 }
 
 fn refused(api: &Api, visitor: &Visitor, email: Field) -> Response {

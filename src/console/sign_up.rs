@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
-use super::sign_in::{self, count_attempt};
+use super::sign_in::{self, begin_attempt};
 use super::visitor::{Client, Visitor};
 use crate::domain::Email;
 use crate::domain::account::NewPassword;
@@ -52,8 +52,7 @@ pub async fn submit(
     let (Some(address), Some(chosen)) = (address, chosen) else {
         return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
-    count_attempt(&api, from, &address)?;
-    let digest = api.console.passwords.hash(chosen).await?;
+    let digest = begin_attempt(&api, from, &address)?.hash(chosen).await;
     api.store.create_account(address, Some(digest), api.clock.now()).await?;
     Ok(sign_in::after_sign_up(&api, visitor, email))
 }

@@ -1,7 +1,9 @@
 //! Accounts: an e-mail address and, where its owner signs in, a password.
 
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use argon2::{Algorithm, Argon2, Params, PasswordHash, Version};
+use std::fmt;
+
+use argon2::password_hash::phc::{Output, ParamsString, Salt};
+use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
 
 use super::{Invalid, Secret, Timestamp};
 
@@ -65,9 +67,43 @@ impl NewPassword {
     /// Hashes with Argon2id (RFC 9106), 19 MiB, 2 passes, 1 lane: OWASP's password storage cheat sheet.
     ///
     /// Takes tens of milliseconds of CPU: never call it on an async worker.
-    pub fn hash(&self) -> PasswordDigest {
-        let hash = argon2().hash_password(self.0.expose().as_bytes()).expect("the parameters are valid");
+    pub fn hash(&self, memory: &mut HashingMemory) -> PasswordDigest {
+        let params = Params::new(19 * 1024, 2, 1, None).expect("the parameters are valid");
+        let hash = memory.hash(&self.0, Salt::generate(), params).expect("the parameters are valid");
         PasswordDigest(hash.to_string())
+    }
+}
+
+/// What a hash works in: 19 MiB, once there was one. Who makes many keeps it from one to the next; the allocator would
+/// put each into another hole of its heaps, of which glibc gives back none.
+#[derive(Default)]
+pub struct HashingMemory(Vec<Block>);
+
+impl HashingMemory {
+    fn hash(&mut self, password: &Secret, salt: Salt, params: Params) -> argon2::password_hash::Result<PasswordHash> {
+        let (algorithm, version) = (Algorithm::Argon2id, Version::V0x13);
+        let written = ParamsString::try_from(&params)?;
+        self.0.resize(params.block_count(), Block::new());
+        let mut output = [0; Params::DEFAULT_OUTPUT_LEN];
+        let argon2 = Argon2::new(algorithm, version, params);
+        let hashed =
+            argon2.hash_password_into_with_memory(password.expose().as_bytes(), &salt, &mut output, &mut self.0);
+        // With what the first blocks hold, a guess could be checked without the work.
+        self.0.fill(Block::new());
+        hashed?;
+        Ok(PasswordHash {
+            algorithm: algorithm.ident(),
+            version: Some(version.into()),
+            params: written,
+            salt: Some(salt),
+            hash: Some(Output::new(&output)?),
+        })
+    }
+}
+
+impl fmt::Debug for HashingMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
     }
 }
 
@@ -86,18 +122,15 @@ impl PasswordDigest {
     }
 
     /// Whether `password` is the one that was hashed. Takes as long as hashing does.
-    pub fn matches(&self, password: &Secret) -> bool {
-        PasswordHash::new(&self.0)
-            .is_ok_and(|hash| argon2().verify_password(password.expose().as_bytes(), &hash).is_ok())
+    pub fn matches(&self, password: &Secret, memory: &mut HashingMemory) -> bool {
+        let kept = PasswordHash::new(&self.0).ok();
+        let hashed = kept.as_ref().and_then(|kept| {
+            let params = Params::try_from(kept).ok()?;
+            memory.hash(password, kept.salt?, params).ok()
+        });
+        // Outputs are compared in constant time.
+        hashed.and_then(|hashed| hashed.hash).is_some_and(|output| kept.and_then(|kept| kept.hash) == Some(output))
     }
-}
-
-fn argon2() -> Argon2<'static> {
-    Argon2::new(
-        Algorithm::Argon2id,
-        Version::V0x13,
-        Params::new(19 * 1024, 2, 1, None).expect("the parameters are valid"),
-    )
 }
 
 #[cfg(test)]
@@ -115,12 +148,14 @@ mod tests {
     #[test]
     fn a_password_is_hashed_with_the_decided_parameters_and_never_shown() {
         let password = Secret::new("correct horse battery");
-        let digest = NewPassword::parse(password.clone()).unwrap().hash();
+        let mut memory = HashingMemory::default();
+        let digest = NewPassword::parse(password.clone()).unwrap().hash(&mut memory);
         assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
-        assert!(digest.matches(&password));
+        assert!(digest.matches(&password, &mut memory));
         let parameters = |digest: &PasswordDigest| digest.0.split('$').take(4).collect::<Vec<_>>().join("$");
         assert_eq!(parameters(&PasswordDigest::of_nobody()), parameters(&digest), "it takes as long");
-        assert!(!digest.matches(&Secret::new("correct horse batterz")));
+        assert!(!digest.matches(&Secret::new("correct horse batterz"), &mut memory));
+        assert!(memory.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)), "nothing is left of them");
         assert_eq!(format!("{password:?}"), "[hidden]");
         for refused in ["x".repeat(11), "x".repeat(129)] {
             assert!(NewPassword::parse(Secret::new(refused)).is_err());

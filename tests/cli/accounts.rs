@@ -42,7 +42,7 @@ fn a_password_comes_from_the_first_line_of_stdin_and_only_its_hash_is_kept() {
     let digest: String = database.query_row("SELECT password_hash FROM accounts", [], |row| row.get(0)).unwrap();
     assert!(digest.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{digest}");
     let digest = petstore::domain::account::PasswordDigest(digest);
-    assert!(digest.matches(&petstore::domain::Secret::new("correct horse battery")));
+    assert!(digest.matches(&petstore::domain::Secret::new("correct horse battery"), &mut Default::default()));
 }
 
 #[test]

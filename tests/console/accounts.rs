@@ -133,7 +133,7 @@ async fn where_registration_is_closed_nobody_signs_up_and_everybody_signs_in() {
     let password = petstore::domain::account::NewPassword::parse(petstore::domain::Secret::new(PASSWORD)).unwrap();
     let email = petstore::domain::Email::parse("ada@lovelace.example").unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
-    service.store.create_account(email, Some(password.hash()), NOW).await.unwrap().unwrap();
+    service.store.create_account(email, Some(password.hash(&mut Default::default())), NOW).await.unwrap().unwrap();
     ada.sign_in("ada@lovelace.example", PASSWORD).await;
 }
 
