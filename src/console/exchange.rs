@@ -73,18 +73,22 @@ impl Exchange {
         Self::send(api, account, post, operation).await
     }
 
-    /// What became of a form, for people: `done` or `not_done`, where that is so.
-    pub fn outcome<'w>(&self, done: &'w str, not_done: &'w str) -> &'w str {
+    /// What became of a form, for people: `done`, or `not_done` and why.
+    pub fn outcome(&self, done: &str, not_done: &str) -> String {
         match self.status {
-            _ if self.is_replayed => "This form came twice and counts once. Nothing was done now.",
-            status if status.is_success() => done,
+            _ if self.is_replayed => "This form came twice and counts once. Nothing was done now.".to_owned(),
+            status if status.is_success() => done.to_owned(),
             StatusCode::UNPROCESSABLE_ENTITY => {
                 "Nothing was done: this form was sent before with something else in it. Now it can be sent again."
+                    .to_owned()
             }
             status if status.is_server_error() => {
-                "It is not known whether this was done. Send the form once more: it counts once."
+                "It is not known whether this was done. Send the form once more: it counts once.".to_owned()
             }
-            _ => not_done,
+            _ => {
+                let error: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
+                format!("{not_done} {}", error["message"].as_str().unwrap_or_default().replace('`', ""))
+            }
         }
     }
 

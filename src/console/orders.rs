@@ -107,7 +107,7 @@ async fn done(
         }
         _ => (None, String::new()),
     };
-    let outcome = exchange.outcome(&done, "Nothing was changed.").to_owned();
+    let outcome = exchange.outcome(&done, "Nothing was changed.");
     let (status, query) = (exchange.status, OrderQuery { after, ..OrderQuery::default() });
     show(api, who, status, query, pet_id, key.after(&exchange), Some((outcome, exchange))).await
 }

@@ -6,6 +6,7 @@ mod accounts;
 mod browser;
 mod cross_site;
 mod forms;
+mod keys;
 mod on_postgres;
 mod pages;
 mod person;
