@@ -43,6 +43,7 @@ impl Backups {
         thread::Builder::new().name("backups".into()).spawn(move || {
             if let Store::Sqlite(database) = &*store {
                 let status = database.backups();
+                status.scheduled(schedule.every);
                 // A schedule goes on from what an earlier process has made.
                 if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
                     status.succeeded(at, newest.metadata().map_or(0, |file| file.len()));

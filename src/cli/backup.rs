@@ -35,6 +35,7 @@ pub struct Backup {
 /// Put a backup in the place of the embedded database, while no service is running on it
 ///
 /// The backup is copied and checked first. Ids, keys and messages are as they were; what came after the backup is gone.
+/// Keys that were revoked since work again; nobody is signed in.
 #[derive(Args, Debug)]
 pub struct Restore {
     /// A file that `petstore backup` has made

@@ -1,18 +1,23 @@
 //! `petstore healthcheck`
 
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustls::ClientConnection;
+use serde_json::Value;
 
 use super::{Failure, Outcome};
 use crate::config::{Common, Door, Service};
 use crate::tls::{self, Trust};
 
+/// For all of it, from the connection to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// As much of an answer as is read: far more than `/readyz` says.
+const ANSWER_BYTES: u64 = 64 << 10;
 
 /// Exit with 0 when the service at the configured address is ready, else with 1
 #[derive(Args, Debug)]
@@ -30,11 +35,11 @@ impl Healthcheck {
             [(Door::Ops, service.ops_listen), (Door::Store, service.listen), (Door::Messages, service.messages_listen)];
         let door = door.into_iter().find(|(door, _)| service.doors.contains(door));
         let (_, address) = door.ok_or_else(|| Failure("no door is configured".into()))?;
-        let asked = ask(reachable(address), service.tls_cert.is_some());
-        let status = asked.map_err(|error| Failure(format!("{address} is not ready: {error}")))?;
-        match status.as_str() {
-            "200" => Ok(()),
-            other => Err(Failure(format!("{address} is not ready: it answers {other}"))),
+        let not_ready = |why: &dyn Display| Failure(format!("{address} is not ready: {why}"));
+        let answer = ask(reachable(address), service.tls_cert.is_some()).map_err(|error| not_ready(&error))?;
+        match reason(&answer) {
+            None => Ok(()),
+            Some(why) => Err(not_ready(&why)),
         }
     }
 }
@@ -49,10 +54,9 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn ask(address: SocketAddr, tls: bool) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn ask(address: SocketAddr, tls: bool) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + PATIENCE;
+    let mut stream = InTime { stream: TcpStream::connect_timeout(&address, PATIENCE)?, until };
     if !tls {
         return exchange(stream, address);
     }
@@ -62,9 +66,59 @@ fn ask(address: SocketAddr, tls: bool) -> io::Result<String> {
     exchange(rustls::Stream::new(&mut tls, &mut stream), address)
 }
 
-fn exchange(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<String> {
+fn exchange(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<Vec<u8>> {
     write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut status_line = [0; "HTTP/1.1 200".len()];
-    stream.read_exact(&mut status_line)?;
-    Ok(String::from_utf8_lossy(&status_line[9..]).into_owned())
+    stream.flush()?;
+    let mut answer = Vec::new();
+    match stream.take(ANSWER_BYTES).read_to_end(&mut answer) {
+        // Who is asked what it does not take may say so and hang up.
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset || answer.is_empty() => Err(error),
+        _ => Ok(answer),
+    }
+}
+
+/// Why an answer is no yes, where it is none: in the service's own words, if it has any.
+fn reason(answer: &[u8]) -> Option<String> {
+    let answer = String::from_utf8_lossy(answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let Some(status) = head.strip_prefix("HTTP/1.1 ").and_then(|line| line.get(..3)) else {
+        return Some("what answers there speaks no HTTP".into());
+    };
+    if status == "200" {
+        return None;
+    }
+    let message = serde_json::from_str::<Value>(body).ok();
+    let message = message.as_ref().and_then(|body| body["message"].as_str());
+    Some(message.map_or_else(|| format!("it answers {status}"), |message| format!("it answers {status}: {message}")))
+}
+
+/// A stream that fails once it is too late, however often a few bytes come.
+struct InTime {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl InTime {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for InTime {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for InTime {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }

@@ -20,6 +20,8 @@ use crate::http::{self, Api, Edge};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 use crate::telemetry::{self, Step};
+#[cfg(feature = "otlp")]
+use crate::{config::Scheme, traces};
 
 /// How many connections wait for the process to take them.
 const BACKLOG: u32 = 4_096;
@@ -78,7 +80,10 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     print(&welcome(&addresses))?;
     let backups = backup::start(service, &store)?;
     let (asked, stop) = watch::channel(Stop::No);
-    let mut running = tokio::spawn(server::run(listeners.into_doors(&api, service), tls, api, limits, stop));
+    let doors = listeners.into_doors(&api, service);
+    #[cfg(feature = "otlp")]
+    let (doors, exporting) = export_traces(doors, &addresses, &store);
+    let mut running = tokio::spawn(server::run(doors, tls, api, limits, stop));
     systemd::notify(Standing::Ready);
     let mut failure = None;
     loop {
@@ -106,6 +111,14 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
             }
         }
     }
+    #[cfg(feature = "otlp")]
+    if let Some(exporting) = exporting {
+        tokio::select! {
+            () = exporting.flush() => {}
+            // Who asks twice is in a hurry.
+            () = signals.next() => {}
+        }
+    }
     if let Some(backups) = backups {
         backups.stop().await;
     }
@@ -123,6 +136,28 @@ fn tls(service: &Service) -> Result<Option<Tls>, Failure> {
         (Some(certificate), Some(key)) => Ok(Some(Tls::load(certificate, key)?)),
         (Some(_), None) => Err(Failure("a certificate needs its private key: give --tls-key too".into())),
         (None, Some(_)) => Err(Failure("a private key needs its certificate: give --tls-cert too".into())),
+    }
+}
+
+/// Has the doors record their requests as spans, where the environment names a collector for them.
+#[cfg(feature = "otlp")]
+fn export_traces(
+    doors: Vec<(TcpListener, Edge, Access)>,
+    addresses: &Addresses,
+    store: &Store,
+) -> (Vec<(TcpListener, Edge, Access)>, Option<traces::Exporting>) {
+    let warn = |warning: &str| tracing::warn!("{warning}");
+    let Some(settings) = traces::Settings::read(|name| std::env::var(name).ok(), warn) else { return (doors, None) };
+    let resource = traces::Resource { deployment: store.deployment().as_str() };
+    match traces::start(settings, &resource, addresses.scheme == Scheme::Https) {
+        Ok((tracer, exporting)) => {
+            let traced = doors.into_iter().map(|(listener, edge, access)| (listener, edge.tracing(&tracer), access));
+            (traced.collect(), Some(exporting))
+        }
+        Err(why) => {
+            tracing::warn!(why, "there are no traces");
+            (doors, None)
+        }
     }
 }
 

@@ -30,6 +30,8 @@ use super::request_log::Line;
 use super::requests::Requests;
 use super::traffic::{Connections, Traffic};
 use crate::config::Door;
+#[cfg(feature = "otlp")]
+use crate::traces::{Recording, Tracer};
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -52,6 +54,8 @@ pub struct Edge {
     logs_requests: bool,
     requests: Arc<Requests>,
     rate_limits: Option<Arc<RateLimits>>,
+    #[cfg(feature = "otlp")]
+    tracer: Option<Tracer>,
 }
 
 impl Edge {
@@ -67,6 +71,8 @@ impl Edge {
             logs_requests: false,
             requests: Arc::default(),
             rate_limits: None,
+            #[cfg(feature = "otlp")]
+            tracer: None,
         }
     }
 
@@ -100,6 +106,13 @@ impl Edge {
         Self { rate_limits, ..self }
     }
 
+    /// The same with a span for every request; but what asks at the operations door are the operator's own tools.
+    #[cfg(feature = "otlp")]
+    pub fn tracing(self, tracer: &Tracer) -> Self {
+        let tracer = (self.door != Door::Ops).then(|| tracer.clone());
+        Self { tracer, ..self }
+    }
+
     /// What is counted of the door's connections.
     pub fn connections(&self) -> &Connections {
         self.traffic.connections(self.door)
@@ -119,6 +132,8 @@ impl Edge {
             let id = request_id(&parts.headers);
             self.requests.count(parts.uri.path());
             let logged = (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG)).then(|| Line::of(&mut parts));
+            #[cfg(feature = "otlp")]
+            let span = self.tracer.as_ref().and_then(|tracer| tracer.begin(&parts));
             let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&parts));
             let limited = self.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut parts.extensions)));
             let mut direct_route = None;
@@ -145,6 +160,17 @@ impl Edge {
             };
             let route = direct_route.or(found.as_deref()).unwrap_or_else(|| self.traffic.unmatched());
             let took = under_way.end(route, response.status());
+            #[cfg(feature = "otlp")]
+            let logged = logged.map(|mut line| {
+                if let Some(trace) = span.as_ref().and_then(Recording::trace) {
+                    line.is_in(trace);
+                }
+                line
+            });
+            #[cfg(feature = "otlp")]
+            if let Some(span) = span {
+                span.end(self.traffic.template(route), response.status(), &id);
+            }
             if let Some(line) = logged {
                 line.write(&id, route.template(), response.status(), took);
             }

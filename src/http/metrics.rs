@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::state::Api;
 use crate::metrics::Exposition;
-use crate::store::{Meters, Store};
+use crate::store::{BackupStatus, Meters, Store};
 
 pub async fn serve(State(api): State<Api>) -> Response {
     let mut out = Exposition::default();
@@ -20,6 +20,7 @@ pub async fn serve(State(api): State<Api>) -> Response {
         out.gauge("petstore_disk_free_bytes", "Room left on the disk of the embedded database.").sample(&[], disk.free);
         out.gauge("petstore_disk_size_bytes", "Size of the disk of the embedded database.").sample(&[], disk.size);
     }
+    backups(api.store.backups(), &mut out);
     memory(&api, &mut out);
     limits(&api, &mut out);
     api.process.write(&mut out);
@@ -72,6 +73,20 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
     for (purpose, (_, those_up)) in &connections {
         up.sample(&[("purpose", purpose)], those_up);
     }
+}
+
+/// What came of scheduled backups, where there is a schedule.
+fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
+    let Some((status, every)) = status.and_then(|status| Some((status, status.every()?))) else { return };
+    out.gauge("petstore_backup_interval_seconds", "How often a backup is to be made.").sample(&[], every.as_secs_f64());
+    let last = status.last_success().map_or(0, |at| at.as_milliseconds() / 1_000);
+    out.gauge(
+        "petstore_backup_last_success_timestamp_seconds",
+        "When the newest backup was made, in seconds since 1970; 0 while there is none.",
+    )
+    .sample(&[], last);
+    out.gauge("petstore_backup_last_size_bytes", "Size of the newest backup.").sample(&[], status.last_bytes());
+    out.counter("petstore_backup_failures_total", "Backups that failed.").sample(&[], status.failures());
 }
 
 /// What was answered from memory.

@@ -23,6 +23,7 @@ pub mod rate_limit;
 mod request_log;
 pub mod requests;
 mod state;
+pub mod trace_context;
 mod traffic;
 
 use std::sync::Arc;

@@ -110,6 +110,12 @@ impl Traffic {
         &self.unmatched
     }
 
+    /// The path of a route in the table, where it is one.
+    #[cfg(feature = "otlp")]
+    pub fn template<'a>(&self, route: &'a Route) -> Option<&'a str> {
+        (!std::ptr::eq(route, &raw const self.unmatched)).then(|| route.template())
+    }
+
     pub const fn connections(&self, door: Door) -> &Connections {
         match door {
             Door::Store => &self.store,

@@ -1,11 +1,12 @@
 //! `/metrics`, on the operations door.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::postgres_server;
-use crate::support::{Answer, Request, Service, Setup};
+use crate::support::{Answer, NOW, Request, Service, Setup};
 
 async fn scrape(service: &Service) -> Answer {
     let answer = Request::new(service.ops_address, "GET", "/metrics").send().await;
@@ -129,6 +130,25 @@ async fn what_the_parts_do_is_counted() {
     assert_eq!(value(&text, r#"petstore_connections_open{door="operations"}"#), 1.0);
 }
 
+#[tokio::test]
+async fn the_age_of_backups_is_told_where_there_is_a_schedule() {
+    let service = Service::start().await;
+    let status = service.store.backups().unwrap();
+    assert!(!scrape(&service).await.body.contains("petstore_backup"), "there is no schedule");
+
+    status.scheduled(Duration::from_secs(3_600));
+    let text = scrape(&service).await.body;
+    assert_eq!(value(&text, "petstore_backup_interval_seconds"), 3_600.0);
+    assert_eq!(value(&text, "petstore_backup_last_success_timestamp_seconds"), 0.0, "so old that alerts go off");
+
+    status.succeeded(NOW, 4_096);
+    status.failed();
+    let text = scrape(&service).await.body;
+    assert_eq!(value(&text, "petstore_backup_last_success_timestamp_seconds"), 1_795_167_000.0);
+    assert_eq!(value(&text, "petstore_backup_last_size_bytes"), 4_096.0);
+    assert_eq!(value(&text, "petstore_backup_failures_total"), 1.0);
+}
+
 /// How many writes there were, each alone in its batch where they came one by one.
 fn writes(text: &str) -> f64 {
     value(text, r#"petstore_writer_batch_writes_sum{writes="all"}"#)
@@ -138,6 +158,7 @@ fn writes(text: &str) -> f64 {
 async fn the_documentation_has_every_metric_as_it_is_and_no_other() {
     let documented: BTreeMap<_, _> = include_str!("../../docs/metrics.md").lines().filter_map(row).collect();
     let sqlite = Service::start().await;
+    sqlite.store.backups().unwrap().scheduled(Duration::from_secs(3_600));
     let postgres = Some(postgres_server::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
 

@@ -74,6 +74,24 @@ async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() 
 }
 
 #[test]
+fn nobody_is_signed_in_to_what_was_restored() {
+    let (folder, _) = filled(3);
+    let sessions = |data: &str| {
+        let conn = rusqlite::Connection::open(folder.path(data).join("petstore.db")).unwrap();
+        conn.query_row("SELECT count(*) FROM sessions", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let conn = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
+    conn.execute("INSERT INTO sessions VALUES (zeroblob(32), 1, 1, 1)", []).unwrap();
+    drop(conn);
+
+    folder.succeed("backup there.db");
+    folder.succeed("restore there.db --data-dir new");
+
+    assert_eq!((sessions("petstore-data"), sessions("new")), (1, 0));
+    assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
+}
+
+#[test]
 fn nothing_is_overwritten_unless_forced() {
     let (folder, _) = filled(3);
     folder.write("there.db", "mine");

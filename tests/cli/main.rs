@@ -13,6 +13,7 @@ mod moving;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;
+mod prometheus;
 mod quickstart;
 mod reference_file;
 mod serve;

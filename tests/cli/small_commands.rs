@@ -1,5 +1,6 @@
 //! `openapi`, `completions`, `healthcheck`.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -105,7 +106,7 @@ fn a_service_that_drains_is_not_healthy() {
 
     expect![[r#"
         exit 1
-        ERROR ADDRESS is not ready: it answers 503
+        ERROR ADDRESS is not ready: it answers 503: The service is not ready: it is about to stop.
     "#]]
     .assert_eq(&folder.run(&check).shown().replace(&address, "ADDRESS"));
 }
@@ -118,4 +119,45 @@ fn a_server_that_never_answers_is_not_healthy() {
     let ended = folder.run(&format!("healthcheck --ops-listen {}", silent.local_addr().unwrap()));
 
     assert_eq!(ended.code, Some(1), "{ended:?}");
+}
+
+#[test]
+fn a_server_that_answers_a_byte_at_a_time_is_not_healthy() {
+    let folder = Folder::new();
+    let slow = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = slow.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = slow.accept().unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        for byte in answer.iter().cycle() {
+            if stream.write_all(&[*byte]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let began = Instant::now();
+
+    let ended = folder.run(&format!("healthcheck --ops-listen {address}"));
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_speaks_no_http_is_not_healthy() {
+    let folder = Folder::new();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        let asked = stream.read(&mut [0; 1_024]).unwrap();
+        assert!(asked > 0);
+        stream.write_all(b"220 ready").unwrap();
+    });
+
+    let ended = folder.run(&format!("healthcheck --ops-listen {address}"));
+
+    let why = "what answers there speaks no HTTP";
+    assert_eq!(ended.shown(), format!("exit 1\nERROR {address} is not ready: {why}\n"));
 }

@@ -125,6 +125,7 @@ pub fn restore(
     .map_err(named)?;
     let copied = check(partial.path()).map_err(named)?;
     deployment::agree(copied.deployment, deployment).map_err(named)?;
+    end_sessions(partial.path())?;
     if holds_something {
         settle(&file, data_dir)?;
     }
@@ -139,6 +140,22 @@ pub fn restore(
     super::sync_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
     partial.publish(&file, true).map_err(|error| unavailable(&file, &error))?;
     Ok(copied)
+}
+
+/// Nobody is signed in to what was restored: a session that was ended since the backup, perhaps since somebody else had it,
+/// would go on.
+fn end_sessions(file: &Path) -> Result<()> {
+    let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // As when it was copied: who gives it its name syncs it first.
+    conn.pragma_update(None, "journal_mode", "OFF")?;
+    conn.pragma_update(None, "synchronous", "OFF")?;
+    // The first schema has none.
+    let there: bool =
+        conn.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'sessions'", [], |row| row.get(0))?;
+    if there {
+        conn.execute("DELETE FROM sessions", [])?;
+    }
+    Ok(())
 }
 
 /// Takes all that is in its log into the database that is about to be replaced, so that it is whole to the end. SQLite

@@ -1,0 +1,100 @@
+//! The trace that a request belongs to, as its caller says (W3C Trace Context, section 3.2).
+
+use std::fmt;
+
+use axum::http::{HeaderMap, HeaderName};
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// What brings together all that comes of one cause, in whichever service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceId(pub u128);
+
+/// A piece of work within a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanId(pub u64);
+
+/// The span of the caller that asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceParent {
+    pub trace: TraceId,
+    pub span: SpanId,
+    /// Whether the caller may have recorded it.
+    pub sampled: bool,
+}
+
+impl TraceParent {
+    /// Nothing where there is none, or several, or one that is not well formed: then the caller belongs to no trace.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut given = headers.get_all(TRACEPARENT).iter();
+        let parent = given.next().filter(|_| given.next().is_none())?.to_str().ok()?;
+        let mut fields = parent.split('-');
+        let version = hex(fields.next()?, 2)?;
+        let (trace, span, flags) = (hex(fields.next()?, 32)?, hex(fields.next()?, 16)?, hex(fields.next()?, 2)?);
+        // Versions to come may have more fields; version 00 has none, and ff is none.
+        let is_known = version != 0xff && (version != 0 || fields.next().is_none());
+        (is_known && trace != 0 && span != 0).then_some(Self {
+            trace: TraceId(trace),
+            span: SpanId(u64::try_from(span).ok()?),
+            sampled: flags & 1 == 1,
+        })
+    }
+}
+
+/// The number in a field of `length` digits. Capital letters are not allowed.
+fn hex(field: &str, length: usize) -> Option<u128> {
+    let is_hex = field.len() == length && field.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_hex.then(|| u128::from_str_radix(field, 16).ok())?
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(given: &[&str]) -> Option<TraceParent> {
+        let mut map = HeaderMap::new();
+        for value in given {
+            map.append(TRACEPARENT, value.parse().unwrap());
+        }
+        TraceParent::of(&map)
+    }
+
+    #[test]
+    fn a_parent_is_taken_where_it_is_one() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        for (taken, sampled) in [
+            (format!("00-{trace}-00f067aa0ba902b7-01"), true),
+            (format!("00-{trace}-00f067aa0ba902b7-02"), false),
+            (format!("cc-{trace}-00f067aa0ba902b7-03-more"), true),
+        ] {
+            let parent = of(&[&taken]).unwrap_or_else(|| panic!("{taken}"));
+            assert_eq!((parent.trace.to_string().as_str(), parent.sampled), (trace, sampled), "{taken}");
+            assert_eq!(parent.span.to_string(), "00f067aa0ba902b7");
+            assert_eq!(of(&[&taken, &taken]), None, "there is one caller");
+        }
+        for refused in [
+            String::new(),
+            format!("00-{trace}-00f067aa0ba902b7"),
+            format!("00-{trace}-00f067aa0ba902b7-01-more"),
+            format!("ff-{trace}-00f067aa0ba902b7-01"),
+            format!("00-+{}-00f067aa0ba902b7-01", &trace[1..]),
+            format!("00-{}-00f067aa0ba902b7-01", trace.to_uppercase()),
+            format!("00-{trace}-0000000000000000-01"),
+            format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+        ] {
+            assert_eq!(of(&[&refused]), None, "{refused}");
+        }
+    }
+}

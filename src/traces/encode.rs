@@ -1,0 +1,142 @@
+//! Spans as OTLP has them in JSON: names in lower camel case, ids in hexadecimal, 64-bit numbers as text
+//! (opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). What an HTTP server's span says, and under which names, is
+//! OpenTelemetry's (opentelemetry.io/docs/specs/semconv/http/http-spans).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::http::Version;
+use serde_json::{Value, json};
+
+use super::{End, Resource, Span};
+
+/// Methods by the specification's list; any other is `_OTHER`, since clients may invent them.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// `SPAN_KIND_SERVER` and `STATUS_CODE_ERROR`.
+const SERVER: u8 = 2;
+const ERROR: u8 = 2;
+
+/// What is the same for all spans of a process, as OTLP has it.
+pub fn resource(resource: &Resource<'_>, attributes: &[(String, String)]) -> Value {
+    let mut all = vec![
+        text("service.version", env!("CARGO_PKG_VERSION")),
+        text("deployment.environment.name", resource.deployment),
+    ];
+    all.retain(|ours| attributes.iter().all(|(name, _)| *name != ours["key"]));
+    all.extend(attributes.iter().map(|(name, value)| text(name, value)));
+    json!({ "attributes": all })
+}
+
+/// The body of a request to a collector.
+pub fn request(resource: &Value, spans: &[Span]) -> Vec<u8> {
+    let spans: Vec<_> = spans.iter().map(span).collect();
+    let scope = json!({ "name": "petstore", "version": env!("CARGO_PKG_VERSION") });
+    json!({ "resourceSpans": [{ "resource": resource, "scopeSpans": [{ "scope": scope, "spans": spans }] }] })
+        .to_string()
+        .into_bytes()
+}
+
+fn span(span: &Span) -> Value {
+    let method = METHODS.into_iter().find(|known| span.method == *known);
+    let mut attributes = vec![
+        text("http.request.method", method.unwrap_or("_OTHER")),
+        text("url.scheme", if span.https { "https" } else { "http" }),
+        text("url.path", &span.path),
+    ];
+    if method.is_none() {
+        attributes.push(text("http.request.method_original", super::beginning(span.method.as_str()).as_str()));
+    }
+    match span.version {
+        Version::HTTP_10 => attributes.push(text("network.protocol.version", "1.0")),
+        _ => attributes.push(text("network.protocol.version", "1.1")),
+    }
+    attributes.extend(span.user_agent.as_deref().map(|agent| text("user_agent.original", agent)));
+    let (mut route, mut failed) = (None, false);
+    match &span.end {
+        End::Answered { route: template, status, request_id } => {
+            route = template.as_deref();
+            attributes.extend(route.map(|route| text("http.route", route)));
+            attributes.push(attribute("http.response.status_code", &json!({ "intValue": status.to_string() })));
+            let ids = json!({ "arrayValue": { "values": [{ "stringValue": request_id }] } });
+            attributes.push(attribute("http.response.header.x-request-id", &ids));
+            if *status >= 500 {
+                failed = true;
+                attributes.push(text("error.type", &status.to_string()));
+            }
+        }
+        End::Abandoned => {
+            failed = true;
+            attributes.push(text("error.type", "abandoned"));
+        }
+    }
+    let mut encoded = json!({
+        "traceId": span.trace.to_string(),
+        "spanId": span.id.to_string(),
+        "name": name(method, route),
+        "kind": SERVER,
+        "startTimeUnixNano": nanoseconds(span.began, Duration::ZERO),
+        "endTimeUnixNano": nanoseconds(span.began, span.took),
+        "attributes": attributes,
+    });
+    if let Some(parent) = span.parent {
+        encoded["parentSpanId"] = parent.to_string().into();
+    }
+    if let Some(state) = &span.state {
+        encoded["traceState"] = state.as_str().into();
+    }
+    if failed {
+        encoded["status"] = json!({ "code": ERROR });
+    }
+    encoded
+}
+
+/// Of few different values: never the path.
+fn name(method: Option<&str>, route: Option<&str>) -> String {
+    let method = method.unwrap_or("HTTP");
+    route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"))
+}
+
+fn text(key: &str, value: &str) -> Value {
+    attribute(key, &json!({ "stringValue": value }))
+}
+
+fn attribute(key: &str, value: &Value) -> Value {
+    json!({ "key": key, "value": value })
+}
+
+fn nanoseconds(began: SystemTime, later: Duration) -> String {
+    let since = began.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(later);
+    since.as_nanos().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Method;
+
+    use super::*;
+    use crate::http::trace_context::{SpanId, TraceId};
+
+    fn abandoned(method: &str) -> Span {
+        Span {
+            trace: TraceId(0xabc),
+            id: SpanId(0xdef),
+            parent: None,
+            state: None,
+            began: UNIX_EPOCH + Duration::from_nanos(1_795_167_000_123_456_789),
+            took: Duration::from_micros(3),
+            method: Method::from_bytes(method.as_bytes()).unwrap(),
+            https: true,
+            path: "/v1/pets".into(),
+            version: Version::HTTP_11,
+            user_agent: None,
+            end: End::Abandoned,
+        }
+    }
+
+    #[test]
+    fn what_clients_invent_does_not_get_into_names() {
+        let encoded = span(&abandoned("BREW"));
+        assert_eq!(encoded["name"], "HTTP");
+        expect_test::expect![[r#"{"traceId":"00000000000000000000000000000abc","spanId":"0000000000000def","name":"HTTP","kind":2,"startTimeUnixNano":"1795167000123456789","endTimeUnixNano":"1795167000123459789","attributes":[{"key":"http.request.method","value":{"stringValue":"_OTHER"}},{"key":"url.scheme","value":{"stringValue":"https"}},{"key":"url.path","value":{"stringValue":"/v1/pets"}},{"key":"http.request.method_original","value":{"stringValue":"BREW"}},{"key":"network.protocol.version","value":{"stringValue":"1.1"}},{"key":"error.type","value":{"stringValue":"abandoned"}}],"status":{"code":2}}"#]].assert_eq(&encoded.to_string());
+    }
+}

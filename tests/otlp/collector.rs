@@ -1,0 +1,114 @@
+//! A collector on a real socket: it decodes what comes, and answers as it is told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+use crate::support::soon;
+use crate::tls_client::Certificate;
+
+/// Its task ends with the test's runtime.
+pub struct Collector {
+    pub address: SocketAddr,
+    /// What further requests are answered.
+    pub status: Arc<AtomicU16>,
+    requests: mpsc::UnboundedReceiver<Export>,
+}
+
+/// What was sent at once.
+pub struct Export {
+    /// The request's first line and its headers, in lower case.
+    pub head: Vec<String>,
+    pub body: Value,
+}
+
+impl Collector {
+    pub async fn start() -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), None, 200)
+    }
+
+    pub async fn with(certificate: &Certificate) -> Self {
+        let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = config.with_single_cert(vec![certificate.der.clone()], key).unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), Some(Arc::new(config).into()), 200)
+    }
+
+    pub fn on(listener: TcpListener, tls: Option<TlsAcceptor>, status: u16) -> Self {
+        let address = listener.local_addr().unwrap();
+        let status = Arc::new(AtomicU16::new(status));
+        let (seen, requests) = mpsc::unbounded_channel();
+        let told = Arc::clone(&status);
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (tls, told, seen) = (tls.clone(), Arc::clone(&told), seen.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => serve(stream, &told, &seen).await,
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => serve(stream, &told, &seen).await,
+                            Err(_) => None,
+                        },
+                    }
+                });
+            }
+        });
+        Self { address, status, requests }
+    }
+
+    /// The next request.
+    pub async fn export(&mut self) -> Export {
+        soon(self.requests.recv()).await.unwrap()
+    }
+
+    /// The spans of the next request.
+    pub async fn spans(&mut self) -> Vec<Value> {
+        self.export().await.body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().clone()
+    }
+
+    /// Whether nothing more comes, for as long as a few batches would take.
+    pub async fn hears_nothing(&mut self) -> bool {
+        tokio::time::timeout(Duration::from_secs(1), self.requests.recv()).await.is_err()
+    }
+}
+
+/// Answers requests on a connection until it ends.
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    status: &AtomicU16,
+    seen: &mpsc::UnboundedSender<Export>,
+) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).await.ok().filter(|bytes| *bytes > 0)?;
+            match line.trim_end() {
+                "" => break,
+                line => head.push(line.to_ascii_lowercase()),
+            }
+        }
+        let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let mut body = vec![0; length.parse().unwrap()];
+        stream.read_exact(&mut body).await.ok()?;
+        // Before it is seen: who sees it may change what the next one is answered.
+        let answer = format!("HTTP/1.1 {} x\r\ncontent-length: 2\r\n\r\n{{}}", status.load(Ordering::SeqCst));
+        // A test that is over reads no more.
+        let _ = seen.send(Export { head, body: serde_json::from_slice(&body).unwrap() });
+        stream.write_all(answer.as_bytes()).await.ok()?;
+    }
+}

@@ -1,0 +1,366 @@
+//! Traces, by the program built with the feature `otlp`, to a collector on a real socket.
+//!
+//! On two threads, since waiting for a line of the log holds one up, and the collector has to answer meanwhile.
+
+mod collector;
+#[path = "../cli/process.rs"]
+#[allow(dead_code, reason = "the tests of the command line use all of it")]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tls.rs"]
+mod tls_client;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use collector::Collector;
+use process::{Folder, Server, Signal};
+use support::Request;
+use tls_client::Certificate;
+
+/// The ids in the examples of W3C Trace Context.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CALLER: &str = "00f067aa0ba902b7";
+
+/// Serves with these variables, and exports soon.
+fn serve(folder: &Folder, line: &str, environment: &[(&str, &str)]) -> Server {
+    let mut command = folder.command(line);
+    command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
+    command.env("OTEL_BSP_SCHEDULE_DELAY", "50").envs(environment.iter().copied());
+    Server::start(&mut command)
+}
+
+fn endpoint(collector: &Collector) -> String {
+    format!("http://{}", collector.address)
+}
+
+/// A request that belongs to the trace, of a caller who has decided.
+fn asked(server: &Server, path: &str, sampled: bool) -> Request {
+    let parent = format!("00-{TRACE}-{CALLER}-0{}", u8::from(sampled));
+    Request::new(server.address("store"), "GET", path).header("traceparent", &parent)
+}
+
+/// An attribute of a span or a resource.
+fn attribute<'a>(of: &'a Value, key: &str) -> &'a Value {
+    let found = of["attributes"].as_array().unwrap().iter().find(|attribute| attribute["key"] == key);
+    found.map_or(&Value::Null, |attribute| &attribute["value"])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_a_span_of_its_callers_trace() {
+    let mut collector = Collector::start().await;
+    let folder = Folder::with_account();
+    let key = folder.key();
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)),
+        ("OTEL_SERVICE_NAME", "shop"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
+    ];
+    let server = serve(&folder, "serve", &environment);
+
+    let request = asked(&server, "/v1/pets?limit=3", true).key(&key).header("x-request-id", "mine");
+    request.header("user-agent", "test").header("tracestate", "a=b").send().await;
+    let Value::Object(sent) = collector.export().await.body else { panic!("it is an object") };
+
+    let mut shown = serde_json::to_string_pretty(&sent).unwrap();
+    let span = &sent["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
+    let times = ["startTimeUnixNano", "endTimeUnixNano"].map(|name| span[name].as_str().unwrap().to_owned());
+    assert!(times[0] < times[1], "{times:?}");
+    for varying in [&times[0], &times[1], span["spanId"].as_str().unwrap(), env!("CARGO_PKG_VERSION")] {
+        shown = shown.replace(varying, "…");
+    }
+    expect![[r#"
+        {
+          "resourceSpans": [
+            {
+              "resource": {
+                "attributes": [
+                  {
+                    "key": "service.version",
+                    "value": {
+                      "stringValue": "…"
+                    }
+                  },
+                  {
+                    "key": "deployment.environment.name",
+                    "value": {
+                      "stringValue": "production"
+                    }
+                  },
+                  {
+                    "key": "service.name",
+                    "value": {
+                      "stringValue": "shop"
+                    }
+                  }
+                ]
+              },
+              "scopeSpans": [
+                {
+                  "scope": {
+                    "name": "petstore",
+                    "version": "…"
+                  },
+                  "spans": [
+                    {
+                      "traceId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                      "spanId": "…",
+                      "name": "GET /v1/pets",
+                      "kind": 2,
+                      "startTimeUnixNano": "…",
+                      "endTimeUnixNano": "…",
+                      "attributes": [
+                        {
+                          "key": "http.request.method",
+                          "value": {
+                            "stringValue": "GET"
+                          }
+                        },
+                        {
+                          "key": "url.scheme",
+                          "value": {
+                            "stringValue": "http"
+                          }
+                        },
+                        {
+                          "key": "url.path",
+                          "value": {
+                            "stringValue": "/v1/pets"
+                          }
+                        },
+                        {
+                          "key": "network.protocol.version",
+                          "value": {
+                            "stringValue": "1.1"
+                          }
+                        },
+                        {
+                          "key": "user_agent.original",
+                          "value": {
+                            "stringValue": "test"
+                          }
+                        },
+                        {
+                          "key": "http.route",
+                          "value": {
+                            "stringValue": "/v1/pets"
+                          }
+                        },
+                        {
+                          "key": "http.response.status_code",
+                          "value": {
+                            "intValue": "200"
+                          }
+                        },
+                        {
+                          "key": "http.response.header.x-request-id",
+                          "value": {
+                            "arrayValue": {
+                              "values": [
+                                {
+                                  "stringValue": "mine"
+                                }
+                              ]
+                            }
+                          }
+                        }
+                      ],
+                      "parentSpanId": "00f067aa0ba902b7",
+                      "traceState": "a=b"
+                    }
+                  ]
+                }
+              ]
+            }
+          ]
+        }"#]]
+    .assert_eq(&shown);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_collector_is_told_who_sends_and_in_what() {
+    let mut collector = Collector::start().await;
+    let folder = Folder::with_account();
+    let environment =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)), ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")];
+    let server = serve(&folder, "serve", &environment);
+    for _ in 0..2 {
+        asked(&server, "/v1/pets", true).send().await;
+        let export = collector.export().await;
+        assert_eq!(export.head[0], "post /v1/traces http/1.1");
+        for header in ["content-type: application/json", "api-key: s3cret", &format!("host: {}", collector.address)] {
+            assert!(export.head.iter().any(|line| line == header), "{header}: {:?}", export.head);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_answer_was_is_in_the_span() {
+    let mut collector = Collector::start().await;
+    let folder = Folder::with_account();
+    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    let mut seen = BTreeSet::new();
+    for path in ["/v1/pets/7", "/elsewhere", "/livez", "/readyz", "/openapi.json"] {
+        asked(&server, path, true).send().await;
+        if path.ends_with('z') {
+            continue;
+        }
+        let span = collector.spans().await.remove(0);
+        let shown = |key| {
+            attribute(&span, key).as_object().map_or(String::new(), |value| value.values().next().unwrap().to_string())
+        };
+        assert_eq!(span["status"], Value::Null, "a mistake of the client is none of the service");
+        seen.insert(format!("{} {} {}", span["name"], shown("http.route"), shown("http.response.status_code")));
+    }
+    assert!(collector.hears_nothing().await, "health checks are no spans");
+    expect![[r#"
+        {
+            "\"GET /openapi.json\" \"/openapi.json\" \"200\"",
+            "\"GET /v1/pets/{petId}\" \"/v1/pets/{petId}\" \"401\"",
+            "\"GET\"  \"404\"",
+        }
+    "#]]
+    .assert_eq(&format!("{seen:#?}\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_belongs_to_no_trace_begins_one_which_the_log_knows() {
+    let mut collector = Collector::start().await;
+    let folder = Folder::with_account();
+    let server = serve(&folder, "serve --log-requests", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    let mut traces = BTreeSet::new();
+    for _ in 0..3 {
+        Request::new(server.address("store"), "GET", "/v1/pets").send().await;
+        let span = collector.spans().await.remove(0);
+        assert_eq!(server.logged("request")["trace_id"], span["traceId"]);
+        assert_eq!(span["parentSpanId"], Value::Null);
+        traces.insert(span["traceId"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(traces.len(), 3);
+    assert!(traces.iter().all(|trace| trace.len() == 32 && trace.bytes().all(|byte| byte.is_ascii_hexdigit())));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_caller_decides_whether_it_is_recorded_and_the_ratio_where_nobody_has() {
+    let mut collector = Collector::start().await;
+    let folder = Folder::with_account();
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)),
+        ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0"),
+    ];
+    let server = serve(&folder, "serve --log-requests", &environment);
+    asked(&server, "/v1/pets", false).send().await;
+    assert_eq!(server.logged("request")["trace_id"], TRACE, "the log has it all the same");
+    Request::new(server.address("store"), "GET", "/v1/pets").send().await;
+    assert_eq!(server.logged("request")["trace_id"], Value::Null);
+    assert!(collector.hears_nothing().await);
+    asked(&server, "/v1/pets", true).send().await;
+    assert_eq!(collector.spans().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_is_gone_is_one_line_of_the_log_and_harms_nobody() {
+    let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = place.local_addr().unwrap();
+    drop(place);
+    let folder = Folder::with_account();
+    let key = folder.key();
+    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"))]);
+    for _ in 0..20 {
+        assert_eq!(asked(&server, "/v1/pets", true).key(&key).send().await.status(), 200);
+    }
+    let line = server.logged("the collector takes no spans; no more is said of it until it does");
+    assert!(line["why"].as_str().unwrap().contains("refused"), "{line}");
+
+    let mut collector = Collector::on(TcpListener::bind(address).await.unwrap(), None, 503);
+    let refused = collector.spans().await;
+    collector.status.store(200, Ordering::SeqCst);
+    assert_eq!(collector.spans().await, refused, "what was to be sent is sent again");
+    server.logged("the collector takes spans again");
+    let log = server.stop(Signal::TERM).log();
+    assert!(!log.contains("collector"), "it was said once: {log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_refused_for_good_is_not_sent_again() {
+    let mut collector = Collector::start().await;
+    collector.status.store(400, Ordering::SeqCst);
+    let folder = Folder::with_account();
+    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    asked(&server, "/v1/pets", true).send().await;
+    assert_eq!(collector.spans().await.len(), 1);
+    assert!(collector.hears_nothing().await);
+    let log = server.stop(Signal::TERM).log();
+    assert!(log.contains("WARN spans were lost"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_spans_are_sent_before_the_process_ends() {
+    let mut collector = Collector::start().await;
+    let folder = Folder::with_account();
+    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)), ("OTEL_BSP_SCHEDULE_DELAY", "3600000")];
+    let server = serve(&folder, "serve", &environment);
+    for _ in 0..3 {
+        asked(&server, "/v1/pets", true).send().await;
+    }
+    assert!(collector.hears_nothing().await, "they wait for others");
+    let stopped = server.stop(Signal::TERM);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert_eq!(collector.spans().await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
+    // The system takes the connection, and nobody the request.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let folder = Folder::with_account();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)]);
+    asked(&server, "/v1/pets", true).send().await;
+    let began = Instant::now();
+    let stopped = server.stop(Signal::TERM);
+    assert_eq!(stopped.code, Some(0));
+    assert!(stopped.log().contains("WARN the last spans were not taken in time"), "{stopped:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_behind_tls_must_have_the_certificate_that_is_configured() {
+    let folder = Folder::with_account();
+    let right = Certificate::of_localhost(&folder.path(""), "right");
+    Certificate::of_localhost(&folder.path(""), "wrong");
+    let mut collector = Collector::with(&right).await;
+    let url = format!("https://localhost:{}", collector.address.port());
+    let with = |file| [("OTEL_EXPORTER_OTLP_ENDPOINT", url.clone()), ("OTEL_EXPORTER_OTLP_CERTIFICATE", file)];
+    let serve = |file: String| serve(&folder, "serve", &with(file).each_ref().map(|(name, value)| (*name, &**value)));
+
+    let server = serve("wrong.pem".into());
+    asked(&server, "/v1/pets", true).send().await;
+    let line = server.logged("the collector takes no spans; no more is said of it until it does");
+    assert!(line["why"].as_str().unwrap().contains("certificate"), "{line}");
+    server.stop(Signal::TERM);
+
+    let server = serve("right.pem".into());
+    asked(&server, "/v1/pets", true).send().await;
+    assert_eq!(collector.spans().await.len(), 1);
+    server.stop(Signal::TERM);
+
+    let server = serve(String::new());
+    let line = server.logged("there are no traces");
+    assert!(line["why"].as_str().unwrap().contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_an_endpoint_there_is_nothing() {
+    let folder = Folder::with_account();
+    let server = serve(&folder, "serve --log-requests", &[]);
+    Request::new(server.address("store"), "GET", "/v1/pets").send().await;
+    assert_eq!(server.logged("request")["trace_id"], Value::Null);
+}
