@@ -20,6 +20,9 @@ pub async fn serve(State(api): State<Api>) -> Response {
         out.gauge("petstore_disk_free_bytes", "Room left on the disk of the embedded database.").sample(&[], disk.free);
         out.gauge("petstore_disk_size_bytes", "Size of the disk of the embedded database.").sample(&[], disk.size);
     }
+    if let Some(relay) = api.relay() {
+        relay.write(&mut out);
+    }
     memory(&api, &mut out);
     limits(&api, &mut out);
     api.process.write(&mut out);

@@ -1,6 +1,7 @@
 //! `/metrics`, on the operations door.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -140,6 +141,7 @@ async fn the_documentation_has_every_metric_as_it_is_and_no_other() {
     let sqlite = Service::start().await;
     let postgres = Some(postgres_server::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    postgres.api.relay_by(Arc::default());
 
     let mut written = families(&scrape(&sqlite).await.body);
     written.extend(families(&scrape(&postgres).await.body));
