@@ -15,6 +15,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
 
 use crate::domain::{Deployment, Invalid};
+use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 pub use addresses::{Addresses, BaseUrl, Scheme};
 pub use network::{Network, client};
@@ -123,6 +124,13 @@ pub struct Service {
     /// The folder of these backups [default: backups in the data directory]
     #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
     pub backup_dir: Option<PathBuf>,
+    /// The NATS server that messages go to: nats://USER:PASSWORD@HOST:PORT; several HOST:PORT, separated by commas, are
+    /// tried in turn; tls:// asks for TLS [default: messages wait in the database]
+    #[arg(long, value_name = "URL", env = "PETSTORE_RELAY", value_parser = RelayUrlParser)]
+    pub relay: Option<RelayUrl>,
+    /// How long messages are kept in the database once the NATS server has acknowledged them
+    #[arg(long, value_name = "DURATION", env = "PETSTORE_RELAY_RETENTION", default_value = "7d", value_parser = duration)]
+    pub relay_retention: Duration,
     /// Log a line for every request, at level info
     #[arg(
         long,
@@ -205,6 +213,20 @@ impl TypedValueParser for DatabaseUrlParser {
         DatabaseUrl::parse(&value.to_string_lossy()).map_err(|why| {
             clap::Error::raw(ErrorKind::ValueValidation, format!("the address of the database {why}\n"))
                 .with_cmd(command)
+        })
+    }
+}
+
+/// The same for the address of a broker.
+#[derive(Clone, Debug)]
+pub struct RelayUrlParser;
+
+impl TypedValueParser for RelayUrlParser {
+    type Value = RelayUrl;
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<RelayUrl, clap::Error> {
+        RelayUrl::parse(&value.to_string_lossy()).map_err(|why| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("the address of the relay {why}\n")).with_cmd(command)
         })
     }
 }

@@ -3,8 +3,9 @@
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
@@ -28,9 +29,20 @@ pub fn start(level: LogLevel, format: LogFormat) {
         LogFormat::Json => true,
     };
     let lines = if is_json { lines.with_ansi(false).json().flatten_event(true).boxed() } else { lines.boxed() };
-    tracing_subscriber::registry().with(filter).with(lines).init();
+    tracing_subscriber::registry().with(filter).with(Broker).with(lines).init();
     // There is one log in a process.
     let _ = LEVEL.set(handle);
+}
+
+/// Leaves out what the broker's client says of each attempt to connect, below level debug: the relay says once that messages
+/// wait, and why.
+struct Broker;
+
+impl<S: Subscriber> Layer<S> for Broker {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        *metadata.level() >= Level::DEBUG || !metadata.target().starts_with("async_nats")
+    }
 }
 
 /// Which way to go from the level there is.

@@ -4,6 +4,7 @@ use clap::{ArgMatches, Args, Subcommand};
 
 use super::{Outcome, command, print};
 use crate::config::{Common, File, Service, Source, settings, takes_list};
+use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 
 #[derive(Subcommand, Debug)]
@@ -41,9 +42,12 @@ impl Config {
     }
 }
 
-/// A setting's value in TOML, without the password in a database's address; nothing where it has none.
+/// A setting's value in TOML, without the password in an address; nothing where it has none.
 fn shown(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
     if let Ok(Some(url)) = matches.try_get_one::<DatabaseUrl>(arg.get_id().as_str()) {
+        return Some(toml::Value::from(url.to_string()).to_string());
+    }
+    if let Ok(Some(url)) = matches.try_get_one::<RelayUrl>(arg.get_id().as_str()) {
         return Some(toml::Value::from(url.to_string()).to_string());
     }
     let values = matches.get_raw(arg.get_id().as_str())?;

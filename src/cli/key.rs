@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::table::in_order;
 use super::{Create, Failure, Outcome, print, with_store};
 use crate::config::{Common, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -166,22 +167,7 @@ fn table(keys: &[ListedKey]) -> String {
             time(key.revoked_at),
         ]
     });
-    let rows: Vec<[String; 8]> = std::iter::once(head).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let lines = rows.iter().map(|row| {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    });
-    lines.collect()
-}
-
-/// Names and addresses are of people who signed up: without the characters that turn the direction of writing (Unicode
-/// annex 9), which on a terminal would move what stands in other columns.
-fn in_order(text: &str) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    super::table::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
 }
 
 fn key_name(name: &str) -> Result<KeyName, Invalid> {

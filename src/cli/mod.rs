@@ -4,9 +4,11 @@ mod account;
 mod backup;
 mod completions;
 mod config;
+mod export;
 mod exposure;
 mod healthcheck;
 mod key;
+mod messages;
 mod migrate;
 mod moving;
 mod openapi;
@@ -14,6 +16,7 @@ mod pets;
 mod quickstart;
 pub mod serve;
 mod systemd;
+mod table;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -59,6 +62,9 @@ enum Command {
     /// Take animals in and out as newline-delimited JSON
     #[command(subcommand)]
     Pets(pets::Pets),
+    /// Look at messages: those that wait and those that were sent
+    #[command(subcommand)]
+    Messages(messages::Messages),
     Migrate(migrate::Migrate),
     Move(moving::Move),
     Backup(backup::Backup),
@@ -155,6 +161,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
         Command::Account(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Pets(command) => command.run(),
+        Command::Messages(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Move(command) => command.run(),
         Command::Backup(command) => command.run(),

@@ -1,18 +1,18 @@
 //! `petstore pets …`
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Seek, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use tracing::Level;
 
+use super::export::{self, Stopped};
 use super::{Create, Failure, Outcome, tell, with_store};
 use crate::config::Common;
-use crate::domain::NewPet;
+use crate::domain::{NewPet, PetRef};
 use crate::http::parse_new_pet;
-use crate::store::Store;
 
 /// A line may be as long as a request's body, and has a line feed; longer ones are no animals, and are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024 + 1;
@@ -132,7 +132,7 @@ fn aside(source: &mut impl Read) -> io::Result<File> {
     Ok(aside)
 }
 
-fn named(path: &Path, error: &io::Error) -> Failure {
+pub fn named(path: &Path, error: &io::Error) -> Failure {
     Failure(format!("{}: {error}", path.display()))
 }
 
@@ -203,64 +203,21 @@ impl Iterator for Lines {
 impl Export {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let file = self.file.filter(|path| path != Path::new("-"));
-            let progress = Progress::animals(store.count_pets().await?, file.is_some());
-            let exported = match &file {
-                None => export(&store, &mut io::stdout(), &progress).await,
-                // A device or a pipe is written to; to put a file in its place would take it away.
-                Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
-                    let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
-                    export(&store, &mut file, &progress).await
-                }
-                Some(path) => {
-                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                    let folder = folder.unwrap_or(Path::new("."));
-                    fs::metadata(folder).map_err(|error| named(path, &error))?;
-                    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-                    let exported = export(&store, file.as_file_mut(), &progress).await?;
-                    file.as_file().sync_all()?;
-                    file.persist(path).map_err(|error| named(path, &error.error))?;
-                    Ok(exported)
-                }
-            };
-            progress.0.finish_and_clear();
-            match exported {
-                // Who reads has seen enough, as in `petstore pets export | head`.
-                Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                Err(Stopped::Write(error)) => Err(error.into()),
-                Err(Stopped::Store(error)) => Err(error.into()),
-                Ok(exported) => {
-                    tell(Level::INFO, &format!("exported {}", counted(exported, "animal")));
-                    Ok(())
-                }
-            }
+            let progress = export::progress(store.count_pets().await?, self.file.as_deref());
+            export::export(self.file.as_deref(), "animal", &progress, async |out| {
+                let mut line = Vec::with_capacity(128);
+                let mut write = |pet: PetRef<'_>| {
+                    line.clear();
+                    pet.write_json(&mut line);
+                    line.push(b'\n');
+                    progress.0.inc(1);
+                    out.write_all(&line)
+                };
+                store.export_pets(&mut write).await?.map_err(Stopped::from)
+            })
+            .await
         })
     }
-}
-
-/// Why an export ended early.
-#[derive(Debug, thiserror::Error)]
-enum Stopped {
-    #[error(transparent)]
-    Write(#[from] io::Error),
-    #[error(transparent)]
-    Store(#[from] crate::store::StoreError),
-}
-
-async fn export(store: &Store, out: &mut (impl Write + Send), progress: &Progress) -> Result<u64, Stopped> {
-    let mut out = BufWriter::with_capacity(1 << 18, out);
-    let mut line = Vec::with_capacity(128);
-    let exported = store
-        .export_pets(&mut |pet| {
-            line.clear();
-            pet.write_json(&mut line);
-            line.push(b'\n');
-            progress.0.inc(1);
-            out.write_all(&line)
-        })
-        .await??;
-    out.flush()?;
-    Ok(exported)
 }
 
 /// A bar on a terminal, nothing elsewhere.
@@ -270,15 +227,6 @@ impl Progress {
     fn bytes(file: &File, what: &'static str) -> Self {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         Self::new(length, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left")
-    }
-
-    /// Hidden where the animals themselves go to the terminal.
-    fn animals(count: u64, to_file: bool) -> Self {
-        let progress = Self::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left");
-        if !to_file && io::stdout().is_terminal() {
-            progress.0.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        progress
     }
 
     pub fn new(length: u64, what: &'static str, template: &str) -> Self {

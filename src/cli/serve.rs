@@ -17,6 +17,7 @@ use super::{Create, Failure, Outcome, backup, exposure, open, print, tell};
 use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
 use crate::domain::Clock;
 use crate::http::{self, Api, Edge};
+use crate::relay::{self, Relay};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 use crate::telemetry::{self, Step};
@@ -79,6 +80,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     listeners.log(&store);
     print(&welcome(&addresses))?;
     let backups = backup::start(service, &store)?;
+    let relay = relay(service, &store, &api);
     let (asked, stop) = watch::channel(Stop::No);
     let doors = listeners.into_doors(&api, service);
     #[cfg(feature = "otlp")]
@@ -122,12 +124,27 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     if let Some(backups) = backups {
         backups.stop().await;
     }
+    if let Some(relay) = relay {
+        tokio::select! {
+            () = relay.stop() => {}
+            // What was not noted is sent again.
+            () = signals.next() => tracing::warn!("leaving without waiting for the broker"),
+        }
+    }
     tokio::select! {
         () = store.close() => {}
         // What was acknowledged is in the log on the disk; what was not may be lost.
         () = signals.next() => tracing::warn!("leaving without waiting for the database"),
     }
     failure.map_or(Ok(()), |why| Err(Failure(why)))
+}
+
+/// Begins to take messages to a broker, where the service is told to.
+fn relay(service: &Service, store: &Arc<Store>, api: &Api) -> Option<Relay> {
+    let options = relay::Options { url: service.relay.clone()?, retention: service.relay_retention };
+    let status = Arc::<relay::Status>::default();
+    api.relay_by(Arc::clone(&status));
+    Some(Relay::start(options, Arc::clone(store), Clock::System, status))
 }
 
 fn tls(service: &Service) -> Result<Option<Tls>, Failure> {

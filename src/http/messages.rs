@@ -34,7 +34,7 @@ pub async fn send(
 ) -> Result<Response, ApiError> {
     let message = Message::new(caller.account, parse_message(body.text())?, api.clock.now());
     let answer = Answer::json(StatusCode::ACCEPTED.as_u16(), message.to_json());
-    match key.request(&api, &caller, "sendMessage", body.text())? {
+    let response = match key.request(&api, &caller, "sendMessage", body.text())? {
         None => {
             api.store.create_message(message).await?;
             Ok(idempotency::response(answer))
@@ -42,7 +42,11 @@ pub async fn send(
         Some(request) => {
             idempotency::respond(api.store.create_message_once(request, message, answer).await?, |never| match never {})
         }
+    };
+    if let Some(relay) = api.relay() {
+        relay.message_taken_on();
     }
+    response
 }
 
 /// Reads the text of a message to send from its JSON.

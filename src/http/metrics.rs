@@ -21,6 +21,9 @@ pub async fn serve(State(api): State<Api>) -> Response {
         out.gauge("petstore_disk_size_bytes", "Size of the disk of the embedded database.").sample(&[], disk.size);
     }
     backups(api.store.backups(), &mut out);
+    if let Some(relay) = api.relay() {
+        relay.write(&mut out);
+    }
     memory(&api, &mut out);
     limits(&api, &mut out);
     api.process.write(&mut out);

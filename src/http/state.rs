@@ -1,7 +1,7 @@
 //! What the handlers share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::openapi::Documents;
 use super::pages::Pages;
@@ -13,6 +13,7 @@ use crate::console::Console;
 use crate::domain::Clock;
 use crate::keyring::Keyring;
 use crate::metrics::Process;
+use crate::relay;
 use crate::store::Store;
 
 /// A handle on everything a handler needs; cheap to clone.
@@ -32,6 +33,7 @@ pub struct Shared {
     pub traffic: Arc<Traffic>,
     pub process: Process,
     pub console: Console,
+    relay: OnceLock<Arc<relay::Status>>,
     draining: AtomicBool,
 }
 
@@ -49,8 +51,20 @@ impl Api {
             store,
             clock,
             addresses,
+            relay: OnceLock::new(),
             draining: AtomicBool::new(false),
         }))
+    }
+
+    /// Has the relay told of every message that is taken on. There is at most one in a process.
+    pub fn relay_by(&self, relay: Arc<relay::Status>) {
+        // A second one would find its messages by looking for them.
+        let _ = self.relay.set(relay);
+    }
+
+    /// The relay, where messages leave the queue.
+    pub fn relay(&self) -> Option<&relay::Status> {
+        self.relay.get().map(|relay| &**relay)
     }
 
     /// Says through `/readyz` that no new requests should come here.

@@ -6,6 +6,7 @@
 mod backup_status;
 mod deployment;
 mod error;
+mod message_query;
 mod meters;
 mod migrations;
 pub mod moving;
@@ -26,8 +27,8 @@ use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
 use crate::domain::session::NewSession;
 use crate::domain::{
     Account, AccountId, Answer, Deployment, Email, KeyHash, KeyId, KeyRecord, KeyedRequest, Message, MessageId,
-    NewOrder, NewPet, Order, OrderQuery, OrderStep, Outcome, Pet, PetQuery, PetRef, Session, SessionHash, StatusCounts,
-    Timestamp,
+    MessageQuery, MessageRecord, NewOrder, NewPet, Order, OrderQuery, OrderStep, Outcome, Pet, PetQuery, PetRef,
+    Session, SessionHash, StatusCounts, Timestamp,
 };
 
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -37,6 +38,13 @@ pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>
 
 /// Makes the answer to a request from what it brought about.
 pub type AnswerTo<T> = Box<dyn Fn(&T) -> Answer + Send + Sync>;
+
+/// What makes a process the one that relays messages; given back by dropping it. Each database uses a part of its own.
+#[derive(Debug, Default)]
+pub struct RelayLease {
+    lock: Option<std::fs::File>,
+    session: Option<postgres::outbox::LeaseSession>,
+}
 
 /// What the hot path calls on PostgreSQL is boxed, so that the other arm's futures stay small.
 #[derive(Debug)]
@@ -246,6 +254,67 @@ impl Store {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::messages::list_of(conn, account, before, limit)),
             Self::Postgres(db) => postgres::messages::list_of(db, account, before, limit).await,
+        }
+    }
+
+    /// Takes the right to relay messages, or makes sure of it, which whoever has it does every few seconds; false where
+    /// another process has it. The first time on a database it indexes the messages there are.
+    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => sqlite::outbox::hold(db, &mut lease.lock).await,
+            Self::Postgres(db) => postgres::outbox::hold(db, &mut lease.session).await,
+        }
+    }
+
+    /// At most `limit` messages that no broker has acknowledged, in order of their ids, those after `after`. Only for who
+    /// has the lease.
+    pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::outbox::unsent(conn, after, limit)),
+            Self::Postgres(db) => postgres::outbox::unsent(db, after, limit).await,
+        }
+    }
+
+    /// How many messages no broker has acknowledged; counts no further than `up_to`.
+    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::outbox::count_unsent(conn, up_to)),
+            Self::Postgres(db) => postgres::outbox::count_unsent(db, up_to).await,
+        }
+    }
+
+    /// Notes that a broker has acknowledged these messages.
+    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => db.write_together(move |batch| sqlite::outbox::mark_sent(batch, &messages, now)).await,
+            Self::Postgres(db) => postgres::outbox::mark_sent(db, &messages, now).await,
+        }
+    }
+
+    /// Deletes at most `limit` of the messages that were sent before `before`, oldest first; returns how many these were.
+    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => db.write_together(move |batch| sqlite::outbox::delete_sent(batch, before, limit)).await,
+            Self::Postgres(db) => postgres::outbox::delete_sent(db, before, limit).await,
+        }
+    }
+
+    /// Shows `each` the messages asked for, as of one moment; stops at the first error it returns. Takes long.
+    pub async fn export_messages(
+        &self,
+        query: &MessageQuery,
+        each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
+    ) -> Result<std::io::Result<u64>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::outbox::export(conn, query, each)),
+            Self::Postgres(db) => postgres::outbox::export(db, query, each).await,
+        }
+    }
+
+    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::outbox::count(conn, query)),
+            Self::Postgres(db) => postgres::outbox::count(db, query).await,
         }
     }
 

@@ -84,7 +84,13 @@ const TABLES: [Table; 7] = [
     },
     Table {
         name: "messages",
-        columns: &[("account_id", Integer), ("id", Uuid), ("message", Text), ("created_at", Integer)],
+        columns: &[
+            ("account_id", Integer),
+            ("id", Uuid),
+            ("message", Text),
+            ("created_at", Integer),
+            ("sent_at", Integer),
+        ],
         key: 2,
     },
     Table {

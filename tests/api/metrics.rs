@@ -1,6 +1,7 @@
 //! `/metrics`, on the operations door.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -161,6 +162,7 @@ async fn the_documentation_has_every_metric_as_it_is_and_no_other() {
     sqlite.store.backups().unwrap().scheduled(Duration::from_secs(3_600));
     let postgres = Some(postgres_server::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    postgres.api.relay_by(Arc::default());
 
     let mut written = families(&scrape(&sqlite).await.body);
     written.extend(families(&scrape(&postgres).await.body));

@@ -26,6 +26,8 @@ fn without_anything_set_the_defaults_are_shown() {
         # backup-every is not set
         backup-keep = "24" # default
         # backup-dir is not set
+        # relay is not set
+        relay-retention = "7d" # default
         log-requests = "false" # default
         data-dir = "petstore-data" # default
         # database-url is not set
@@ -74,6 +76,8 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         # backup-every is not set
         backup-keep = "24" # default
         # backup-dir is not set
+        # relay is not set
+        relay-retention = "7d" # default
         log-requests = "false" # default
         data-dir = "petstore-data" # default
         # database-url is not set
@@ -118,6 +122,8 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("backup-every", "2h"),
         ("backup-keep", "3"),
         ("backup-dir", "kept"),
+        ("relay", "nats://broker:4222"),
+        ("relay-retention", "30d"),
         ("log-requests", "true"),
         ("data-dir", "elsewhere"),
         ("database-url", "postgres://db:5432/shop"),

@@ -30,6 +30,7 @@ async fn every_command_works_on_postgresql() {
         applied  V2__console
         applied  V3__orders
         applied  V4__idempotency
+        applied  V5__outbox
     "#]]
     .assert_eq(&run("migrate status").shown());
 

@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use crate::process::Folder;
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 26] = [
     "",
     "quickstart",
     "serve",
@@ -18,6 +18,9 @@ const COMMANDS: [&str; 23] = [
     "pets",
     "pets import",
     "pets export",
+    "messages",
+    "messages list",
+    "messages export",
     "migrate",
     "migrate status",
     "move",
@@ -43,6 +46,7 @@ fn the_help_of_the_program_lists_the_commands() {
           account      Make accounts
           key          Make, list, revoke and rotate API keys
           pets         Take animals in and out as newline-delimited JSON
+          messages     Look at messages: those that wait and those that were sent
           migrate      Bring the database's schema up to date
           move         Copy everything from the embedded database into an empty PostgreSQL database
           backup       Copy the embedded database into a file, also while the service is running

@@ -8,14 +8,18 @@ mod database_url;
 mod help;
 mod keys;
 mod logs;
+mod messages;
 mod migrations;
 mod moving;
+#[path = "../support/nats.rs"]
+mod nats;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;
 mod prometheus;
 mod quickstart;
 mod reference_file;
+mod relay;
 mod serve;
 mod small_commands;
 #[path = "../support/mod.rs"]

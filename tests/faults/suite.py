@@ -348,6 +348,17 @@ ROWS = (
         ROUNDS=262_144,
         tests=("wal_bound::a_reader_that_never_ends_does_not_fill_the_disk",),
     ),
+    Suite(
+        NUMBER=36,
+        PROMISE="every message that was answered reaches the stream",
+        FIGURE="100 x 1,000 messages, over two processes, with relay, broker and database killed at random: 0 missing",
+        CONTROL="messages that are marked as sent before the broker has acknowledged them are missing",
+        ROUNDS=100,
+        tests=(
+            "outbox::every_message_that_was_answered_reaches_the_stream",
+            "outbox::every_message_that_was_answered_reaches_the_stream_from_postgresql",
+        ),
+    ),
 )
 
 

@@ -20,10 +20,13 @@ mod load;
 mod malformed;
 mod migrations;
 mod misuse;
+#[path = "../support/nats.rs"]
+mod nats;
 mod network;
 mod odd_json;
 mod once;
 mod orders;
+mod outbox;
 mod overload;
 #[path = "../console/person.rs"]
 mod person;

@@ -213,6 +213,11 @@ pub fn try_get(address: &str, path: &str) -> Option<Answer> {
     Answer::try_to(address, "GET", path, "", "", "").ok()
 }
 
+/// A message to the door at `address`; nothing where nobody answers.
+pub fn try_send_message(address: &str, key: &str, text: &str) -> Option<Answer> {
+    Answer::try_to(address, "POST", "/v1/messages", key, "", &new_message(text)).ok()
+}
+
 /// An answer, and how long it took.
 #[derive(Debug)]
 pub struct Answer {

@@ -4,6 +4,7 @@ mod backends;
 mod crossing;
 mod idempotency;
 mod orders;
+mod outbox;
 mod postgres;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

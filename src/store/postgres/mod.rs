@@ -12,6 +12,7 @@ mod link;
 pub mod messages;
 mod migrations;
 pub mod orders;
+pub mod outbox;
 pub mod pets;
 mod readers;
 mod rows;

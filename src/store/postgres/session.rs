@@ -13,7 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Socket, Statement};
 
 use super::tls;
 use super::url::DatabaseUrl;
-use super::{accounts, idempotency, keys, messages, orders, pets, sessions};
+use super::{accounts, idempotency, keys, messages, orders, outbox, pets, sessions};
 use crate::store::{Result, StoreError};
 
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
@@ -127,6 +127,10 @@ statements! {
     find_pets: pets::FIND,
     insert_messages: messages::INSERT,
     list_messages_of: messages::LIST_OF,
+    unsent_messages: outbox::UNSENT,
+    mark_messages_sent: outbox::MARK_SENT,
+    delete_sent_messages: outbox::DELETE_SENT,
+    count_unsent_messages: outbox::COUNT_UNSENT,
     place_orders: orders::PLACE,
     step_order: orders::TAKE_STEP,
     list_orders: orders::LIST,

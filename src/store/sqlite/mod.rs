@@ -10,6 +10,7 @@ pub mod keys;
 pub mod messages;
 mod migrations;
 pub mod orders;
+pub mod outbox;
 mod partial;
 pub mod pets;
 mod read_only;

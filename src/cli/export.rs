@@ -1,0 +1,89 @@
+//! Exports: newline-delimited JSON, to a file that is there whole or not at all, or to stdout.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+use indicatif::ProgressDrawTarget;
+use tracing::Level;
+
+use super::pets::{Progress, counted, named};
+use super::{Failure, Outcome, tell};
+use crate::store::StoreError;
+
+/// Why an export ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    #[error(transparent)]
+    Write(#[from] io::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Where an export goes: a file, or stdout.
+pub fn target(file: Option<&Path>) -> Option<&Path> {
+    file.filter(|path| *path != Path::new("-"))
+}
+
+/// A bar over so many things, hidden where they themselves go to the terminal.
+pub fn progress(count: u64, file: Option<&Path>) -> Progress {
+    let progress = Progress::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left");
+    if target(file).is_none() && io::stdout().is_terminal() {
+        progress.0.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    progress
+}
+
+/// Has `write` write all of it, and tells how many of `what` these were.
+pub async fn export(
+    file: Option<&Path>,
+    what: &str,
+    progress: &Progress,
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
+) -> Outcome {
+    let exported = to(target(file), write).await?;
+    progress.0.finish_and_clear();
+    match exported {
+        // Who reads has seen enough, as in `petstore pets export | head`.
+        Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(Stopped::Write(error)) => Err(error.into()),
+        Err(Stopped::Store(error)) => Err(error.into()),
+        Ok(exported) => {
+            tell(Level::INFO, &format!("exported {}", counted(exported, what)));
+            Ok(())
+        }
+    }
+}
+
+async fn to(
+    file: Option<&Path>,
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
+) -> Result<Result<u64, Stopped>, Failure> {
+    Ok(match file {
+        None => buffered(&mut io::stdout(), write).await,
+        // A device or a pipe is written to; to put a file in its place would take it away.
+        Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
+            let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
+            buffered(&mut file, write).await
+        }
+        Some(path) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            fs::metadata(folder).map_err(|error| named(path, &error))?;
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            let exported = buffered(file.as_file_mut(), write).await?;
+            file.as_file().sync_all()?;
+            file.persist(path).map_err(|error| named(path, &error.error))?;
+            Ok(exported)
+        }
+    })
+}
+
+async fn buffered(
+    out: &mut (dyn Write + Send),
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
+) -> Result<u64, Stopped> {
+    let mut out = BufWriter::with_capacity(1 << 18, out);
+    let exported = write(&mut out).await?;
+    out.flush()?;
+    Ok(exported)
+}

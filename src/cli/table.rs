@@ -1,0 +1,20 @@
+//! Lists for people: columns as wide as what is in them.
+
+/// The first row is the head.
+pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let lines = rows.iter().map(|row| {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    });
+    lines.collect()
+}
+
+/// What people chose (names, addresses, texts), without the characters that turn the direction of writing (Unicode annex
+/// 9), which on a terminal would move what stands in other columns.
+pub fn in_order(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}

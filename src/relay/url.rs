@@ -1,0 +1,139 @@
+//! The address of a broker, which may hold a password.
+
+use async_nats::{ConnectOptions, ServerAddr};
+use percent_encoding::percent_decode_str;
+
+use crate::domain::{Invalid, Secret};
+
+/// `nats://USER:PASSWORD@HOST:PORT,HOST:PORT`, or `tls://…`; shown without its password.
+///
+/// The servers' own addresses hold no secret: the client logs them.
+#[derive(Clone)]
+pub struct RelayUrl {
+    scheme: &'static str,
+    servers: Vec<ServerAddr>,
+    credentials: Option<Credentials>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Credentials {
+    Token(Secret),
+    Password { user: String, password: Secret },
+}
+
+impl RelayUrl {
+    /// Its errors name no part of `text`, since any of them may be the password or a piece of it.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        Self::read(text).ok_or_else(|| {
+            Invalid("is not nats://USER:PASSWORD@HOST:PORT (HOST:PORT may be a list, separated by commas; tls:// asks for TLS; special characters are written as %40)".into())
+        })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let scheme = ["nats://", "tls://"].into_iter().find(|scheme| text.starts_with(scheme))?;
+        let rest = &text[scheme.len()..];
+        let (credentials, hosts) = match rest.rsplit_once('@') {
+            Some((credentials, hosts)) => (Some(Credentials::read(credentials)?), hosts),
+            None => (None, rest),
+        };
+        let servers = hosts.split(',').map(|host| {
+            let is_host =
+                !host.is_empty() && !host.contains(['/', '?', '#', '@']) && !host.contains(char::is_whitespace);
+            let server: ServerAddr = is_host.then(|| format!("{scheme}{host}"))?.parse().ok()?;
+            (!server.host().is_empty()).then_some(server)
+        });
+        Some(Self { scheme, servers: servers.collect::<Option<_>>()?, credentials })
+    }
+
+    pub(super) fn servers(&self) -> &[ServerAddr] {
+        &self.servers
+    }
+
+    pub(super) fn authorize(&self, options: ConnectOptions) -> ConnectOptions {
+        match &self.credentials {
+            None => options,
+            Some(Credentials::Token(token)) => options.token(token.expose().to_owned()),
+            Some(Credentials::Password { user, password }) => {
+                options.user_and_password(user.clone(), password.expose().to_owned())
+            }
+        }
+    }
+}
+
+impl Credentials {
+    /// `USER:PASSWORD`, or a token alone, as NATS has it.
+    fn read(text: &str) -> Option<Self> {
+        let decode = |text: &str| Some(percent_decode_str(text).decode_utf8().ok()?.into_owned());
+        match text.split_once(':') {
+            Some((user, password)) => {
+                Some(Self::Password { user: decode(user)?, password: Secret::new(decode(password)?) })
+            }
+            None => Some(Self::Token(Secret::new(decode(text)?))),
+        }
+    }
+}
+
+/// Put together from its parts, so that nothing shows by being in an unexpected place.
+impl std::fmt::Display for RelayUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.scheme)?;
+        match &self.credentials {
+            None => {}
+            Some(Credentials::Token(_)) => f.write_str("[hidden]@")?,
+            Some(Credentials::Password { user, .. }) => write!(f, "{user}:[hidden]@")?,
+        }
+        for (position, server) in self.servers.iter().enumerate() {
+            let comma = if position > 0 { "," } else { "" };
+            let host = server.host();
+            let port = server.port();
+            match host.contains(':') {
+                true => write!(f, "{comma}[{host}]:{port}")?,
+                false => write!(f, "{comma}{host}:{port}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for RelayUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_servers_are_taken_and_no_secret_is_shown() {
+        let shown = |text| RelayUrl::parse(text).unwrap().to_string();
+        assert_eq!(shown("nats://127.0.0.1"), "nats://127.0.0.1:4222");
+        assert_eq!(shown("tls://n1:4443,[::1]:4444"), "tls://n1:4443,[::1]:4444");
+        assert_eq!(shown("nats://ada:s%40cr,et@n1,n2:4223"), "nats://ada:[hidden]@n1:4222,n2:4223");
+        assert_eq!(shown("nats://s3cret@n1:4222"), "nats://[hidden]@n1:4222");
+        let url = RelayUrl::parse("nats://ada:s%40cret@n1").unwrap();
+        assert!(!format!("{:?}", url.servers()).contains("cret"), "the client logs them");
+        assert_eq!(format!("{url:?}"), url.to_string());
+        let Some(Credentials::Password { user, password }) = url.credentials else { panic!("there is a password") };
+        assert_eq!((&*user, password.expose()), ("ada", "s@cret"));
+    }
+
+    #[test]
+    fn what_is_refused_is_not_repeated() {
+        for refused in [
+            "",
+            "s3cret",
+            "http://ada:s3cret@n1",
+            "nats://",
+            "nats://ada:s3cret@",
+            "nats://ada:s3cret@n1,",
+            "nats://ada:s3cret@n1:port",
+            "nats://ada:s3cret@n1/subject",
+            "nats://ada:s3cret@n1?a=b",
+        ] {
+            let why = RelayUrl::parse(refused).expect_err(refused).to_string();
+            assert!(!why.contains("s3cret"), "{why}");
+        }
+    }
+}

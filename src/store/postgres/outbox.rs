@@ -1,0 +1,148 @@
+//! The outbox: messages that wait for the relay, those it has sent, and which process relays.
+
+use tokio::time::timeout;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::rows::long_rows;
+use super::session::{Connection, silent};
+use super::{PATIENCE, Postgres};
+use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, MessageText, Timestamp};
+use crate::store::{Result, StoreError, message_query};
+
+/// By the index's own order, which the planner does not see in `id` alone.
+pub const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
+    WHERE sent_at IS NULL AND id > $1 ORDER BY sent_at, id LIMIT $2";
+
+pub const MARK_SENT: &str = "UPDATE messages SET sent_at = $3
+    FROM unnest($1::bigint[], $2::uuid[]) AS sent (account_id, id)
+    WHERE messages.account_id = sent.account_id AND messages.id = sent.id";
+
+/// By where the rows are, which they keep while they are locked: joined by their key, a plan that is made once would read
+/// the whole table.
+pub const DELETE_SENT: &str = "DELETE FROM messages WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM messages WHERE sent_at < $1 ORDER BY sent_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+    RETURNING 1";
+
+pub const COUNT_UNSENT: &str = "SELECT count(*) FROM (SELECT FROM messages WHERE sent_at IS NULL LIMIT $1) AS unsent";
+
+/// The advisory lock of the process that relays: the bytes of "messages".
+const LOCK: i64 = i64::from_be_bytes(*b"messages");
+
+/// The server ends the session, and so gives the lock to somebody else, where nothing is asked for so long: whoever holds
+/// it asks every few seconds, unless it hangs or is cut off.
+const SETTINGS: &str = "SET idle_session_timeout = '30s'";
+
+/// A session whose lock makes its process the one that relays. It dies with the session.
+#[derive(Debug)]
+pub struct LeaseSession {
+    connection: Connection,
+    held: bool,
+}
+
+/// Takes the lock, or makes sure of it; says whether this process has it.
+pub async fn hold(db: &Postgres, session: &mut Option<LeaseSession>) -> Result<bool> {
+    let held = take(db, session).await;
+    if held.is_err()
+        && let Some(lost) = session.take()
+    {
+        lost.connection.discard();
+    }
+    held
+}
+
+async fn take(db: &Postgres, session: &mut Option<LeaseSession>) -> Result<bool> {
+    if session.is_none() {
+        let connection = db.connect().await?;
+        connection.client.batch_execute(SETTINGS).await?;
+        *session = Some(LeaseSession { connection, held: false });
+    }
+    let Some(LeaseSession { connection, held }) = session else { return Ok(false) };
+    let ask = if *held { "SELECT $1::bigint > 0" } else { "SELECT pg_try_advisory_lock($1)" };
+    let answer = timeout(PATIENCE, connection.client.query_one(ask, &[&LOCK])).await;
+    let taken = answer.map_err(|_| silent(PATIENCE))??.try_get(0)?;
+    if taken && !*held {
+        index(&connection.client).await?;
+        *held = true;
+    }
+    Ok(taken)
+}
+
+/// Makes the index that only a relay needs: messages that wait, oldest first. Without one, a message is written to the
+/// table and its primary key only. Made while others write; whoever makes it holds the lock until it is done or undone.
+async fn index(client: &Client) -> Result<()> {
+    let there = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('messages_by_sending')";
+    match client.query_opt(there, &[]).await?.map(|row| row.try_get(0)).transpose()? {
+        Some(true) => return Ok(()),
+        // Somebody ended in the middle of it.
+        Some(false) => client.batch_execute("DROP INDEX messages_by_sending").await?,
+        None => {}
+    }
+    Ok(client.batch_execute("CREATE INDEX CONCURRENTLY messages_by_sending ON messages (sent_at, id)").await?)
+}
+
+pub async fn unsent(db: &Postgres, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
+    let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
+    let rows = db.readers.query(|known| &known.unsent_messages, &[&after, &i64::from(limit)]).await?;
+    rows.iter().map(message).collect()
+}
+
+pub async fn mark_sent(db: &Postgres, messages: &[(AccountId, MessageId)], now: Timestamp) -> Result<()> {
+    let accounts: Vec<_> = messages.iter().map(|(account, _)| account.0).collect();
+    let ids: Vec<_> = messages.iter().map(|(_, id)| Uuid::from_bytes(*id.as_bytes())).collect();
+    db.write(|known| &known.mark_messages_sent, &[&accounts, &ids, &now.as_milliseconds()]).await.map(|_| ())
+}
+
+pub async fn delete_sent(db: &Postgres, before: Timestamp, limit: u32) -> Result<u64> {
+    let parameters: [&(dyn ToSql + Sync); 2] = [&before.as_milliseconds(), &i64::from(limit)];
+    Ok(db.write(|known| &known.delete_sent_messages, &parameters).await?.len() as u64)
+}
+
+pub async fn count_unsent(db: &Postgres, up_to: u32) -> Result<u64> {
+    let rows = db.readers.query(|known| &known.count_unsent_messages, &[&i64::from(up_to)]).await?;
+    number(rows.first())
+}
+
+pub async fn export(
+    db: &Postgres,
+    query: &MessageQuery,
+    each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
+) -> Result<std::io::Result<u64>> {
+    let connection = db.connect().await?;
+    let mut rows = long_rows(&connection, &message_query::select(query)).await?;
+    let mut shown = 0;
+    while let Some(row) = rows.next().await? {
+        let email: &str = row.try_get(5)?;
+        let record = MessageRecord {
+            message: message(&row)?,
+            account: Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?,
+            sent_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp::from_milliseconds),
+        };
+        if let Err(error) = each(record) {
+            return Ok(Err(error));
+        }
+        shown += 1;
+    }
+    Ok(Ok(shown))
+}
+
+pub async fn count(db: &Postgres, query: &MessageQuery) -> Result<u64> {
+    let connection = db.connect().await?;
+    number(connection.client.query_opt(&message_query::count(query), &[]).await?.as_ref())
+}
+
+fn number(row: Option<&Row>) -> Result<u64> {
+    let row = row.ok_or_else(|| StoreError::Failed("a count has no row".into()))?;
+    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+}
+
+fn message(row: &Row) -> Result<Message> {
+    let text = MessageText::parse(row.try_get(2)?);
+    Ok(Message {
+        id: MessageId::from_bytes(row.try_get::<_, Uuid>(0)?.into_bytes()),
+        account: AccountId(row.try_get(1)?),
+        text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
+        created_at: Timestamp::from_milliseconds(row.try_get(3)?),
+    })
+}

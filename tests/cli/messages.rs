@@ -1,0 +1,79 @@
+//! `messages list` and `export`.
+
+use expect_test::expect;
+use serde_json::Value;
+
+use crate::process::{Folder, Signal};
+use crate::support::Request;
+
+/// Two accounts, and the messages of each.
+async fn filled() -> Folder {
+    let folder = Folder::with_account();
+    folder.succeed("account create grace@example.com");
+    let (ada, grace) = (folder.key(), folder.succeed("key create --account grace@example.com --name test"));
+    let server = folder.serve("serve");
+    for (key, text) in [(&*ada, "Hello"), (grace.trim_end(), "Good\nmorning, \u{202e}all of you who read this far")] {
+        let body = serde_json::json!({ "message": text }).to_string();
+        let sent = Request::new(server.address("messages"), "POST", "/v1/messages").key(key).json(body).send().await;
+        assert_eq!(sent.status(), 202);
+    }
+    server.stop(Signal::TERM);
+    let sent = "UPDATE messages SET sent_at = 1795167000123 WHERE account_id = 1";
+    rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap().execute(sent, []).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn the_list_is_a_table_or_json_the_newest_first() {
+    let folder = filled().await;
+    let listed: Value = serde_json::from_str(&folder.succeed("messages list --json")).unwrap();
+    let fields: Vec<_> = listed[0].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["id", "message", "status", "createdAt", "account", "sentAt"]);
+    assert_eq!((&listed[0]["account"], &listed[0]["sentAt"]), (&"grace@example.com".into(), &Value::Null));
+    assert_eq!((&listed[1]["message"], &listed[1]["status"]), (&"Hello".into(), &"queued".into()));
+    assert_eq!(listed[1]["sentAt"], "2026-11-20T09:30:00.123Z");
+
+    let mut table = folder.succeed("messages list");
+    for message in listed.as_array().unwrap() {
+        table = table.replace(message["id"].as_str().unwrap(), &format!("msg_{}", "0".repeat(32)));
+        table = table.replace(message["createdAt"].as_str().unwrap(), "2026-11-20T09:29:00.000Z");
+    }
+    expect![[r#"
+        ID                                    ACCOUNT            CREATED                   SENT                      MESSAGE
+        msg_00000000000000000000000000000000  grace@example.com  2026-11-20T09:29:00.000Z  -                         Good morning, �all of you who read this …
+        msg_00000000000000000000000000000000  ada@example.com    2026-11-20T09:29:00.000Z  2026-11-20T09:30:00.123Z  Hello
+    "#]]
+    .assert_eq(&table);
+}
+
+#[tokio::test]
+async fn account_and_state_say_which() {
+    let folder = filled().await;
+    let accounts = |flags: &str| -> Vec<String> {
+        let exported = folder.succeed(&format!("messages export {flags}"));
+        let lines = exported.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["account"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(accounts(""), ["ada@example.com", "grace@example.com"]);
+    assert_eq!(accounts("--state waiting"), ["grace@example.com"]);
+    assert_eq!(accounts("--state sent"), ["ada@example.com"]);
+    assert_eq!(accounts("--account ada@example.com"), ["ada@example.com"]);
+    assert_eq!(accounts("--account ada@example.com --state waiting"), Vec::<String>::new());
+    assert_eq!(folder.succeed("messages list --limit 1").lines().count(), 2);
+    expect![[r#"
+        exit 1
+        ERROR there is no account eve@example.com
+    "#]]
+    .assert_eq(&folder.run("messages list --account eve@example.com").shown());
+}
+
+#[tokio::test]
+async fn an_export_to_a_file_says_how_many() {
+    let folder = filled().await;
+    expect![[r#"
+        exit 0
+        INFO exported 2 messages
+    "#]]
+    .assert_eq(&folder.run("messages export there.ndjson").shown());
+    assert_eq!(folder.read("there.ndjson").lines().count(), 2);
+}

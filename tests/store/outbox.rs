@@ -1,0 +1,174 @@
+//! The outbox, on every database.
+
+use std::sync::Arc;
+
+use petstore::domain::{AccountId, Email, Message, MessageQuery, MessageRecord, MessageState, MessageText, Timestamp};
+use petstore::store::postgres::{self, Postgres};
+use petstore::store::{RelayLease, Store};
+
+use crate::backends::on_every_database;
+use crate::postgres_server;
+
+const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+fn later(milliseconds: i64) -> Timestamp {
+    Timestamp::from_milliseconds(NOW.as_milliseconds() + milliseconds)
+}
+
+async fn account(store: &Store, email: &str) -> AccountId {
+    store.create_account(Email::parse(email).unwrap(), None, NOW).await.unwrap().unwrap()
+}
+
+/// So many messages, a millisecond apart, of two accounts in turn.
+async fn take_on(store: &Store, number: i64) -> Vec<Message> {
+    let accounts = [account(store, "ada@example.com").await, account(store, "grace@example.com").await];
+    let mut messages = Vec::new();
+    for n in 0..number {
+        let text = MessageText::parse(format!("message {n}")).unwrap();
+        let message = Message::new(accounts[(n % 2) as usize], text, later(n));
+        store.create_message(message.clone()).await.unwrap();
+        messages.push(message);
+    }
+    messages
+}
+
+async fn lease(store: &Store) -> RelayLease {
+    let mut lease = RelayLease::default();
+    assert!(store.hold_relay_lease(&mut lease).await.unwrap());
+    lease
+}
+
+fn ids(messages: &[Message]) -> Vec<(AccountId, petstore::domain::MessageId)> {
+    messages.iter().map(|message| (message.account, message.id)).collect()
+}
+
+#[tokio::test]
+async fn messages_wait_in_their_order_until_they_are_marked() {
+    on_every_database(async |store| {
+        let messages = take_on(&store, 7).await;
+        let _lease = lease(&store).await;
+        assert_eq!(store.unsent_messages(None, 100).await.unwrap(), messages);
+        assert_eq!(store.unsent_messages(None, 3).await.unwrap(), messages[..3]);
+        assert_eq!(store.unsent_messages(Some(messages[2].id), 3).await.unwrap(), messages[3..6]);
+        assert_eq!(store.unsent_messages(Some(messages[6].id), 3).await.unwrap(), []);
+        assert_eq!(store.count_unsent_messages(5).await.unwrap(), 5);
+
+        store.mark_messages_sent(ids(&messages[1..4]), later(100)).await.unwrap();
+        // Marking twice changes nothing but the time.
+        store.mark_messages_sent(ids(&messages[1..2]), later(101)).await.unwrap();
+
+        let waiting: Vec<_> = store.unsent_messages(None, 100).await.unwrap();
+        assert_eq!(waiting, [&messages[..1], &messages[4..]].concat());
+        assert_eq!(store.count_unsent_messages(100).await.unwrap(), 4);
+
+        // One that was taken on late, with an earlier id than those that were sent, is not passed over.
+        let early = Message::new(messages[0].account, MessageText::parse("late".into()).unwrap(), later(-1_000));
+        store.create_message(early.clone()).await.unwrap();
+        assert_eq!(store.unsent_messages(None, 1).await.unwrap(), [early]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_sent_is_deleted_in_steps_and_what_waits_never() {
+    on_every_database(async |store| {
+        let messages = take_on(&store, 6).await;
+        let _lease = lease(&store).await;
+        for (n, message) in messages[..5].iter().enumerate() {
+            store.mark_messages_sent(ids(std::slice::from_ref(message)), later(n as i64)).await.unwrap();
+        }
+        assert_eq!(store.delete_sent_messages(later(4), 3).await.unwrap(), 3);
+        assert_eq!(store.delete_sent_messages(later(4), 3).await.unwrap(), 1);
+        assert_eq!(store.delete_sent_messages(later(4), 3).await.unwrap(), 0);
+        assert_eq!(exported(&store, MessageQuery::default()).await.len(), 2);
+        assert_eq!(store.delete_sent_messages(later(1_000_000), 3).await.unwrap(), 1);
+        assert_eq!(store.unsent_messages(None, 10).await.unwrap(), messages[5..]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_export_has_those_asked_for() {
+    on_every_database(async |store| {
+        let messages = take_on(&store, 4).await;
+        let _lease = lease(&store).await;
+        store.mark_messages_sent(ids(&messages[..1]), later(50)).await.unwrap();
+        let of = |number: &[usize]| number.iter().map(|n| messages[*n].clone()).collect::<Vec<_>>();
+        let all = exported(&store, MessageQuery::default()).await;
+        assert_eq!(all.iter().map(|record| record.message.clone()).collect::<Vec<_>>(), of(&[0, 2, 1, 3]));
+        assert_eq!((all[0].sent_at, all[1].sent_at), (Some(later(50)), None));
+        assert_eq!((all[0].account.as_str(), all[2].account.as_str()), ("ada@example.com", "grace@example.com"));
+
+        let account = Some(messages[0].account);
+        let queries = [
+            (MessageQuery { newest: Some(3), ..MessageQuery::default() }, of(&[3, 2, 1])),
+            (MessageQuery { state: Some(MessageState::Sent), ..MessageQuery::default() }, of(&[0])),
+            (MessageQuery { account, ..MessageQuery::default() }, of(&[0, 2])),
+            (MessageQuery { account, state: Some(MessageState::Waiting), newest: Some(9) }, of(&[2])),
+        ];
+        for (query, expected) in queries {
+            let found: Vec<_> = exported(&store, query).await.into_iter().map(|record| record.message).collect();
+            assert_eq!(found, expected, "{query:?}");
+            if query.newest.is_none() {
+                assert_eq!(store.count_messages(&query).await.unwrap(), expected.len() as u64);
+            }
+        }
+    })
+    .await;
+}
+
+async fn exported(store: &Store, query: MessageQuery) -> Vec<MessageRecord> {
+    let mut records = Vec::new();
+    let mut keep = |record| {
+        records.push(record);
+        Ok(())
+    };
+    store.export_messages(&query, &mut keep).await.unwrap().unwrap();
+    records
+}
+
+#[tokio::test]
+async fn one_process_has_the_lease_until_it_ends() {
+    let url = postgres_server::database();
+    let open = async || {
+        let postgres = Postgres::open(&postgres::Options::new(url.clone())).await.unwrap();
+        Arc::new(Store::Postgres(Box::new(postgres)))
+    };
+    let (one, other) = (open().await, open().await);
+    let first = lease(&one).await;
+    let mut second = RelayLease::default();
+    for _ in 0..3 {
+        assert!(!other.hold_relay_lease(&mut second).await.unwrap());
+    }
+
+    drop(first);
+
+    let mut held = false;
+    for _ in 0..100 {
+        held = other.hold_relay_lease(&mut second).await.unwrap();
+        if held {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(held && other.hold_relay_lease(&mut second).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_index_that_somebody_left_unfinished_is_made_again() {
+    let server = postgres_server::Server::shared();
+    let url = server.database();
+    let store = Store::Postgres(Box::new(
+        Postgres::open(&postgres::Options::new(postgres::DatabaseUrl::parse(&url).unwrap())).await.unwrap(),
+    ));
+    take_on(&store, 3).await;
+    postgres_server::query(&url, "CREATE INDEX messages_by_sending ON messages (sent_at, id)");
+    let spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass";
+    postgres_server::query(&url, spoil);
+
+    let _lease = lease(&store).await;
+
+    let valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_sending'::regclass";
+    assert_eq!(postgres_server::query(&url, valid), "t");
+    assert_eq!(store.unsent_messages(None, 10).await.unwrap().len(), 3);
+}
