@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::nats::{Broker, STREAM, Stored};
 use crate::postgres_server::Server;
-use crate::process::{Process, try_send_message, within};
+use crate::process::{Process, SERVE, try_send_message, within};
 use crate::shop::Shop;
 use crate::trial::{self, Random};
 
@@ -174,9 +174,14 @@ impl Yard {
     }
 }
 
+/// Starts a process as a supervisor does: again where it ends, as it does where a busy database is slow to let it in.
 fn serve(shop: &Shop, broker: &Broker) -> Process {
-    // A database that was just killed may still be starting: the process waits for it as long as it can.
-    Process::serve_with(&shop.database, &format!("--relay {}", broker.url()))
+    let start = || {
+        let mut command = shop.database.petstore(SERVE);
+        command.args(["--relay", &broker.url()]);
+        Process::try_start(command)
+    };
+    (0..10).find_map(|_| start()).expect("it starts at last")
 }
 
 /// The ids of those that are missing or differ, and how many are there more than once.

@@ -106,20 +106,25 @@ impl Process {
     }
 
     /// The same, whatever it is that serves.
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        Self::try_start(command).expect("the service says where it listens")
+    }
+
+    /// The same; nothing where it ends before it listens.
+    pub fn try_start(mut command: Command) -> Option<Self> {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let listening = log
-            .by_ref()
-            .map(Result::unwrap)
-            .find(|line| line.contains("\"listening\""))
-            .expect("the service says where it listens");
+        let mut lines = log.by_ref().map(Result::unwrap).inspect(|line| eprintln!("{line}"));
+        let Some(listening) = lines.find(|line| line.contains("\"listening\"")) else {
+            child.wait().unwrap();
+            return None;
+        };
         // The rest of the log is read away, so that the service never waits for a reader; a failing test shows it.
         std::thread::spawn(move || log.for_each(|line| eprintln!("{}", line.unwrap_or_default())));
         let listening: serde_json::Value = serde_json::from_str(&listening).unwrap();
         // A door that is not open has none.
         let address = |door: &str| listening[door].as_str().unwrap_or_default().to_owned();
-        Self { store: address("store"), messages: address("messages"), child }
+        Some(Self { store: address("store"), messages: address("messages"), child })
     }
 
     pub fn get(&self, path: &str, key: &str) -> Answer {
