@@ -58,9 +58,8 @@ pub const KEEP: &str = "UPDATE idempotency_records AS kept
     FROM unnest($1::bytea[], $2::smallint[], $3::text[], $4::bytea[]) AS given (key_hash, status, location, body)
     WHERE kept.key_hash = given.key_hash";
 
-/// Several processes share the work: what one is at, the others leave out.
-/// By where the rows are, which they keep while they are locked: joined by their key, a plan that is made once may read
-/// the whole table.
+/// Several processes share the work: what one is at, the others leave out. By where the rows are, which they keep while
+/// they are locked: joined by their key, a plan that is made once may read the whole table.
 pub const DELETE_EXPIRED: &str = "DELETE FROM idempotency_records WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM idempotency_records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
         FOR UPDATE SKIP LOCKED)) RETURNING 1";
