@@ -64,35 +64,76 @@ fn migrate_and_kill_after(moment: Duration) -> (usize, Duration) {
 
 #[test]
 fn a_process_that_is_killed_within_a_step_leaves_nothing_of_it() {
-    let (rounds, steps) = (trial::rounds(1), last_tables());
-    assert_eq!(steps.len(), migrations());
+    let (rounds, steps) = (trial::rounds(1), steps());
     for _ in 0..rounds {
-        for (step, table) in steps.iter().enumerate() {
-            kill_within(step, table);
+        for (before, step) in steps.iter().enumerate() {
+            kill_within(before, step);
         }
     }
     trial::measured(&format!("{rounds} kills within each of {} steps, nothing of the step left", steps.len()));
 }
 
-/// The last table that each migration makes, which is where it can be held up.
-fn last_tables() -> Vec<String> {
+/// What a migration makes last, which is where it can be held up.
+enum Step {
+    Table(String),
+    /// A column of a table, by a step that makes no table: only the last step can be one, since a database is brought to
+    /// the state before it by taking the column away.
+    Column(String, String),
+}
+
+fn steps() -> Vec<Step> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
-    let last_table = |file| {
+    let word = |text: &str| text.split([' ', '(']).next().unwrap().to_owned();
+    let step = |file| {
         let sql = std::fs::read_to_string(file).unwrap();
-        let (_, after) = sql.rsplit_once("CREATE TABLE ").expect("a step that makes no table needs a hold of its own");
-        after.split([' ', '(']).next().unwrap().to_owned()
+        if let Some((_, after)) = sql.rsplit_once("CREATE TABLE ") {
+            return Step::Table(word(after));
+        }
+        let (_, after) = sql.rsplit_once("ALTER TABLE ").expect("any other step needs a hold of its own");
+        let (table, after) = after.split_once(" ADD COLUMN ").expect("any other step needs a hold of its own");
+        Step::Column(table.to_owned(), word(after))
     };
-    files.iter().map(last_table).collect()
+    files.iter().map(step).collect()
 }
 
-fn kill_within(step: usize, table: &str) {
+impl Step {
+    /// Brings an empty database to where the step can be held up.
+    fn prepare(&self, url: &str, database: &Database, before: usize) {
+        if let Self::Column(table, column) = self {
+            migrates(database);
+            query(url, &format!("ALTER TABLE {table} DROP COLUMN {column}"));
+            query(url, &format!("DELETE FROM refinery_schema_history WHERE version > {before}"));
+        }
+    }
+
+    /// What somebody else does, until whose end the step stops there.
+    fn hold(&self) -> String {
+        match self {
+            Self::Table(table) => format!("CREATE TABLE {table} ()"),
+            Self::Column(table, _) => format!("LOCK TABLE {table} IN ACCESS SHARE MODE"),
+        }
+    }
+
+    /// Asks whether nothing of it is there.
+    fn is_undone(&self) -> String {
+        match self {
+            Self::Table(table) => format!("SELECT to_regclass('{table}') IS NULL"),
+            Self::Column(table, column) => format!(
+                "SELECT count(*) = 0 FROM information_schema.columns
+                 WHERE table_name = '{table}' AND column_name = '{column}'"
+            ),
+        }
+    }
+}
+
+fn kill_within(before: usize, step: &Step) {
     let url = Server::shared().database();
     let database = Database::url(&url);
-    // The step's last table is being made by somebody else, so the step stops there until they are done.
+    step.prepare(&url, &database, before);
     let blocker = thread::spawn({
-        let sql = format!("BEGIN; CREATE TABLE {table} (); SELECT pg_sleep(60)");
+        let sql = format!("BEGIN; {}; SELECT pg_sleep(60)", step.hold());
         let url = url.clone();
         move || try_query(&url, &sql)
     });
@@ -113,8 +154,8 @@ fn kill_within(step: usize, table: &str) {
     within(limit, "ending", || query(&url, &activity("wait_event_type = 'Lock'")) == "0");
     // The steps before it were whole, and stay.
     let left = query(&url, "SELECT count(*) FROM refinery_schema_history");
-    assert_eq!(left, step.to_string());
-    assert_eq!(query(&url, &format!("SELECT to_regclass('{table}') IS NULL")), "t");
+    assert_eq!(left, before.to_string());
+    assert_eq!(query(&url, &step.is_undone()), "t");
     opens(&database);
     assert_eq!(query(&url, "SELECT count(*) FROM refinery_schema_history"), migrations().to_string());
     Server::shared().remove(&url);
@@ -126,9 +167,13 @@ fn migrations() -> usize {
 }
 
 fn opens(database: &Database) {
-    let opened = database.petstore("migrate").output().unwrap();
-    assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
+    migrates(database);
     database.make_key();
+}
+
+fn migrates(database: &Database) {
+    let migrated = database.petstore("migrate").output().unwrap();
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
 }
 
 #[test]
