@@ -5,7 +5,7 @@ use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 
 impl Store {
-    /// Fails with [`StoreError::Refused`] where the account was deleted.
+    /// Fails with [`StoreError::Refused`](super::StoreError::Refused) where the account was deleted.
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
         match self {
             Self::Sqlite(db) => db.write_steps(move |conn| sqlite::keys::insert(conn, &key)).await,
