@@ -67,7 +67,9 @@ fn ask(address: SocketAddr, tls: bool) -> io::Result<Vec<u8>> {
 }
 
 fn exchange(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<Vec<u8>> {
-    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    // In one piece: who answers the first bytes and hangs up would not take the others.
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut answer = Vec::new();
     match stream.take(ANSWER_BYTES).read_to_end(&mut answer) {

@@ -7,9 +7,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
-use super::PATIENCE;
 use super::session::Session;
 use super::url::DatabaseUrl;
+use super::{PATIENCE, patiently};
 use crate::store::{Result, StoreError};
 
 /// How often a session is asked whether its server is there and takes writes.
@@ -51,7 +51,7 @@ enum State {
 
 impl Link {
     pub async fn open(url: &DatabaseUrl, keys_changed: &Arc<Notify>, name: &'static str) -> Result<Self> {
-        let (session, driver) = Session::open(url, Arc::clone(keys_changed)).await?;
+        let (session, driver) = patiently(async || Session::open(url, Arc::clone(keys_changed)).await).await?;
         let (closing, state) = watch::channel(State::Open(Arc::clone(&session)));
         let closing = Arc::new(closing);
         let keeper =

@@ -58,7 +58,8 @@ const COMMIT: Duration = Duration::from_millis(1_500);
 /// And for a connection that was just lost to be replaced before a write begins.
 const RECONNECT: Duration = Duration::from_millis(300);
 
-/// How long a process that starts waits for a server that refuses connections: it may be starting too.
+/// How long a process that starts goes on to try where the server refuses connections or is slow with them: it may be
+/// starting too.
 const START: Duration = Duration::from_secs(5);
 
 /// Which database, and how much may be asked of it at once.
@@ -305,12 +306,16 @@ impl Postgres {
 }
 
 async fn connect_patiently(url: &DatabaseUrl) -> Result<Connection> {
+    patiently(async || Ok(Connection::open(url, Arc::default()).await?.0)).await
+}
+
+/// Opens something by `open`, and again where the server is out of reach.
+async fn patiently<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + START;
     loop {
-        match Connection::open(url, Arc::default()).await {
-            Ok((connection, _)) => return Ok(connection),
+        match open().await {
             Err(StoreError::Unavailable(_)) if Instant::now() < deadline => sleep(Duration::from_millis(100)).await,
-            Err(error) => return Err(error),
+            outcome => return outcome,
         }
     }
 }
