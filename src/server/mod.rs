@@ -34,9 +34,9 @@ fn turned_away(connections: usize) -> usize {
     (connections / 8).clamp(16, 1_024)
 }
 
-/// How many are told so in a second, once as many have been. Clients that come back at once, whatever `Retry-After` says,
+/// How many are told so in a second, once as many have been: each takes as long as eight lists. Clients that come back at once, whatever `Retry-After` says,
 /// must not take the time of those who have a slot.
-const TURNED_AWAY_A_SECOND: u32 = 4_000;
+const TURNED_AWAY_A_SECOND: u32 = 2_000;
 
 /// Descriptors that are not for public connections: the database, the listeners, the log, and the operator.
 const RESERVED_DESCRIPTORS: usize = 64 + OPERATOR_CONNECTIONS;

@@ -186,7 +186,7 @@ ROWS = (
     Suite(
         NUMBER=18,
         PROMISE="overload is shed, not collapsed under",
-        FIGURE="three times the peak: goodput at least 80 % of the peak, refusals within 100 ms (where clients come back "
+        FIGURE="three times the peak of as many connections: goodput at least 80 % of it, refusals within 100 ms (where clients come back "
         "without waiting as `Retry-After` says, they wait longer), normal within 5 s after",
         CONTROL="with fewer connections than clients, those too many must have been refused",
         ROUNDS=20,
