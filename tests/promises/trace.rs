@@ -18,9 +18,10 @@ pub enum Disk {
     Honest,
     /// A sync reports success and is not carried out, as it would be with `synchronous=OFF`.
     Lying,
-    /// This sync of each thread is not carried out: it fails, or reports success.
+    /// This sync of each thread fails.
     Failing(u64),
-    LyingOnce(u64),
+    /// Lies from this sync of each thread on, for ten of them.
+    LyingFor10(u64),
 }
 
 /// One system call. Its beginning and its end are places in the order in which strace let the process go on.
@@ -49,7 +50,7 @@ pub fn recorder(file: &Path, disk: Disk) -> Command {
         Disk::Honest => return strace,
         Disk::Lying => "inject=fdatasync,fsync:retval=0".to_owned(),
         Disk::Failing(which) => format!("inject=fdatasync:error=EIO:when={which}"),
-        Disk::LyingOnce(which) => format!("inject=fdatasync:retval=0:when={which}"),
+        Disk::LyingFor10(first) => format!("inject=fdatasync:retval=0:when={first}..{}", first + 9),
     };
     strace.args(["-e", &inject]);
     strace
