@@ -30,7 +30,7 @@ pub struct Common {
     pub data_dir: PathBuf,
     /// A PostgreSQL database instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by
     /// commas, are tried in turn
-    #[arg(long, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DatabaseUrlParser)]
+    #[arg(long, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DATABASE_URL)]
     pub database_url: Option<DatabaseUrl>,
     /// What the database is for; chosen when it is made, refused when it differs later
     #[arg(long, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
@@ -126,7 +126,7 @@ pub struct Service {
     pub backup_dir: Option<PathBuf>,
     /// The NATS server that messages go to: nats://USER:PASSWORD@HOST:PORT; several HOST:PORT, separated by commas, are
     /// tried in turn; tls:// asks for TLS [default: messages wait in the database]
-    #[arg(long, value_name = "URL", env = "PETSTORE_RELAY", value_parser = RelayUrlParser)]
+    #[arg(long, value_name = "URL", env = "PETSTORE_RELAY", value_parser = RELAY_URL)]
     pub relay: Option<RelayUrl>,
     /// How long messages are kept in the database once the NATS server has acknowledged them
     #[arg(long, value_name = "DURATION", env = "PETSTORE_RELAY_RETENTION", default_value = "7d", value_parser = duration)]
@@ -204,29 +204,23 @@ pub enum LogFormat {
 
 /// Reads an address that may hold a password: unlike clap's own parsers, it does not repeat what it refuses.
 #[derive(Clone, Debug)]
-pub struct DatabaseUrlParser;
-
-impl TypedValueParser for DatabaseUrlParser {
-    type Value = DatabaseUrl;
-
-    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<DatabaseUrl, clap::Error> {
-        DatabaseUrl::parse(&value.to_string_lossy()).map_err(|why| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("the address of the database {why}\n"))
-                .with_cmd(command)
-        })
-    }
+pub struct SecretUrlParser<T> {
+    /// Whose address it is.
+    whose: &'static str,
+    parse: fn(&str) -> Result<T, Invalid>,
 }
 
-/// The same for the address of a broker.
-#[derive(Clone, Debug)]
-pub struct RelayUrlParser;
+pub const DATABASE_URL: SecretUrlParser<DatabaseUrl> = SecretUrlParser { whose: "database", parse: DatabaseUrl::parse };
 
-impl TypedValueParser for RelayUrlParser {
-    type Value = RelayUrl;
+const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { whose: "relay", parse: RelayUrl::parse };
 
-    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<RelayUrl, clap::Error> {
-        RelayUrl::parse(&value.to_string_lossy()).map_err(|why| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("the address of the relay {why}\n")).with_cmd(command)
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretUrlParser<T> {
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
+        (self.parse)(&value.to_string_lossy()).map_err(|why| {
+            let told = format!("the address of the {} {why}\n", self.whose);
+            clap::Error::raw(ErrorKind::ValueValidation, told).with_cmd(command)
         })
     }
 }

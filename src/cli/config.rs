@@ -44,13 +44,13 @@ impl Config {
 
 /// A setting's value in TOML, without the password in an address; nothing where it has none.
 fn shown(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
-    if let Ok(Some(url)) = matches.try_get_one::<DatabaseUrl>(arg.get_id().as_str()) {
-        return Some(toml::Value::from(url.to_string()).to_string());
+    let id = arg.get_id().as_str();
+    let database = matches.try_get_one::<DatabaseUrl>(id).ok().flatten().map(ToString::to_string);
+    let relay = || matches.try_get_one::<RelayUrl>(id).ok().flatten().map(ToString::to_string);
+    if let Some(url) = database.or_else(relay) {
+        return Some(toml::Value::from(url).to_string());
     }
-    if let Ok(Some(url)) = matches.try_get_one::<RelayUrl>(arg.get_id().as_str()) {
-        return Some(toml::Value::from(url.to_string()).to_string());
-    }
-    let values = matches.get_raw(arg.get_id().as_str())?;
+    let values = matches.get_raw(id)?;
     let mut values: Vec<_> = values.map(|value| toml::Value::from(&*value.to_string_lossy()).to_string()).collect();
     Some(if takes_list(arg) { format!("[{}]", values.join(", ")) } else { values.pop()? })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::table::in_order;
+use super::table::{in_order, moment};
 use super::{Create, Failure, Outcome, print, with_store};
 use crate::config::{Common, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -153,8 +153,7 @@ impl From<KeyRecord> for ListedKey {
 }
 
 fn table(keys: &[ListedKey]) -> String {
-    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED"].map(str::to_owned);
-    let time = |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), |time| time.to_string());
+    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
     let rows = keys.iter().map(|key| {
         [
             key.id.to_string(),
@@ -162,12 +161,12 @@ fn table(keys: &[ListedKey]) -> String {
             in_order(&key.account),
             key.hint.clone(),
             key.created_at.to_string(),
-            time(key.last_used_at),
-            time(key.expires_at),
-            time(key.revoked_at),
+            moment(key.last_used_at),
+            moment(key.expires_at),
+            moment(key.revoked_at),
         ]
     });
-    super::table::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    super::table::table(head, rows)
 }
 
 fn key_name(name: &str) -> Result<KeyName, Invalid> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::export::{self, Stopped};
-use super::table::{in_order, table};
+use super::table::{in_order, moment, table};
 use super::{Create, Failure, Outcome, print, with_store};
 use crate::config::Common;
 use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
@@ -142,17 +142,17 @@ impl From<MessageRecord> for ListedMessage {
 }
 
 fn shown(messages: &[ListedMessage]) -> String {
-    let head = ["ID", "ACCOUNT", "CREATED", "SENT", "MESSAGE"].map(str::to_owned);
+    let head = ["ID", "ACCOUNT", "CREATED", "SENT", "MESSAGE"];
     let rows = messages.iter().map(|message| {
         [
             message.id.clone(),
             in_order(&message.account),
             message.created_at.to_string(),
-            message.sent_at.map_or_else(|| "-".to_owned(), |time| time.to_string()),
+            moment(message.sent_at),
             on_a_line(&message.message),
         ]
     });
-    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    table(head, rows)
 }
 
 /// The beginning of a text, in one line.

@@ -5,7 +5,7 @@ use tracing::Level;
 
 use super::pets::{Progress, counted};
 use super::{Failure, Outcome, tell};
-use crate::config::{Common, DatabaseUrlParser};
+use crate::config::{Common, DATABASE_URL};
 use crate::store::moving;
 use crate::store::postgres::DatabaseUrl;
 use crate::store::sqlite::{self, Sqlite};
@@ -18,7 +18,7 @@ use crate::store::sqlite::{self, Sqlite};
 #[derive(Args, Debug)]
 pub struct Move {
     /// The PostgreSQL database: postgres://USER:PASSWORD@HOST:PORT/DATABASE
-    #[arg(long, value_name = "URL", value_parser = DatabaseUrlParser)]
+    #[arg(long, value_name = "URL", value_parser = DATABASE_URL)]
     to: DatabaseUrl,
     #[command(flatten)]
     common: Common,

@@ -1,7 +1,9 @@
 //! Lists for people: columns as wide as what is in them.
 
-/// The first row is the head.
-pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+use crate::domain::Timestamp;
+
+pub fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: impl Iterator<Item = [String; COLUMNS]>) -> String {
+    let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let lines = rows.iter().map(|row| {
@@ -9,6 +11,11 @@ pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     });
     lines.collect()
+}
+
+/// A point in time, where there is one.
+pub fn moment(time: Option<Timestamp>) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| time.to_string())
 }
 
 /// What people chose (names, addresses, texts), without the characters that turn the direction of writing (Unicode annex

@@ -15,7 +15,8 @@ pub async fn serve(State(api): State<Api>) -> Response {
     let mut out = Exposition::default();
     build(&api, &mut out);
     api.traffic.write(&mut out);
-    store(&api.store.meters(), &mut out);
+    let meters = api.store.meters();
+    store(&meters, &mut out);
     if let Some(disk) = api.store.disk() {
         out.gauge("petstore_disk_free_bytes", "Room left on the disk of the embedded database.").sample(&[], disk.free);
         out.gauge("petstore_disk_size_bytes", "Size of the disk of the embedded database.").sample(&[], disk.size);
@@ -25,7 +26,7 @@ pub async fn serve(State(api): State<Api>) -> Response {
         relay.write(&mut out);
     }
     memory(&api, &mut out);
-    limits(&api, &mut out);
+    limits(&api, &meters, &mut out);
     api.process.write(&mut out);
     ([(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE))], out.into_text()).into_response()
 }
@@ -105,8 +106,7 @@ fn memory(api: &Api, out: &mut Exposition) {
         .sample(&[("from", "database")], api.pages.misses.get());
 }
 
-fn limits(api: &Api, out: &mut Exposition) {
-    let meters = api.store.meters();
+fn limits(api: &Api, meters: &Meters<'_>, out: &mut Exposition) {
     let mut refused = out.counter("petstore_refused_total", "What was refused, by the limit that it ran into.");
     refused
         .sample(&[("limit", "account_rate")], api.rate_limits.as_ref().map_or(0, |limits| limits.refused()))

@@ -1,6 +1,6 @@
 //! Messages.
 
-use tokio_postgres::Error;
+use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 use super::Postgres;
@@ -13,7 +13,7 @@ pub const INSERT: &str = "INSERT INTO messages (account_id, id, message, created
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
         AS given (account_id, id, message, created_at)";
 
-pub const LIST_OF: &str = "SELECT id, message, created_at FROM messages
+pub const LIST_OF: &str = "SELECT id, account_id, message, created_at FROM messages
     WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
 
 impl Write for Message {
@@ -46,14 +46,16 @@ pub async fn list_of(
     let rows =
         db.readers.query(|known| &known.list_messages_of, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
     let shown = rows.len().min(limit as usize);
-    let messages = rows[..shown].iter().map(|row| {
-        let text = MessageText::parse(row.try_get(1)?);
-        Ok(Message {
-            id: MessageId::from_bytes(row.try_get::<_, Uuid>(0)?.into_bytes()),
-            account,
-            text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
-            created_at: Timestamp::from_milliseconds(row.try_get(2)?),
-        })
-    });
-    Ok((messages.collect::<Result<_>>()?, rows.len() > shown))
+    Ok((rows[..shown].iter().map(from_row).collect::<Result<_>>()?, rows.len() > shown))
+}
+
+/// Of a row that begins with id, account, text, and when the message was taken on.
+pub fn from_row(row: &Row) -> Result<Message> {
+    let text = MessageText::parse(row.try_get(2)?);
+    Ok(Message {
+        id: MessageId::from_bytes(row.try_get::<_, Uuid>(0)?.into_bytes()),
+        account: AccountId(row.try_get(1)?),
+        text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
+        created_at: Timestamp::from_milliseconds(row.try_get(3)?),
+    })
 }

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::rows::long_rows;
 use super::session::{Connection, silent};
-use super::{PATIENCE, Postgres};
-use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, MessageText, Timestamp};
+use super::{PATIENCE, Postgres, messages};
+use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
 use crate::store::{Result, StoreError, message_query};
 
 /// By the index's own order, which the planner does not see in `id` alone.
@@ -85,7 +85,7 @@ async fn index(client: &Client) -> Result<()> {
 pub async fn unsent(db: &Postgres, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
     let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
     let rows = db.readers.query(|known| &known.unsent_messages, &[&after, &i64::from(limit)]).await?;
-    rows.iter().map(message).collect()
+    rows.iter().map(messages::from_row).collect()
 }
 
 pub async fn mark_sent(db: &Postgres, messages: &[(AccountId, MessageId)], now: Timestamp) -> Result<()> {
@@ -115,7 +115,7 @@ pub async fn export(
     while let Some(row) = rows.next().await? {
         let email: &str = row.try_get(5)?;
         let record = MessageRecord {
-            message: message(&row)?,
+            message: messages::from_row(&row)?,
             account: Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?,
             sent_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp::from_milliseconds),
         };
@@ -135,14 +135,4 @@ pub async fn count(db: &Postgres, query: &MessageQuery) -> Result<u64> {
 fn number(row: Option<&Row>) -> Result<u64> {
     let row = row.ok_or_else(|| StoreError::Failed("a count has no row".into()))?;
     Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
-}
-
-fn message(row: &Row) -> Result<Message> {
-    let text = MessageText::parse(row.try_get(2)?);
-    Ok(Message {
-        id: MessageId::from_bytes(row.try_get::<_, Uuid>(0)?.into_bytes()),
-        account: AccountId(row.try_get(1)?),
-        text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
-        created_at: Timestamp::from_milliseconds(row.try_get(3)?),
-    })
 }

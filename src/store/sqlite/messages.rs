@@ -1,6 +1,6 @@
 //! Messages.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
 use super::Batch;
 use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp};
@@ -24,7 +24,7 @@ pub fn list_of(
 ) -> Result<(Vec<Message>, bool)> {
     let before = before.map_or([0xff; 16], |id| *id.as_bytes());
     let mut statement = conn.prepare_cached(
-        "SELECT id, message, created_at FROM messages WHERE account_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
+        "SELECT id, account_id, message, created_at FROM messages WHERE account_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
     )?;
     let mut rows = statement.query((account.0, before, i64::from(limit) + 1))?;
     let mut messages = Vec::new();
@@ -32,13 +32,18 @@ pub fn list_of(
         if messages.len() == limit as usize {
             return Ok((messages, true));
         }
-        let text = MessageText::parse(row.get(1)?);
-        messages.push(Message {
-            id: MessageId::from_bytes(row.get(0)?),
-            account,
-            text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
-            created_at: Timestamp::from_milliseconds(row.get(2)?),
-        });
+        messages.push(from_row(row)?);
     }
     Ok((messages, false))
+}
+
+/// Of a row that begins with id, account, text, and when the message was taken on.
+pub fn from_row(row: &Row<'_>) -> Result<Message> {
+    let text = MessageText::parse(row.get(2)?);
+    Ok(Message {
+        id: MessageId::from_bytes(row.get(0)?),
+        account: AccountId(row.get(1)?),
+        text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
+        created_at: Timestamp::from_milliseconds(row.get(3)?),
+    })
 }

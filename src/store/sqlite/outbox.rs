@@ -2,10 +2,10 @@
 
 use std::fs::{File, TryLockError};
 
-use rusqlite::{Connection, Row};
+use rusqlite::Connection;
 
-use super::{Batch, Sqlite, own_file, unavailable};
-use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, MessageText, Timestamp};
+use super::{Batch, Sqlite, messages, own_file, unavailable};
+use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
 use crate::store::{Result, StoreError, message_query};
 
 /// In the data directory: who holds its lock relays. The lock dies with the process.
@@ -39,11 +39,11 @@ pub fn unsent(conn: &Connection, after: Option<MessageId>, limit: u32) -> Result
     )?;
     let after = after.map_or([0; 16], |id| *id.as_bytes());
     let mut rows = statement.query((after, limit))?;
-    let mut messages = Vec::new();
+    let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        messages.push(message(row)?);
+        found.push(messages::from_row(row)?);
     }
-    Ok(messages)
+    Ok(found)
 }
 
 pub fn mark_sent(batch: &Batch<'_>, messages: &[(AccountId, MessageId)], now: Timestamp) -> Result<()> {
@@ -85,8 +85,11 @@ pub fn export(
         let sent_at: Option<i64> = row.get(4)?;
         let email: String = row.get(5)?;
         let account = Email::parse(&email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?;
-        let record =
-            MessageRecord { message: message(row)?, account, sent_at: sent_at.map(Timestamp::from_milliseconds) };
+        let record = MessageRecord {
+            message: messages::from_row(row)?,
+            account,
+            sent_at: sent_at.map(Timestamp::from_milliseconds),
+        };
         if let Err(error) = each(record) {
             return Ok(Err(error));
         }
@@ -97,14 +100,4 @@ pub fn export(
 
 pub fn count(conn: &Connection, query: &MessageQuery) -> Result<u64> {
     Ok(conn.query_row(&message_query::count(query), [], |row| row.get::<_, i64>(0))?.unsigned_abs())
-}
-
-fn message(row: &Row<'_>) -> Result<Message> {
-    let text = MessageText::parse(row.get(2)?);
-    Ok(Message {
-        id: MessageId::from_bytes(row.get(0)?),
-        account: AccountId(row.get(1)?),
-        text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
-        created_at: Timestamp::from_milliseconds(row.get(3)?),
-    })
 }
