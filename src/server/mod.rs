@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::unconstrained;
@@ -34,9 +35,15 @@ fn turned_away(connections: usize) -> usize {
     (connections / 8).clamp(16, 1_024)
 }
 
-/// How many are told so in a second, once as many have been: each takes as long as eight lists. Clients that come back at once, whatever `Retry-After` says,
-/// must not take the time of those who have a slot.
+/// How many are told so in a second, once as many have been: each takes as long as eight lists. Clients that come back at
+/// once, whatever `Retry-After` says, must not take the time of those who have a slot.
 const TURNED_AWAY_A_SECOND: u32 = 2_000;
+
+/// How much of its answers a connection may leave with the system before the network takes it, in bytes. Without a limit
+/// those who ask and do not read hold megabytes each; where thousands do, the system runs short of memory for all sockets
+/// and then gives more to the last of them than to the first, which looks as if they read
+/// (the kernel's ip-sysctl, `tcp_notsent_lowat`).
+const UNSENT_BYTES: u32 = 128 * 1024;
 
 /// Descriptors that are not for public connections: the database, the listeners, the log, and the operator.
 const RESERVED_DESCRIPTORS: usize = 64 + OPERATOR_CONNECTIONS;
@@ -160,6 +167,10 @@ async fn accept(
     mut stopped: watch::Receiver<bool>,
 ) {
     let turned_away = Arc::new(Semaphore::new(turned_away(limits.connections)));
+    // Connections have it from their listener.
+    if let Err(error) = SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT_BYTES) {
+        tracing::warn!(%error, "clients that do not read may take more memory than they should");
+    }
     // Up to when the pace of turning away is used up.
     let mut paced = Instant::now();
     loop {

@@ -136,7 +136,7 @@ ROWS = (
         NUMBER=12,
         PROMISE="a sync error is fatal, not ignored",
         FIGURE="50 syncs that fail (EIO), 0 false 201, not ready, exit status 1",
-        CONTROL="where the one sync reports success without being carried out, answers without a sync are found",
+        CONTROL="where ten syncs report success without being carried out, answers without a sync are found",
         ROUNDS=50,
         tests=("sync_error::a_failed_sync_ends_the_process",),
     ),
