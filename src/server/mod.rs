@@ -35,9 +35,9 @@ fn turned_away(connections: usize) -> usize {
     (connections / 8).clamp(16, 1_024)
 }
 
-/// How many are told so in a second, once as many have been: each takes as long as eight lists. Clients that come back at
+/// How many are told so in a second, once as many have been: each takes as long as three lists. Clients that come back at
 /// once, whatever `Retry-After` says, must not take the time of those who have a slot.
-const TURNED_AWAY_A_SECOND: u32 = 2_000;
+const TURNED_AWAY_A_SECOND: u32 = 1_500;
 
 /// How much of its answers a connection may leave with the system before the network takes it, in bytes. Without a limit
 /// those who ask and do not read hold megabytes each; where thousands do, the system runs short of memory for all sockets
@@ -171,7 +171,7 @@ async fn accept(
     if let Err(error) = SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT_BYTES) {
         tracing::warn!(%error, "clients that do not read may take more memory than they should");
     }
-    // Up to when the pace of turning away is used up.
+    // When the next one may be turned away.
     let mut paced = Instant::now();
     loop {
         // Before a connection is taken there must be a slot for it, or at least a place to refuse it from. Neither is
@@ -179,7 +179,10 @@ async fn accept(
         let accepted = async {
             tokio::select! {
                 slot = slots.acquire() => drop(slot),
-                place = turned_away.acquire() => drop(place),
+                () = async {
+                    drop(turned_away.acquire().await);
+                    sleep_until(paced).await;
+                } => {}
             }
             listener.accept().await
         };
@@ -199,15 +202,19 @@ async fn accept(
                 }
                 Err(_) => {
                     edge.connections().refuse();
-                    let encrypted = tls.is_some();
-                    let place = Arc::clone(&turned_away).acquire_owned().await.expect("the semaphore is never closed");
                     let second = Duration::from_secs(1);
                     paced = paced.max(Instant::now() - second) + second / TURNED_AWAY_A_SECOND;
-                    tokio::spawn(async move {
-                        connection::turn_away(stream, encrypted).await;
-                        sleep_until(paced).await;
-                        drop(place);
-                    });
+                    if tls.is_some() {
+                        // It would take a handshake to say so, which a flood must not cost.
+                        continue;
+                    }
+                    if let Some(stream) = connection::turn_away_at_once(stream) {
+                        let place = Arc::clone(&turned_away).acquire_owned().await;
+                        tokio::spawn(async move {
+                            connection::turn_away(stream).await;
+                            drop(place);
+                        });
+                    }
                 }
             },
             // The client went away while it waited: that is its business.
