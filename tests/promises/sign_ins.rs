@@ -42,13 +42,15 @@ fn two_hundred_at_once_are_contained() {
             let address = service.store.clone();
             thread::spawn(move || {
                 let mut statuses = Vec::new();
+                // Two hundred threads of ours that wake in the same moment, every second, would be what is measured.
+                thread::sleep(Duration::from_secs(1) * who as u32 / AT_ONCE as u32);
                 for turn in 0.. {
                     if Instant::now() >= until {
                         break;
                     }
-                    statuses.push(sign_in(&address, who, turn));
-                    // A client that was told to come back later does so.
-                    thread::sleep(Duration::from_millis(100));
+                    let (status, retry_after) = sign_in(&address, who, turn);
+                    statuses.push(status);
+                    thread::sleep(retry_after.unwrap_or(Duration::from_millis(100)));
                 }
                 statuses
             })
@@ -78,8 +80,8 @@ fn two_hundred_at_once_are_contained() {
     }
 }
 
-/// Tries to sign in as somebody else each time, with a wrong password; the status.
-fn sign_in(address: &str, who: usize, turn: usize) -> u16 {
+/// Tries to sign in as somebody else each time, with a wrong password; the status, and when to come back.
+fn sign_in(address: &str, who: usize, turn: usize) -> (u16, Option<Duration>) {
     let body = format!("email={who}.{turn}@example.com&password=wrong+horse+battery");
     let request = format!(
         "POST /sign-in HTTP/1.1\r\nhost: {address}\r\norigin: http://{address}\r\n\
@@ -93,5 +95,7 @@ fn sign_in(address: &str, who: usize, turn: usize) -> u16 {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    String::from_utf8_lossy(&answer[9..12]).parse().unwrap()
+    let answer = String::from_utf8_lossy(&answer);
+    let retry_after = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
+    (answer[9..12].parse().unwrap(), retry_after.map(|seconds| Duration::from_secs(seconds.parse().unwrap())))
 }
