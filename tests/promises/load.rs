@@ -1,6 +1,6 @@
 //! Clients that write, one request after the other, and note in a ledger what became of each.
 
-use std::io::{Read, Write};
+use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,16 +24,35 @@ pub struct Kind {
     pub messages_one_in: usize,
     /// Messages are filled up to this length.
     pub length: usize,
+    /// Whether each write has an idempotency key, which is its name.
+    pub keyed: bool,
 }
 
 impl Kind {
-    pub const MIXED: Self = Self { clients: 32, messages_one_in: 4, length: 0 };
+    pub const MIXED: Self = Self { clients: 32, messages_one_in: 4, length: 0, keyed: false };
 }
 
 /// Clients at work, until they are stopped or the service is gone.
 pub struct Load {
     stop: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<()>>,
+    clients: Vec<JoinHandle<Vec<Write>>>,
+}
+
+/// A write as it was sent.
+pub struct Write {
+    message: bool,
+    name: String,
+    request: String,
+}
+
+impl Write {
+    /// Sends it again, and notes what becomes of it.
+    pub fn send_again(&self, service: &Process, ledger: &Ledger) {
+        let mut stream = TcpStream::connect(if self.message { &service.messages } else { &service.store }).unwrap();
+        stream.write_all(self.request.as_bytes()).unwrap();
+        let (status, body) = read_answer(&mut stream).unwrap();
+        ledger.answered(&self.name, status, &body);
+    }
 }
 
 impl Load {
@@ -47,6 +66,7 @@ impl Load {
                 key: key.to_owned(),
                 message,
                 length: kind.length,
+                keyed: kind.keyed,
                 ledger: ledger.clone(),
             };
             let (stop, name) = (Arc::clone(&stop), format!("{run}-{number}"));
@@ -55,11 +75,9 @@ impl Load {
         Self { clients: clients.collect(), stop }
     }
 
-    /// Waits for the end of a service that is about to go away.
-    pub fn join(self) {
-        for client in self.clients {
-            client.join().unwrap();
-        }
+    /// Waits for the end of a service that is about to go away. What was not answered.
+    pub fn join(self) -> Vec<Write> {
+        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     }
 
     pub fn stop(self) {
@@ -73,52 +91,58 @@ struct Client {
     key: String,
     message: bool,
     length: usize,
+    keyed: bool,
     ledger: Ledger,
 }
 
 impl Client {
-    /// Goes on after a broken connection as long as a new one can be had.
-    fn work(&self, name: &str, stop: &AtomicBool) {
-        let mut number = 0;
+    /// Goes on after a broken connection as long as a new one can be had. What was not answered.
+    fn work(&self, name: &str, stop: &AtomicBool) -> Vec<Write> {
+        let (mut number, mut unanswered) = (0, Vec::new());
         while !stop.load(Ordering::SeqCst) {
-            let Ok(mut stream) = TcpStream::connect(&self.address) else { return };
+            let Ok(mut stream) = TcpStream::connect(&self.address) else { break };
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             while !stop.load(Ordering::SeqCst) {
                 number += 1;
-                let Some(status) = self.write(&mut stream, &format!("{name}-{number};"), number) else { break };
+                let write = self.write(format!("{name}-{number};"), number);
+                let Some(status) = self.exchange(&mut stream, &write) else {
+                    unanswered.push(write);
+                    break;
+                };
                 if status == 503 {
                     thread::sleep(REST);
                 }
             }
         }
+        unanswered
     }
 
-    /// One write: the status of its answer, or nothing where none came.
-    fn write(&self, stream: &mut TcpStream, name: &str, number: u32) -> Option<u16> {
+    fn write(&self, mut name: String, number: u32) -> Write {
         let valid = !number.is_multiple_of(INVALID_EVERY);
+        if self.message && valid {
+            name.extend(std::iter::repeat_n('.', self.length.saturating_sub(name.len())));
+        }
         let (path, body) = match (self.message, valid) {
-            (true, true) => {
-                let filler = ".".repeat(self.length.saturating_sub(name.len()));
-                return self.exchange(stream, "/v1/messages", &format!("{name}{filler}"), "message", "");
-            }
-            (true, false) => ("/v1/messages", "text"),
-            (false, true) => return self.exchange(stream, "/v1/pets", name, "name", r#","categoryId":1"#),
-            (false, false) => ("/v1/pets", "name"),
+            (true, true) => ("/v1/messages", format!(r#"{{"message":"{name}"}}"#)),
+            (true, false) => ("/v1/messages", format!(r#"{{"text":"{name}"}}"#)),
+            (false, true) => ("/v1/pets", format!(r#"{{"name":"{name}","categoryId":1}}"#)),
+            (false, false) => ("/v1/pets", format!(r#"{{"name":"{name}"}}"#)),
         };
-        self.exchange(stream, path, name, body, "")
-    }
-
-    fn exchange(&self, stream: &mut TcpStream, path: &str, name: &str, field: &str, more: &str) -> Option<u16> {
-        let body = format!(r#"{{"{field}":"{name}"{more}}}"#);
+        let once = if self.keyed { format!("Idempotency-Key: {name}\r\n") } else { String::new() };
         let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{once}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.key,
             body.len()
         );
-        self.ledger.sent(name);
-        stream.write_all(request.as_bytes()).ok()?;
+        Write { message: self.message, name, request }
+    }
+
+    /// The status of the answer, or nothing where none came.
+    fn exchange(&self, stream: &mut TcpStream, write: &Write) -> Option<u16> {
+        self.ledger.sent(&write.name);
+        stream.write_all(write.request.as_bytes()).ok()?;
         let (status, body) = read_answer(stream)?;
-        self.ledger.answered(name, status, &body);
+        self.ledger.answered(&write.name, status, &body);
         Some(status)
     }
 }

@@ -18,7 +18,7 @@ use crate::volume::Volume;
 const IMAGES: u32 = 40;
 
 /// Large messages fill the write-ahead log soon.
-const KIND: Kind = Kind { clients: 8, messages_one_in: 2, length: 9_000 };
+const KIND: Kind = Kind { clients: 8, messages_one_in: 2, length: 9_000, keyed: false };
 
 /// Enough for a database that is opened, written to, closed and written to again.
 const FEW: usize = 150;

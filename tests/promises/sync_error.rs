@@ -13,7 +13,7 @@ use crate::trace::{self, Disk};
 use crate::trial::{self, Random};
 
 /// Large messages: a checkpoint comes soon.
-const LARGE: Kind = Kind { clients: 16, messages_one_in: 1, length: 10_000 };
+const LARGE: Kind = Kind { clients: 16, messages_one_in: 1, length: 10_000, keyed: false };
 
 const NAME: &str = "sync";
 
