@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use petstore::config::Network;
+use petstore::config::{Network, RateLimit};
 use petstore::domain::Timestamp;
 use petstore::domain::session::{ABSOLUTE, IDLE};
 
@@ -95,6 +95,81 @@ async fn sign_in(service: &Service, round: u32) -> Person {
     }
     assert!(person.is_signed_in().await, "round {round}");
     person
+}
+
+/// An answer is given again for a day by the clock, and then what is asked is done anew.
+#[tokio::test]
+async fn a_clock_that_jumps_keeps_answers_for_their_day() {
+    let (rounds, mut random) = (trial::rounds(12), Random::from_seed());
+    let service = Service::start().await;
+    let ask = async |key: u32| {
+        let request = service.request("POST", "/v1/pets").key(&service.key);
+        let request = request.header("idempotency-key", &key.to_string());
+        let answer = request.json(format!(r#"{{"name":"{key}","categoryId":1}}"#)).send().await;
+        assert_eq!(answer.status(), 201, "{}", answer.body);
+        answer
+    };
+    // What each key was answered, until when that is kept, and the latest time that it was then said to be.
+    let mut kept: Vec<(String, Timestamp, Timestamp)> = Vec::new();
+    let (mut now, mut replayed, mut anew) = (NOW, 0, 0);
+    for round in 1..=rounds {
+        kept.push((ask(round - 1).await.body, now.plus(DAY), now));
+        now = jump(now, &mut random);
+        service.clock.set(now);
+        kept.iter_mut().for_each(|(_, _, latest)| *latest = now.max(*latest));
+        for _ in 0..4 {
+            let key = random.below(u64::from(round)) as u32;
+            let (body, expiry, latest) = &mut kept[key as usize];
+            let answer = ask(key).await;
+            let is_replayed = answer.header("idempotent-replayed").is_some();
+            assert_eq!(is_replayed, answer.body == *body, "key {key}");
+            assert!(!is_replayed || now < *expiry, "key {key} is kept until {expiry}, and it is {now}");
+            // What has expired may have been deleted before the clock was set back.
+            assert!(is_replayed || *latest >= *expiry, "key {key} is kept until {expiry}, and it is {now}");
+            replayed += u32::from(is_replayed);
+            if !is_replayed {
+                anew += 1;
+                (*body, *expiry, *latest) = (answer.body, now.plus(DAY), now);
+            }
+        }
+    }
+    assert!(replayed > 0 && anew > 0, "{replayed} replayed, {anew} anew: the test has tested little");
+    let effects: u32 = service.database().query_row("SELECT count(*) FROM pets", [], |row| row.get(0)).unwrap();
+    assert_eq!(effects, rounds + anew, "one for each answer that was not given before");
+    trial::measured(&format!("{replayed} answers given again before their expiry and none after, {anew} done anew"));
+}
+
+/// No jump gives an account more requests at once than its limit, or keeps it out for longer than without one.
+#[tokio::test]
+async fn a_clock_that_jumps_leaves_rate_limits_as_they_are() {
+    let mut longest = 0;
+    for later in [NOW.plus(HOUR), NOW.minus(HOUR), NOW.plus(DAY), NOW.minus(DAY)] {
+        let rate_limit = Some(RateLimit::parse("10/min").unwrap());
+        let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
+        let wait = async || {
+            let answer = service.get("/v1/pets").await;
+            answer.header("retry-after").map(|wait| wait.parse::<u64>().unwrap())
+        };
+        // The control: before the jump, who has used the limit up is refused.
+        for _ in 0..10 {
+            assert_eq!(wait().await, None);
+        }
+        assert_eq!(wait().await, Some(6));
+        service.clock.set(later);
+        let mut waited = 0;
+        while let Some(seconds) = wait().await {
+            waited += seconds;
+            assert!(waited <= 60, "kept out for {waited} s at {later}");
+            service.clock.set(later.plus(Duration::from_secs(waited)));
+        }
+        longest = longest.max(waited);
+        let mut more = 1;
+        while wait().await.is_none() {
+            more += 1;
+        }
+        assert!(more <= 10, "{more} at once after a jump to {later}");
+    }
+    trial::measured(&format!("after a jump, who has used up a rate limit waits {longest} s at most"));
 }
 
 /// Whoever has tried too often may try again as soon as without a jump of the clock, or nearly.
