@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -152,45 +151,6 @@ impl Connection {
         }
         let _ = timeout(LINGER, stream.linger()).await;
     }
-}
-
-/// How long to wait for the request of a client that is turned away.
-const TURN: Duration = Duration::from_millis(100);
-
-/// How much of that request is taken off the socket.
-const TURNED_AWAY_BYTES: usize = 4_096;
-
-/// Refuses a connection for which there is no slot. Its request is taken off the socket, and not looked at: closing with
-/// it unread would reset the connection, and the client might never see the answer.
-pub async fn turn_away(mut stream: TcpStream) {
-    let told = async {
-        stream.write_all(&turned_away()).await?;
-        stream.shutdown().await?;
-        stream.read(&mut [0; TURNED_AWAY_BYTES]).await
-    };
-    // Who does not listen has gone.
-    let _ = timeout(TURN, told).await;
-}
-
-/// The same without waiting, where the whole request is here already, as it is of those who had to queue for this: a
-/// third of the work. Otherwise hands the connection back.
-pub fn turn_away_at_once(stream: TcpStream) -> Option<TcpStream> {
-    // tokio asks the system only once it was told that there is something, which is too late here.
-    let socket = SockRef::from(&stream);
-    match (&*socket).read(&mut [0; TURNED_AWAY_BYTES]) {
-        Ok(taken) if taken < TURNED_AWAY_BYTES => {
-            // A socket that nothing was sent on has room for this, and who is gone needs none.
-            let _ = (&*socket).write(&turned_away());
-            None
-        }
-        Ok(_) => Some(stream),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(stream),
-        Err(_) => None,
-    }
-}
-
-fn turned_away() -> Vec<u8> {
-    Edge::answer_without_request(ApiError::unavailable("all connections are taken"))
 }
 
 /// The stream once TLS is agreed on. A handshake may take as long as a head, and ends where the service is to stop.

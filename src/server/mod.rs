@@ -5,20 +5,23 @@ mod connection;
 mod deadlines;
 mod stream;
 mod tls;
+mod turning_away;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use socket2::SockRef;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::unconstrained;
-use tokio::time::{Instant, sleep_until};
 
 use crate::http::{Api, Edge, idempotency, limits};
 use connection::Connection;
 pub use tls::Tls;
+use turning_away::TurningAway;
 
 /// How long open requests may take to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -29,20 +32,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many connections the operations door takes beside those of the public doors.
 const OPERATOR_CONNECTIONS: usize = 16;
 
-/// How many connections too many may be told so at once, each of which takes until its client has sent its request;
-/// further ones wait in the listener's backlog for it.
-fn turned_away(connections: usize) -> usize {
-    (connections / 8).clamp(16, 1_024)
-}
-
-/// How many are told so in a second, once as many have been: each takes as long as three lists. Clients that come back at
-/// once, whatever `Retry-After` says, must not take the time of those who have a slot.
-const TURNED_AWAY_A_SECOND: u32 = 1_500;
-
-/// How much of its answers a connection may leave with the system before the network takes it, in bytes. Without a limit
-/// those who ask and do not read hold megabytes each; where thousands do, the system runs short of memory for all sockets
-/// and then gives more to the last of them than to the first, which looks as if they read
-/// (the kernel's ip-sysctl, `tcp_notsent_lowat`).
+/// How much of its answers a connection may leave with the system before the network takes it, in bytes. Without a
+/// limit those who ask and do not read hold megabytes each; where thousands do, the system runs short of memory for all
+/// sockets and then gives more to the last of them than to the first, which looks as if they read (the kernel's
+/// ip-sysctl, `tcp_notsent_lowat`).
 const UNSENT_BYTES: u32 = 128 * 1024;
 
 /// Descriptors that are not for public connections: the database, the listeners, the log, and the operator.
@@ -166,65 +159,58 @@ async fn accept(
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let turned_away = Arc::new(Semaphore::new(turned_away(limits.connections)));
     // Connections have it from their listener.
     if let Err(error) = SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT_BYTES) {
         tracing::warn!(%error, "clients that do not read may take more memory than they should");
     }
-    // When the next one may be turned away.
-    let mut paced = Instant::now();
+    let mut turning_away = TurningAway::new(limits.connections);
     loop {
-        // Before a connection is taken there must be a slot for it, or at least a place to refuse it from. Neither is
-        // held while nobody comes, since doors share the slots.
-        let accepted = async {
-            tokio::select! {
-                slot = slots.acquire() => drop(slot),
-                () = async {
-                    drop(turned_away.acquire().await);
-                    sleep_until(paced).await;
-                } => {}
-            }
-            listener.accept().await
-        };
-        let accepted = tokio::select! {
+        let (accepted, slot) = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            accepted = accepted => accepted,
+            next = next(&listener, &slots, &turning_away) => next,
         };
-        match accepted {
-            Ok((stream, peer)) => match Arc::clone(&slots).try_acquire_owned() {
-                Ok(slot) => {
-                    let connection = Connection::new(stream, tls.clone(), peer, edge.clone(), limits, stopped.clone());
-                    tokio::spawn(async move {
-                        connection.run().await;
-                        drop(slot);
-                    });
-                }
-                Err(_) => {
-                    edge.connections().refuse();
-                    let second = Duration::from_secs(1);
-                    paced = paced.max(Instant::now() - second) + second / TURNED_AWAY_A_SECOND;
-                    if tls.is_some() {
-                        // It would take a handshake to say so, which a flood must not cost.
-                        continue;
-                    }
-                    if let Some(stream) = connection::turn_away_at_once(stream) {
-                        let place = Arc::clone(&turned_away).acquire_owned().await;
-                        tokio::spawn(async move {
-                            connection::turn_away(stream).await;
-                            drop(place);
-                        });
-                    }
-                }
-            },
+        match (accepted, slot) {
+            (Ok((stream, peer)), Some(slot)) => {
+                let connection = Connection::new(stream, tls.clone(), peer, edge.clone(), limits, stopped.clone());
+                tokio::spawn(async move {
+                    connection.run().await;
+                    drop(slot);
+                });
+            }
+            (Ok((stream, _)), None) => {
+                edge.connections().refuse();
+                turning_away.turn_away(stream, tls.is_some()).await;
+            }
             // The client went away while it waited: that is its business.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => {
+            (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            (Err(error), _) => {
                 tracing::warn!(%error, "can't accept connections for the moment");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+}
+
+/// Takes a connection as soon as there is a slot for it or it may be told that there is none. No slot is held while
+/// nobody comes, since doors share them.
+async fn next(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+    turning_away: &TurningAway,
+) -> (io::Result<(TcpStream, SocketAddr)>, Option<OwnedSemaphorePermit>) {
+    tokio::select! {
+        biased;
+        slot = Arc::clone(slots).acquire_owned() => {
+            // Given back before this, it would go to a door that waits for it, and who is here would be refused.
+            if let Some(accepted) = listener.accept().now_or_never() {
+                return (accepted, slot.ok());
+            }
+        }
+        () = turning_away.ready() => {}
+    }
+    let accepted = listener.accept().await;
+    (accepted, Arc::clone(slots).try_acquire_owned().ok())
 }
 
 /// As many connections as the process may have file descriptors for, once it has asked for all it can get.
@@ -238,5 +224,36 @@ fn connections_within_descriptors() -> usize {
     };
     let descriptors = usize::try_from(current.unwrap_or(u64::MAX)).unwrap_or(usize::MAX).min(65_536);
     let public = descriptors.saturating_sub(RESERVED_DESCRIPTORS);
-    public.saturating_sub(turned_away(public)).max(8)
+    public.saturating_sub(turning_away::places(public)).max(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slot_that_gets_free_goes_to_one_who_waits_and_nobody_is_refused() {
+        let slots = Arc::new(Semaphore::new(1));
+        let taken = Arc::clone(&slots).acquire_owned().await;
+        let (mut clients, mut doors) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            clients.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+            let mut turning_away = TurningAway::new(1);
+            turning_away.next += Duration::from_secs(60);
+            let slots = Arc::clone(&slots);
+            doors.push(tokio::spawn(async move { next(&listener, &slots, &turning_away).await }));
+        }
+        sleep(Duration::from_millis(20)).await;
+        assert!(doors.iter().all(|door| !door.is_finished()), "nobody is told before it is time");
+
+        drop(taken);
+        let mut first = timeout(Duration::from_secs(10), futures_util::future::select_all(doors)).await.unwrap();
+        let (accepted, slot) = first.0.unwrap();
+        assert!(accepted.is_ok() && slot.is_some(), "who waits gets the slot");
+        sleep(Duration::from_millis(20)).await;
+        assert!(!first.2.remove(0).is_finished(), "and the other goes on waiting");
+    }
 }

@@ -249,7 +249,8 @@ ROWS = (
     Suite(
         NUMBER=25,
         PROMISE="a flood of sign-ins is contained",
-        FIGURE="200 at once while the API is loaded: bounded hashes at once, the API's p99 at most twice as long",
+        FIGURE="200 clients at once, who come back as `Retry-After` says, while the API is loaded: bounded hashes at once, the "
+        "API's p99 at most twice as long",
         CONTROL="some of the flood must have been hashed, and some refused",
         ROUNDS=30,
         tests=("sign_ins::two_hundred_at_once_are_contained",),

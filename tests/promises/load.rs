@@ -49,6 +49,7 @@ impl Write {
     /// Sends it again, and notes what becomes of it.
     pub fn send_again(&self, service: &Process, ledger: &Ledger) {
         let mut stream = TcpStream::connect(if self.message { &service.messages } else { &service.store }).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(self.request.as_bytes()).unwrap();
         let (status, body) = read_answer(&mut stream).unwrap();
         ledger.answered(&self.name, status, &body);
@@ -130,7 +131,8 @@ impl Client {
         };
         let once = if self.keyed { format!("Idempotency-Key: {name}\r\n") } else { String::new() };
         let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{once}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{once}Content-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
             self.key,
             body.len()
         );

@@ -55,12 +55,18 @@ impl Loaded {
 #[test]
 fn four_fifths_of_the_peak_are_held() {
     let loaded = Loaded::start("");
+    if is_full() {
+        // The writer's cache of pages has a bound too, and takes one and a half million animals to get there.
+        let filled = loaded.load(Load::creates, 64, 60.0).run();
+        let (failed, created) = (filled.failed.first(), filled.accepted.len());
+        assert!(failed.is_none() && created > 1_500_000, "{created} animals, {failed:?}");
+    }
     let peak = loaded.peak(Load::lists_and_creates, 64);
     let rate = peak * if is_full() { 0.8 } else { 0.2 };
     let seconds = f64::from(rounds(2));
     let load = Load { rate: Some(rate), ..loaded.load(Load::lists_and_creates, 256, seconds) };
     let running = load.start();
-    // Caches fill, up to their bounds, before memory is compared.
+    // The other caches fill, up to their bounds, before memory is compared.
     thread::sleep(Duration::from_secs_f64(seconds / 4.0));
     let early = loaded.service.memory();
     let outcome = running.join().unwrap();
@@ -71,8 +77,10 @@ fn four_fifths_of_the_peak_are_held() {
         assert!(late.abs_diff(early) <= early / 10, "{early} bytes became {late}");
     }
     trial::measured(&format!(
-        "{seconds} s at {rate:.0} a second (peak {peak:.0}): {} answers, 0 errors, p99 {:?}, {} MiB became {} MiB",
+        "{seconds} s at {rate:.0} a second (peak {peak:.0}): {} answers, 0 errors, {} not asked since an answer before \
+         was late, p99 {:?}, {} MiB became {} MiB",
         outcome.accepted.len(),
+        outcome.missed,
         percentile(&outcome.accepted, 99),
         early >> 20,
         late >> 20

@@ -84,11 +84,13 @@ fn others_do_not_feel_five_thousand_of_them() {
     let alone = others.run();
     let limits = Limits::default();
     let slow = runtime.spawn(slow(service.store.clone(), key, sockets, limits));
+    // Until as much was asked and answered as the system takes.
     std::thread::sleep(Duration::from_secs(if is_full() { 4 } else { 1 }));
     let (memory, cpu) = (service.memory() >> 20, service.cpu());
     let unsent = unsent_answers(service.store.rsplit_once(':').unwrap().1.parse().unwrap());
+    let most = unsent.iter().max().copied().unwrap_or(0);
     let beside = others.run();
-    assert!(unsent.iter().all(|held| *held <= MOST_UNSENT), "{:?}", unsent.iter().max());
+    assert!(most <= MOST_UNSENT && (most >= 50_000 || !is_full()), "{most} bytes of answers nobody reads");
     assert_eq!((alone.failed.len(), beside.failed.len(), beside.refused.len()), (0, 0, 0), "{:?}", beside.failed);
     let (before, after) = (percentile(&alone.accepted, 99), percentile(&beside.accepted, 99));
     if is_full() {
@@ -114,7 +116,7 @@ async fn one(address: &str, key: &str, manner: Manner, limits: &Limits) -> Durat
     let limit = manner.limit(limits);
     // The server looks at a connection after its shortest limit, and a client that does not read is first seen when
     // the buffers on the way are full.
-    let slack = Duration::from_secs(5);
+    let slack = Duration::from_secs(if is_full() { 5 } else { 20 });
     let pace = (limit / 10).min(Duration::from_secs(1));
     let since = Instant::now();
     let socket = TcpSocket::new_v4().unwrap();

@@ -24,7 +24,8 @@ pub fn list_of(
 ) -> Result<(Vec<Message>, bool)> {
     let before = before.map_or([0xff; 16], |id| *id.as_bytes());
     let mut statement = conn.prepare_cached(
-        "SELECT id, account_id, message, created_at FROM messages WHERE account_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
+        "SELECT id, account_id, message, created_at FROM messages
+         WHERE account_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
     )?;
     let mut rows = statement.query((account.0, before, i64::from(limit) + 1))?;
     let mut messages = Vec::new();
