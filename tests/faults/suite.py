@@ -53,8 +53,8 @@ ROWS = (
     Suite(
         NUMBER=1,
         PROMISE="an acknowledged write survives a crash",
-        FIGURE="200 rounds of `kill -9` under 32 clients, 0 lost, 0 doubled by what is sent again with its idempotency key, "
-        "`integrity_check` ok",
+        FIGURE="200 rounds of `kill -9` under 32 clients, 0 lost, 0 doubled by what is sent again with its idempotency "
+        "key, `integrity_check` ok",
         CONTROL="two acknowledged rows that are deleted, and one that nobody sent, are noticed; what is sent again without "
         "its key is there twice",
         ROUNDS=200,
@@ -188,8 +188,8 @@ ROWS = (
     Suite(
         NUMBER=18,
         PROMISE="overload is shed, not collapsed under",
-        FIGURE="three times the peak of as many connections: goodput at least 80 % of it, refusals within 100 ms (where clients come back "
-        "without waiting as `Retry-After` says, they wait longer), normal within 5 s after",
+        FIGURE="three times the peak of as many connections: goodput at least 80 % of it, refusals within 100 ms (where "
+        "clients come back without waiting as `Retry-After` says, they wait longer), normal within 5 s after",
         CONTROL="with fewer connections than clients, those too many must have been refused",
         ROUNDS=20,
         tests=(
@@ -249,8 +249,8 @@ ROWS = (
     Suite(
         NUMBER=25,
         PROMISE="a flood of sign-ins is contained",
-        FIGURE="200 clients at once, who come back as `Retry-After` says, while the API is loaded: bounded hashes at once, the "
-        "API's p99 at most twice as long",
+        FIGURE="200 clients at once, who come back as `Retry-After` says, while the API is loaded: bounded hashes at "
+        "once, the API's p99 at most twice as long",
         CONTROL="some of the flood must have been hashed, and some refused",
         ROUNDS=30,
         tests=("sign_ins::two_hundred_at_once_are_contained",),

@@ -63,7 +63,7 @@ pub fn percentile(times: &[Duration], percent: usize) -> Duration {
 }
 
 /// When an answer says to come back.
-fn retry_after(answer: &[u8]) -> Duration {
+pub fn retry_after(answer: &[u8]) -> Duration {
     let answer = String::from_utf8_lossy(answer);
     let seconds = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
     Duration::from_secs(seconds.expect("a 503 says when to come back").parse().unwrap())

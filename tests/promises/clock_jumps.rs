@@ -146,7 +146,7 @@ async fn a_clock_that_jumps_leaves_rate_limits_as_they_are() {
     for later in [NOW.plus(HOUR), NOW.minus(HOUR), NOW.plus(DAY), NOW.minus(DAY)] {
         let rate_limit = Some(RateLimit::parse("10/min").unwrap());
         let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
-        let wait = async || {
+        let mut wait = async || {
             let answer = service.get("/v1/pets").await;
             answer.header("retry-after").map(|wait| wait.parse::<u64>().unwrap())
         };
@@ -155,14 +155,7 @@ async fn a_clock_that_jumps_leaves_rate_limits_as_they_are() {
             assert_eq!(wait().await, None);
         }
         assert_eq!(wait().await, Some(6));
-        service.clock.set(later);
-        let mut waited = 0;
-        while let Some(seconds) = wait().await {
-            waited += seconds;
-            assert!(waited <= 6, "kept out for {waited} s at {later}");
-            service.clock.set(later.plus(Duration::from_secs(waited)));
-        }
-        longest = longest.max(waited);
+        longest = longest.max(kept_out(&service, later, 6, &mut wait).await);
         let mut more = 1;
         while wait().await.is_none() {
             more += 1;
@@ -187,17 +180,22 @@ async fn a_clock_that_jumps_keeps_nobody_out() {
             assert_eq!(wait().await, None);
         }
         assert_eq!(wait().await, Some(60));
-        service.clock.set(later);
         // The limit of the network's address may count as well, and is asked first: 20 s.
-        let mut waited = 0;
-        while let Some(seconds) = wait().await {
-            waited += seconds;
-            assert!(waited <= 60 + 20, "kept out for {waited} s at {later}");
-            service.clock.set(later.plus(Duration::from_secs(waited)));
-        }
-        longest = longest.max(waited);
+        longest = longest.max(kept_out(&service, later, 60 + 20, &mut wait).await);
     }
     trial::measured(&format!("after a jump, who has tried to sign in too often waits {longest} s at most"));
+}
+
+/// For how many seconds somebody is kept out from `later` on, who comes back whenever `wait` says; at most `most`.
+async fn kept_out(service: &Service, later: Timestamp, most: u64, wait: &mut impl AsyncFnMut() -> Option<u64>) -> u64 {
+    let mut waited = 0;
+    service.clock.set(later);
+    while let Some(seconds) = wait().await {
+        waited += seconds;
+        assert!(waited <= most, "kept out for {waited} s at {later}");
+        service.clock.set(later.plus(Duration::from_secs(waited)));
+    }
+    waited
 }
 
 /// Those that are stored, of keys that have one.

@@ -50,9 +50,15 @@ impl Write {
     pub fn send_again(&self, service: &Process, ledger: &Ledger) {
         let mut stream = TcpStream::connect(if self.message { &service.messages } else { &service.store }).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(self.request.as_bytes()).unwrap();
-        let (status, body) = read_answer(&mut stream).unwrap();
+        self.exchange(&mut stream, ledger).expect("an answer");
+    }
+
+    /// The status of the answer, or nothing where none came.
+    fn exchange(&self, stream: &mut TcpStream, ledger: &Ledger) -> Option<u16> {
+        stream.write_all(self.request.as_bytes()).ok()?;
+        let (status, body) = read_answer(stream)?;
         ledger.answered(&self.name, status, &body);
+        Some(status)
     }
 }
 
@@ -106,7 +112,8 @@ impl Client {
             while !stop.load(Ordering::SeqCst) {
                 number += 1;
                 let write = self.write(format!("{name}-{number};"), number);
-                let Some(status) = self.exchange(&mut stream, &write) else {
+                self.ledger.sent(&write.name);
+                let Some(status) = write.exchange(&mut stream, &self.ledger) else {
                     unanswered.push(write);
                     break;
                 };
@@ -137,15 +144,6 @@ impl Client {
             body.len()
         );
         Write { message: self.message, name, request }
-    }
-
-    /// The status of the answer, or nothing where none came.
-    fn exchange(&self, stream: &mut TcpStream, write: &Write) -> Option<u16> {
-        self.ledger.sent(&write.name);
-        stream.write_all(write.request.as_bytes()).ok()?;
-        let (status, body) = read_answer(stream)?;
-        self.ledger.answered(&write.name, status, &body);
-        Some(status)
     }
 }
 

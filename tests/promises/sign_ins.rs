@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clients::{Load, percentile};
+use crate::clients::{Load, percentile, retry_after};
 use crate::process::{Database, Process, SERVE};
 use crate::trial::{self, is_full, rounds};
 
@@ -48,12 +48,9 @@ fn two_hundred_at_once_are_contained() {
                     if Instant::now() >= until {
                         break;
                     }
-                    let (status, retry_after) = sign_in(&address, who, turn);
+                    let (status, rest) = sign_in(&address, who, turn);
                     statuses.push(status);
-                    thread::sleep(match status {
-                        503 => retry_after.expect("a 503 says when to come back"),
-                        _ => Duration::from_millis(100),
-                    });
+                    thread::sleep(rest);
                 }
                 statuses
             })
@@ -83,8 +80,8 @@ fn two_hundred_at_once_are_contained() {
     }
 }
 
-/// Tries to sign in as somebody else each time, with a wrong password; the status, and when to come back.
-fn sign_in(address: &str, who: usize, turn: usize) -> (u16, Option<Duration>) {
+/// Tries to sign in as somebody else each time, with a wrong password; the status, and how long to rest.
+fn sign_in(address: &str, who: usize, turn: usize) -> (u16, Duration) {
     let body = format!("email={who}.{turn}@example.com&password=wrong+horse+battery");
     let request = format!(
         "POST /sign-in HTTP/1.1\r\nhost: {address}\r\norigin: http://{address}\r\n\
@@ -98,7 +95,6 @@ fn sign_in(address: &str, who: usize, turn: usize) -> (u16, Option<Duration>) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    let answer = String::from_utf8_lossy(&answer);
-    let retry_after = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
-    (answer[9..12].parse().unwrap(), retry_after.map(|seconds| Duration::from_secs(seconds.parse().unwrap())))
+    let status = String::from_utf8_lossy(&answer[9..12]).parse().unwrap();
+    (status, if status == 503 { retry_after(&answer) } else { Duration::from_millis(100) })
 }
