@@ -11,3 +11,5 @@ mod routes;
 mod schemathesis;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/trial.rs"]
+mod trial;

@@ -24,7 +24,7 @@ seed repeats the choices of a run: `scripts/promises 1 --seed SEED`.
 CONTROLS = """
 ## How each test is shown to be able to fail
 
-A test that can't fail proves nothing. Each has a control, which is part of it: a fault that the service can't make up
+A test that can't fail proves nothing. Each has a control, which runs with it: a fault that the service can't make up
 for, of which the test must notice the damage.
 
 """

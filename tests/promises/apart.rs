@@ -31,6 +31,10 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         let message = format!("msg_{}", between(&sent.body, "<code>msg_", "</code>"));
         assert!(MessageId::parse(&message).is_some(), "{message}");
 
+        let pet = parse_new_pet(r#"{"name":"Rex","categoryId":3}"#).unwrap();
+        service.store.create_pet(pet).await.unwrap();
+        assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
+
         let mut grace = Person::signed_in(&service, "grace@hopper.example").await;
         let graces = grace.key("grace's").await;
         let starts = [
@@ -48,13 +52,17 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         let (seen, pages) = crawl(&mut grace, &starts).await;
         assert!(!CANARIES.iter().any(|canary| seen.contains(canary)), "a page shows what is Ada's");
 
-        for (path, fields) in [
-            (format!("/keys/{id}/rotate"), &[("overlap", "0s")][..]),
+        let of_one: [(String, &[(&str, &str)]); 7] = [
+            (format!("/keys/{id}/rotate"), &[("overlap", "0s")]),
             (format!("/keys/{id}/revoke"), &[]),
             (format!("/keys/0{id}/revoke"), &[]),
             (format!("/keys/{id}%00/revoke"), &[]),
-        ] {
-            let answer = grace.post(&path, fields).await;
+            ("/orders/1/cancel".into(), &[]),
+            ("/orders/1/approve".into(), &[]),
+            ("/orders/1/deliver".into(), &[]),
+        ];
+        for (path, fields) in &of_one {
+            let answer = grace.post(path, fields).await;
             assert_eq!(answer.status(), 404, "{path}");
             assert!(!CANARIES.iter().any(|canary| answer.body.contains(canary)), "{path}");
         }
@@ -92,6 +100,15 @@ async fn nothing_of_another_account_is_seen_or_touched() {
             }
         }
 
+        // The control: whose they are gets an answer to each, and finds her order as it was.
+        let mut found = 0;
+        for operation in operations.iter().filter(|operation| operation.is_of_one() && !operation.is_everybodys()) {
+            let answer = operation.request(&service, "1").key(&adas).send().await;
+            assert!([200, 409].contains(&answer.status()), "{}: {}", operation.path, answer.shown());
+            found += usize::from(answer.status() == 200);
+        }
+        assert!(found > 0, "none of her orders could be moved along");
+
         // Whatever Grace does to her own account leaves Ada's as it was.
         let deleted = grace.post("/account/delete", &[("password", PASSWORD)]).await;
         assert_eq!(deleted.status(), 303, "{}", deleted.body);
@@ -99,7 +116,11 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         assert_eq!(service.request("GET", "/v1/pets").key(&adas).send().await.status(), 200);
         assert!(ada.get("/keys").await.body.contains(CANARIES[1]));
         assert!(ada.get("/messages").await.body.contains(CANARIES[2]));
-        figures.push(format!("{}: {pages} pages, 4 forms, {asked} requests to the API", service.store.database()));
+        figures.push(format!(
+            "{}: {pages} pages, {} forms, {asked} requests to the API",
+            service.store.database(),
+            of_one.len()
+        ));
     }
     trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
 }

@@ -21,7 +21,11 @@ fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
     let service = Process::serve(&database);
     let (mut killed, mut halves, mut settled) = (0, 0, 0);
     let mut took = Duration::from_millis(100);
-    for round in 1..=rounds {
+    let mut round = 0;
+    // Until as many were killed while they wrote, as well.
+    while round < rounds || halves < rounds {
+        round += 1;
+        assert!(round <= rounds * 5, "{halves} of {round} kills came while a backup was written");
         let load = Load::start(&service, &key, &ledger, &round.to_string(), Kind::MIXED);
         thread::sleep(Duration::from_millis(20 + random.below(100)));
 
@@ -59,10 +63,9 @@ fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
         }
     }
     assert_eq!(ledger.unavailable(), 0, "no write is refused for a backup");
-    assert!(halves > 0, "no kill came while a backup was written: the test has tested little");
     let lost = without_the_log(&service, &key, &ledger, &place);
     trial::measured(&format!(
-        "{rounds} backups under writes, each restored with all that was acknowledged before it ({settled} later ones \
+        "{round} backups under writes, each restored with all that was acknowledged before it ({settled} later ones \
          besides), 0 lost, {ledger}; {killed} killed before their end, {halves} of them while they wrote: no half file, \
          nothing left by the next; a copy without the log loses {lost}"
     ));

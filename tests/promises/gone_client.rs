@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::process::{Process, new_pet, within};
+use crate::process::{Process, within};
 use crate::shop::{Operation, Shop};
 use crate::trial::{self, Random};
 
@@ -27,17 +27,18 @@ async fn cut_off(shop: &Shop) {
     let sockets = service.sockets();
     let (mut carried_out, mut whole) = (0, 0);
     for n in 0..resets {
-        let name = format!("name-{n}");
-        let request = request(&shop.key, &format!("Idempotency-Key: key-{n}\r\n"), &name);
+        let operation = Operation::ALL[n as usize % Operation::ALL.len()];
+        let text = operation.text(&service, &shop.key, &format!("text-{n}"));
+        let request = request(operation, &shop.key, &format!("Idempotency-Key: key-{n}\r\n"), &text);
         // A third of them whole: what matters most happens there.
         let sent = (random.below(request.len() as u64 * 3 / 2) as usize + 1).min(request.len());
         let patience = Duration::from_micros(random.below(3_000));
-        reset_after(&service.store, &request.as_bytes()[..sent], patience).await;
+        reset_after(operation.door(&service), &request.as_bytes()[..sent], patience).await;
         whole += u32::from(sent == request.len());
 
-        let answer = Operation::CreatePet.ask_until_settled(&service, &shop.key, &format!("key-{n}"), &name);
-        assert_eq!(answer.status, 201, "{n}, after {sent} bytes: {answer:?}");
-        let again = Operation::CreatePet.ask(&service, &shop.key, &format!("key-{n}"), &name);
+        let answer = operation.ask_until_settled(&service, &shop.key, &format!("key-{n}"), &text);
+        assert_eq!(answer.status, operation.status(), "{n}, after {sent} bytes: {answer:?}");
+        let again = operation.ask(&service, &shop.key, &format!("key-{n}"), &text);
         assert_eq!((again.body(), again.is_replayed()), (answer.body(), true), "{n}");
         carried_out += u32::from(answer.is_replayed());
         if (n + 1) % 500 == 0 {
@@ -57,17 +58,19 @@ async fn cut_off(shop: &Shop) {
     // The control: without the key, what is sent again is done again.
     for n in 0..5 {
         let name = format!("control-{n}");
-        reset_after(&service.store, request(&shop.key, "", &name).as_bytes(), Duration::from_millis(300)).await;
+        let request = request(Operation::CreatePet, &shop.key, "", &name);
+        reset_after(&service.store, request.as_bytes(), Duration::from_millis(300)).await;
         assert_eq!(service.create_pet(&shop.key, &name).status, 201);
         assert_eq!(shop.effects()[&name], 2);
     }
 }
 
-fn request(key: &str, header: &str, name: &str) -> String {
-    let body = new_pet(name);
-    let length = body.len();
+fn request(operation: Operation, key: &str, header: &str, text: &str) -> String {
+    let (path, body) = operation.request(text);
     format!(
-        "POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n{header}Content-Length: {length}\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+         {header}Content-Length: {}\r\n\r\n{body}",
+        body.len()
     )
 }
 

@@ -49,6 +49,7 @@ mod support;
 mod sync_error;
 mod sync_order;
 mod trace;
+#[path = "../support/trial.rs"]
 mod trial;
 mod volume;
 mod wal_bound;

@@ -19,7 +19,7 @@ fn a_key_is_answered_as_decided_in_the_embedded_database() {
     play(&Shop::on_sqlite());
 }
 
-/// Uses few keys again and again, with any body, for either operation, by two accounts, and holds each answer against
+/// Uses few keys again and again, for one thing or another, for any operation, by two accounts, and holds each answer against
 /// what was decided. In between, the service is killed and started again, or a day goes by.
 fn play(shop: &Shop) {
     let (cases, mut random) = (trial::rounds(150), Random::from_seed());
@@ -27,6 +27,8 @@ fn play(shop: &Shop) {
     let mut service = Process::serve(&shop.database);
     // The text and the answer that each key was used with first.
     let mut used: HashMap<(usize, Operation, u64), (u64, String)> = HashMap::new();
+    // What is asked for with each key by each number: an order can be placed or approved once.
+    let mut texts: HashMap<(usize, Operation, u64, u64), String> = HashMap::new();
     let (mut first, mut again, mut refused, mut restarts, mut days) = (0, 0, 0, 0, 0);
     for case in 0..cases {
         if random.below(40) == 0 {
@@ -37,12 +39,16 @@ fn play(shop: &Shop) {
         if random.below(40) == 0 {
             shop.sql("UPDATE idempotency_records SET expires_at = expires_at - 86400000");
             used.clear();
+            texts.clear();
             days += 1;
         }
         let account = random.below(2) as usize;
-        let operation = Operation::BOTH[random.below(2) as usize];
+        let operation = Operation::ALL[random.below(Operation::ALL.len() as u64) as usize];
         let (key, text) = (random.below(KEYS), random.below(TEXTS));
-        let answer = operation.ask(&service, &accounts[account], &format!("key-{key}"), &format!("text-{text}"));
+        let asked = texts
+            .entry((account, operation, key, text))
+            .or_insert_with(|| operation.text(&service, &accounts[account], &format!("text-{case}")));
+        let answer = operation.ask(&service, &accounts[account], &format!("key-{key}"), asked);
         match used.get(&(account, operation, key)) {
             None => {
                 assert_eq!((answer.status, answer.is_replayed()), (operation.status(), false), "{case}: {answer:?}");

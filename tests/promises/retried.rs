@@ -58,10 +58,12 @@ fn settles(shop: &Shop, service: &Process, fault: impl FnOnce()) {
                 scope.spawn(move || {
                     let (mut asked, mut unsettled) = (0, 0);
                     while !done.load(order) {
-                        let (operation, text) = (Operation::BOTH[client % 2], format!("{client}-{asked}"));
-                        let first = operation.ask(service, &shop.key, &text, &text);
+                        let operation = Operation::ALL[client % Operation::ALL.len()];
+                        let once = format!("{client}-{asked}");
+                        let text = operation.text(service, &shop.key, &once);
+                        let first = operation.ask(service, &shop.key, &once, &text);
                         unsettled += u32::from(first.status == 503);
-                        let settled = operation.ask_until_settled(service, &shop.key, &text, &text);
+                        let settled = operation.ask_until_settled(service, &shop.key, &once, &text);
                         assert_eq!(settled.status, operation.status(), "{settled:?}");
                         if first.status != 503 {
                             assert_eq!((first.body(), settled.is_replayed()), (settled.body(), true));
@@ -96,7 +98,7 @@ fn an_answer_that_no_standby_has_is_not_given_again() {
     server.set("synchronous_standby_names", "nobody");
     within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status == 503);
 
-    for operation in Operation::BOTH {
+    for operation in Operation::OF_TEXT {
         operation.ask(&service, &shop.key, "a", "late").assert_unavailable();
     }
     let kept = || shop.sql("SELECT count(*) FROM idempotency_records").remove(0);
@@ -107,14 +109,14 @@ fn an_answer_that_no_standby_has_is_not_given_again() {
     });
     // The control: both are there for everybody to read.
     assert_eq!(shop.effects()["late"], 2);
-    for operation in Operation::BOTH {
+    for operation in Operation::OF_TEXT {
         operation.ask(&service, &shop.key, "a", "late").assert_unavailable();
         // The first who asked again waits on, so that for now the key is theirs.
         assert_eq!(operation.ask(&service, &shop.key, "a", "late").status, 409);
     }
 
     server.set("synchronous_standby_names", "");
-    for operation in Operation::BOTH {
+    for operation in Operation::OF_TEXT {
         let answer = operation.ask_until_settled(&service, &shop.key, "a", "late");
         assert_eq!((answer.status, answer.is_replayed()), (operation.status(), true), "{answer:?}");
     }

@@ -1,7 +1,9 @@
 //! Promise 28: what is secret is nowhere but where it belongs: not in the log, however much is logged, and not on disk.
 
+use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -9,6 +11,7 @@ use petstore::domain::account::NewPassword;
 use petstore::domain::{ApiKey, Deployment, Secret, SessionToken};
 use petstore::store::postgres::DatabaseUrl;
 
+use crate::postgres_server::Server;
 use crate::process::{Database, SERVE};
 use crate::trial;
 
@@ -29,23 +32,7 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     let mut secrets = vec![PASSWORD.to_owned(), NEW_PASSWORD.into(), WRONG_PASSWORD.into(), DATABASE_PASSWORD.into()];
 
     let mut service = Logged::serve(&database, &log);
-    let form = |fields: &[(&str, &str)]| form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-    let credentials = |password| form(&[("email", "ada@example.com"), ("password", password)]);
-    service.submit("/sign-up", &credentials(PASSWORD), "");
-    service.submit("/sign-in", &credentials(WRONG_PASSWORD), "");
-    let signed_in = service.submit("/sign-in", &credentials(PASSWORD), "");
-    let cookie = between(&signed_in, "set-cookie: ", ";").to_owned();
-    secrets.push(cookie.split_once('=').unwrap().1.to_owned());
-    let made =
-        service.submit("/keys/new", &form(&[("name", NO_SECRET), ("expiry", "never"), ("newest", "0")]), &cookie);
-    let key = between(&made, "<code id=\"key\">", "</code>").to_owned();
-    let rotated = service.submit("/keys/1/rotate", &form(&[("overlap", "24h"), ("newest", "1")]), &cookie);
-    let successor = between(&rotated, "<code id=\"key\">", "</code>").to_owned();
-    let passwords = form(&[("current", PASSWORD), ("new", NEW_PASSWORD)]);
-    assert!(service.submit("/account/password", &passwords, &cookie).starts_with("HTTP/1.1 303"));
-    service.submit("/account/password", &form(&[("current", WRONG_PASSWORD), ("new", "x")]), &cookie);
-    service.submit("/account/delete", &form(&[("password", WRONG_PASSWORD)]), &cookie);
-
+    let Console { session, key, successor } = service.use_console();
     let mut damaged = key.clone();
     damaged.replace_range(20..24, "0000");
     for credential in [&key, &successor, &damaged, &format!("{key} {key}"), &format!("{key}\u{e4}")] {
@@ -66,7 +53,7 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     assert!(failed.starts_with("HTTP/1.1 500 "), "{failed}");
     broken.execute_batch("ALTER TABLE elsewhere RENAME TO pets").unwrap();
     service.ask(&format!("GET /{NO_SECRET} HTTP/1.1\r\n"), "");
-    secrets.extend([key.clone(), successor, key["pet_live_".len()..].to_owned()]);
+    secrets.extend([session, key.clone(), successor, key["pet_live_".len()..].to_owned()]);
 
     // What the command line says, when all is well and when it is not.
     let address = format!("postgres://petstore:{DATABASE_PASSWORD}@127.0.0.1:1/petstore");
@@ -93,18 +80,7 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     service.0.kill().unwrap();
     service.0.wait().unwrap();
 
-    let mut searched = 0;
-    let mut found = Vec::new();
-    for file in files(folder.path()) {
-        let bytes = std::fs::read(&file).unwrap();
-        searched += bytes.len();
-        for secret in &secrets {
-            if contains(&bytes, secret) {
-                found.push(format!("{secret} is in {}", file.display()));
-            }
-        }
-    }
-    assert!(found.is_empty(), "{found:#?}");
+    let searched = assert_nowhere(&secrets, folder.path());
 
     // The control: what is no secret is found in each of these places.
     let log = std::fs::read(&log).unwrap();
@@ -118,19 +94,70 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     ));
 }
 
-/// What a panic would say that has every kind of secret in its text.
+#[test]
+fn no_secret_is_in_postgresql() {
+    let server = Server::start();
+    let log = server.folder.join("log-of-petstore");
+    let service = Logged::serve(&Database::url(server.database()), &log);
+    let Console { session, key, successor } = service.use_console();
+    let json =
+        format!("authorization: Bearer {key}\r\ncontent-type: application/json\r\nidempotency-key: {NO_SECRET}\r\n");
+    let pet = format!("{{\"name\":\"{NO_SECRET}\",\"categoryId\":1}}");
+    assert!(service.ask(&format!("POST /v1/pets HTTP/1.1\r\n{json}"), &pet).starts_with("HTTP/1.1 201"));
+    server.sql("postgres", "CHECKPOINT");
+    let secrets = [PASSWORD, NEW_PASSWORD, WRONG_PASSWORD, &session, &key, &successor, &key["pet_live_".len()..]];
+    let searched = assert_nowhere(&secrets, &server.folder);
+
+    // The control: what is no secret is found in tables and in the log of writes.
+    for part in ["data/base", "data/pg_wal"] {
+        let found =
+            files(&server.folder.join(part)).iter().any(|file| contains(&std::fs::read(file).unwrap(), NO_SECRET));
+        assert!(found, "{part}");
+    }
+    trial::measured(&format!("{} secrets in {} MiB of PostgreSQL's files: 0 hits", secrets.len(), searched >> 20));
+}
+
+/// Searches all files of a folder; says how many bytes they have.
+fn assert_nowhere(secrets: &[impl AsRef<str>], folder: &Path) -> usize {
+    let mut searched = 0;
+    let mut found = Vec::new();
+    for file in files(folder) {
+        let bytes = std::fs::read(&file).unwrap();
+        searched += bytes.len();
+        for secret in secrets.iter().map(AsRef::as_ref).filter(|secret| contains(&bytes, secret)) {
+            found.push(format!("{secret} is in {}", file.display()));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+    searched
+}
+
+/// What panics say over values of every type that holds a secret.
 fn panic_text(key: &str) -> String {
-    let key_in_a_type = ApiKey::generate(Deployment::Production);
-    let token = SessionToken::generate();
-    let password = NewPassword::parse(Secret::new(PASSWORD)).unwrap();
+    let (made, token) = (ApiKey::generate(Deployment::Production), SessionToken::generate());
     let url = format!("postgres://petstore:{DATABASE_PASSWORD}@db/petstore");
-    let text = format!(
-        "{key_in_a_type:?} {token:?} {password:?} {:?} {:?}",
-        Secret::new(key),
-        DatabaseUrl::parse(&url).unwrap()
-    );
-    assert!(!text.contains(key_in_a_type.expose()) && !text.contains(token.expose()), "{text}");
-    text
+    [
+        text_of_panic(made.clone(), made.expose()),
+        text_of_panic(token.clone(), token.expose()),
+        text_of_panic(NewPassword::parse(Secret::new(PASSWORD)).unwrap(), PASSWORD),
+        text_of_panic(Secret::new(key), key),
+        text_of_panic(DatabaseUrl::parse(&url).unwrap(), DATABASE_PASSWORD),
+    ]
+    .join("\n")
+}
+
+fn text_of_panic<T: Debug>(secret: T, exposed: &str) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(|| panic!("{secret:?}"))).unwrap_err();
+    let text = panic.downcast::<String>().unwrap();
+    assert!(!text.contains(exposed), "{text}");
+    *text
+}
+
+/// The secrets that somebody gets who signs up and in, makes a key and renews it.
+struct Console {
+    session: String,
+    key: String,
+    successor: String,
 }
 
 /// A service that logs all there is to say into a file.
@@ -148,6 +175,27 @@ impl Logged {
             address.is_some()
         });
         Self(child, address.unwrap())
+    }
+
+    /// Somebody uses each page that takes or gives a secret, rightly and wrongly.
+    fn use_console(&self) -> Console {
+        let form =
+            |fields: &[(&str, &str)]| form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let credentials = |password| form(&[("email", "ada@example.com"), ("password", password)]);
+        self.submit("/sign-up", &credentials(PASSWORD), "");
+        self.submit("/sign-in", &credentials(WRONG_PASSWORD), "");
+        let signed_in = self.submit("/sign-in", &credentials(PASSWORD), "");
+        let cookie = between(&signed_in, "set-cookie: ", ";").to_owned();
+        let new_key = form(&[("name", NO_SECRET), ("expiry", "never"), ("newest", "0")]);
+        let made = self.submit("/keys/new", &new_key, &cookie);
+        let rotated = self.submit("/keys/1/rotate", &form(&[("overlap", "24h"), ("newest", "1")]), &cookie);
+        let passwords = form(&[("current", PASSWORD), ("new", NEW_PASSWORD)]);
+        assert!(self.submit("/account/password", &passwords, &cookie).starts_with("HTTP/1.1 303"));
+        self.submit("/account/password", &form(&[("current", WRONG_PASSWORD), ("new", "x")]), &cookie);
+        self.submit("/account/delete", &form(&[("password", WRONG_PASSWORD)]), &cookie);
+        let shown = |page: &str| between(page, "<code id=\"key\">", "</code>").to_owned();
+        let session = cookie.split_once('=').unwrap().1.to_owned();
+        Console { session, key: shown(&made), successor: shown(&rotated) }
     }
 
     /// Sends a form as one of our pages would.
@@ -179,13 +227,17 @@ impl Drop for Logged {
     }
 }
 
+/// The files of a folder and of those within, but not the sockets.
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    entries
+        .filter(|path| path.is_dir() || path.is_file())
+        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
+        .collect()
 }
 
 fn contains(bytes: &[u8], text: &str) -> bool {
-    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    String::from_utf8_lossy(bytes).contains(text)
 }
 
 fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {

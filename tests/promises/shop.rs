@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use crate::postgres_server::{Server, query};
-use crate::process::{Answer, Database, Process};
+use crate::process::{Answer, Database, Process, new_message, new_pet, post_once};
 
 pub struct Shop {
     pub database: Database,
@@ -50,40 +50,88 @@ impl Shop {
         }
     }
 
-    /// How often each text was taken in, as an animal's name or as a message.
+    /// How often each text was taken in: as an animal's name, as a message, as an order of an animal that was for sale, or
+    /// as the approval of an order.
     pub fn effects(&self) -> HashMap<String, usize> {
         let mut effects = HashMap::new();
-        for text in self.sql("SELECT name FROM pets UNION ALL SELECT message FROM messages") {
+        let effect = format!(
+            "SELECT name FROM pets WHERE name NOT IN ('{FOR_SALE}', '{ORDERED}')
+             UNION ALL SELECT message FROM messages
+             UNION ALL SELECT 'order of ' || pet_id FROM orders JOIN pets ON pets.id = pet_id WHERE name = '{FOR_SALE}'
+             UNION ALL SELECT 'approval of ' || id FROM orders WHERE status = 1"
+        );
+        for text in self.sql(&effect) {
             *effects.entry(text).or_default() += 1;
         }
         effects
     }
 }
 
-/// Which of the two operations a request with a key is for.
+/// The names of animals that are there to be ordered, and of those whose orders are there to be approved.
+const FOR_SALE: &str = "for sale";
+const ORDERED: &str = "ordered";
+
+/// Which operation a request with a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     CreatePet,
     SendMessage,
+    PlaceOrder,
+    ApproveOrder,
 }
 
 impl Operation {
-    pub const BOTH: [Self; 2] = [Self::CreatePet, Self::SendMessage];
+    pub const ALL: [Self; 4] = [Self::CreatePet, Self::SendMessage, Self::PlaceOrder, Self::ApproveOrder];
+
+    /// Those that take any text.
+    pub const OF_TEXT: [Self; 2] = [Self::CreatePet, Self::SendMessage];
 
     /// What its first answer's status is.
     pub const fn status(self) -> u16 {
         match self {
-            Self::CreatePet => 201,
+            Self::CreatePet | Self::PlaceOrder => 201,
             Self::SendMessage => 202,
+            Self::ApproveOrder => 200,
         }
+    }
+
+    /// What to ask for, so that it can be done: `what`, which is used once, or an order of an animal that is made for it.
+    pub fn text(self, service: &Process, key: &str, what: &str) -> String {
+        let made = |operation: Self, step: &str, text: &str| {
+            let answer = operation.ask_until_settled(service, key, &format!("{what}-{step}"), text);
+            assert_eq!(answer.status, operation.status(), "{answer:?}");
+            answer.json()["id"].as_i64().unwrap()
+        };
+        match self {
+            Self::CreatePet | Self::SendMessage => what.to_owned(),
+            Self::PlaceOrder => format!("order of {}", made(Self::CreatePet, "animal", FOR_SALE)),
+            Self::ApproveOrder => {
+                let pet = made(Self::CreatePet, "animal", ORDERED);
+                format!("approval of {}", made(Self::PlaceOrder, "order", &format!("order of {pet}")))
+            }
+        }
+    }
+
+    /// The path and body of a request for `text`.
+    pub fn request(self, text: &str) -> (String, String) {
+        let id = text.rsplit(' ').next().unwrap_or_default();
+        match self {
+            Self::CreatePet => ("/v1/pets".into(), new_pet(text)),
+            Self::SendMessage => ("/v1/messages".into(), new_message(text)),
+            Self::PlaceOrder => ("/v1/store/orders".into(), format!(r#"{{"petId":{id}}}"#)),
+            Self::ApproveOrder => (format!("/v1/store/orders/{id}/approve"), String::new()),
+        }
+    }
+
+    /// The address of its door.
+    pub fn door(self, service: &Process) -> &str {
+        if self == Self::SendMessage { &service.messages } else { &service.store }
     }
 
     /// Asks once.
     pub fn ask(self, service: &Process, key: &str, once: &str, text: &str) -> Answer {
-        match self {
-            Self::CreatePet => service.create_pet_once(key, once, text),
-            Self::SendMessage => service.send_message_once(key, once, text),
-        }
+        let (path, body) = self.request(text);
+        post_once(self.door(service), &path, key, once, &body)
     }
 
     /// Asks again while the answer is one of those that say to, as a client would.
@@ -91,10 +139,9 @@ impl Operation {
         let began = Instant::now();
         loop {
             let answer = self.ask(service, key, once, text);
-            if !matches!(answer.status, 409 | 503) {
+            if !answer.says_to_ask_again() {
                 return answer;
             }
-            assert!(answer.text.contains("\r\nretry-after: "), "{answer:?}");
             assert!(began.elapsed() < Duration::from_secs(30), "it does not settle: {answer:?}");
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,5 +1,7 @@
 //! How much a test does, and with which choices: its short form, unless `scripts/promises` asks for the full one.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many rounds to run: those of the full figure where the environment asks for it.
