@@ -1,6 +1,6 @@
 //! What the migrations of every database have in common: how they are counted, shown and refused.
 
-use refinery::Runner;
+use refinery::{Runner, Target};
 
 use super::StoreError;
 
@@ -23,6 +23,15 @@ pub fn status(runner: &Runner, applied: i64) -> Vec<MigrationStatus> {
 /// The greatest version that this program knows.
 pub fn newest(runner: &Runner) -> i64 {
     runner.get_migrations().iter().map(|migration| i64::from(migration.version())).max().unwrap_or(0)
+}
+
+/// What applies the steps that a database lacks, one after the other: each in one transaction with the record that it was
+/// applied. Without being told to, refinery makes that record in a transaction of its own, and a process that ends in
+/// between leaves a database that can't be opened any more.
+pub fn missing(runner: impl Fn() -> Runner, applied: i64) -> impl Iterator<Item = Runner> {
+    let versions: Vec<_> = runner().get_migrations().iter().map(refinery::Migration::version).collect();
+    let missing = versions.into_iter().filter(move |version| i64::from(*version) > applied);
+    missing.map(move |version| runner().set_target(Target::Version(version)).set_grouped(true))
 }
 
 /// Why a database that is too new for this program is refused.

@@ -72,7 +72,7 @@ impl New {
 fn kill_at_moments(new: &dyn Fn() -> New) {
     let moments = trial::rounds(10);
     let migrate_and_kill_after = |moment| migrate_and_kill_after(new(), moment);
-    let whole = (0..3).map(|_| migrate_and_kill_after(Duration::from_mins(1)).1).min().unwrap();
+    let whole = (0..3).map(|_| migrate_and_kill_after(Duration::from_mins(1)).1).max().unwrap();
     let (mut before, mut within, mut after) = (0, 0, 0);
     for moment in 1..=moments {
         // Up to a quarter later, since it does not always take as long.

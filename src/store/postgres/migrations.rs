@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use refinery::{Report, Runner, Target};
+use refinery::{Report, Runner};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
@@ -64,8 +64,11 @@ pub async fn run(client: &mut Client) -> Result<()> {
     // Gone with the connection, should the process end in the middle.
     let locked = timeout(OTHERS, client.execute("SELECT pg_advisory_lock($1)", &[&LOCK])).await;
     locked.map_err(|_| silent(OTHERS))??;
-    if !Schema::read(client).await?.is_current()? {
-        let _report: Report = runner().run_async(client).await.map_err(|error| failed(&error))?;
+    let schema = Schema::read(client).await?;
+    if !schema.is_current()? {
+        for step in migrations::missing(runner, schema.applied) {
+            let _report: Report = step.run_async(client).await.map_err(|error| failed(&error))?;
+        }
     }
     client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
     Ok(())
@@ -76,7 +79,7 @@ pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
 }
 
 fn runner() -> Runner {
-    embedded::migrations::runner().set_target(Target::Latest)
+    embedded::migrations::runner()
 }
 
 /// Whether the schema that statements without one speak of has such a table.

@@ -1,6 +1,6 @@
 //! The schema's steps, from `migrations/sqlite`, each in a transaction of its own.
 
-use refinery::{Report, Runner, Target};
+use refinery::{Report, Runner};
 use rusqlite::Connection;
 
 use crate::store::migrations::{self, MigrationStatus};
@@ -13,7 +13,9 @@ mod embedded {
 /// Applies what is missing. A database newer than this program is refused, untouched.
 pub fn run(conn: &mut Connection) -> Result<()> {
     refuse_newer(conn)?;
-    let _report: Report = runner().run(conn).map_err(|error| failed(&error))?;
+    for step in migrations::missing(runner, applied_version(conn)?) {
+        let _report: Report = step.run(conn).map_err(|error| failed(&error))?;
+    }
     Ok(())
 }
 
@@ -31,7 +33,7 @@ pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
 }
 
 fn runner() -> Runner {
-    embedded::migrations::runner().set_target(Target::Latest)
+    embedded::migrations::runner()
 }
 
 /// Refuses a database that this program is too old for.
@@ -61,6 +63,8 @@ fn failed(error: &refinery::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use refinery::Target;
+
     use super::*;
 
     /// What each version's program may have left behind, as SQL for that version's schema.
@@ -121,6 +125,18 @@ mod tests {
             let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
             assert_eq!(check, "ok");
         }
+    }
+
+    #[test]
+    fn a_step_that_can_not_be_recorded_is_not_taken() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        let record = "CREATE TABLE refinery_schema_history
+            (version INTEGER CHECK (version < 3), name TEXT, applied_on TEXT, checksum TEXT)";
+        conn.execute_batch(record).unwrap();
+        run(&mut conn).unwrap_err();
+        assert_eq!(applied_version(&conn).unwrap(), 2);
+        let orders = "SELECT count(*) FROM sqlite_schema WHERE name = 'orders'";
+        assert_eq!(conn.query_row(orders, [], |row| row.get::<_, i64>(0)).unwrap(), 0, "made by the third");
     }
 
     #[test]
