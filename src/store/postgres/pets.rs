@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::timeout;
 use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Error, Row};
 
 use super::Postgres;
 use super::readers::Readers;
 use super::rows::{long_rows, show};
-use super::session::Session;
+use super::session::{Session, silent};
 use super::together::{Question, Read};
 use super::writer::Write;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
@@ -177,9 +179,17 @@ pub async fn count(db: &Postgres) -> Result<u64> {
     Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
 }
 
+/// How long a count may take: about as long as a hundred million animals do.
+const COUNTING: Duration = Duration::from_secs(30);
+
 pub async fn count_by_status(db: &Postgres) -> Result<StatusCounts> {
     let connection = db.connect().await?;
-    let rows = connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await?;
+    let limit = format!("SET statement_timeout = {}", COUNTING.as_millis());
+    let counted = timeout(COUNTING, async {
+        connection.client.batch_execute(&limit).await?;
+        connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await
+    });
+    let rows = counted.await.map_err(|_| silent(COUNTING))??;
     let mut counts = StatusCounts::default();
     for row in &rows {
         *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();

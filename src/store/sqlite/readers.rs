@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
@@ -44,7 +45,7 @@ const TIMED: u64 = 16;
 impl Readers {
     /// Opens them by `connect`, read-only.
     pub fn open(connect: impl Fn() -> Result<Connection>, wal_index: Arc<WalIndex>) -> Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let threads = thread::available_parallelism().map_or(2, usize::from);
         let slots = (0..threads + 1)
             .map(|_| {
                 let conn = connect()?;
@@ -113,10 +114,19 @@ impl Readers {
         }
     }
 
-    /// Runs `work` while no transaction is kept between requests.
-    pub fn without_kept<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Runs `work` while no transaction is kept between requests. One that is reading ends its own when it is done, and
+    /// is not waited for beyond `patience`: it may be counting millions.
+    pub fn without_kept<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> T {
         self.keep_nothing.store(true, Ordering::SeqCst);
-        self.slots.iter().for_each(|slot| lock(slot).iter_mut().for_each(Reader::release));
+        let until = Instant::now() + patience;
+        for slot in &self.slots {
+            let mut free = try_lock(slot);
+            while free.is_none() && Instant::now() < until {
+                thread::yield_now();
+                free = try_lock(slot);
+            }
+            free.iter_mut().for_each(|slot| slot.iter_mut().for_each(Reader::release));
+        }
         let result = work();
         self.keep_nothing.store(false, Ordering::SeqCst);
         result
@@ -153,4 +163,37 @@ fn try_lock(slot: &Slot) -> Option<MutexGuard<'_, Option<Reader>>> {
 
 fn lock(slot: &Slot) -> MutexGuard<'_, Option<Reader>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::store::sqlite::{Options, Sqlite};
+
+    #[test]
+    fn a_long_read_holds_no_checkpoint_up() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Sqlite::open(&Options::new(folder.path())).unwrap());
+        let connect = || Ok(Connection::open(folder.path().join("petstore.db"))?);
+        let wal_index = Arc::new(WalIndex::unchanging().unwrap());
+        let readers = Readers::open(connect, wal_index).unwrap();
+        thread::scope(|scope| {
+            let ((reading, has_begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
+            let readers = &readers;
+            let long = scope.spawn(move || {
+                readers.read(|_| {
+                    reading.send(()).unwrap();
+                    ended.recv().unwrap();
+                    Ok(())
+                })
+            });
+            has_begun.recv().unwrap();
+            assert_eq!(readers.in_use(), 1);
+            assert!(readers.without_kept(Duration::from_millis(5), || true), "done while somebody reads");
+            end.send(()).unwrap();
+            long.join().unwrap().unwrap();
+        });
+    }
 }

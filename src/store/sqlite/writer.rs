@@ -23,7 +23,8 @@ const BATCH: usize = 512;
 /// From how many pages (of 4 KiB) on the WAL is written back into the database.
 const CHECKPOINT_PAGES: u32 = 4_096;
 
-/// How long a checkpoint waits for readers of other processes before it leaves the rest to the next one.
+/// How long a checkpoint waits for our readers, and for those of other processes, before it leaves the rest to the next
+/// one.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How often readers are looked through for kept transactions that nobody uses.
@@ -360,10 +361,11 @@ impl Worker {
 
     /// Writes the WAL back as far as readers of other processes let it. Fails only where the disk can't be trusted.
     fn checkpoint(&self, pragma: &str) -> Result<()> {
+        let run = || self.conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
         let checkpoint = self
             .conn
             .busy_timeout(CHECKPOINT_PATIENCE)
-            .and_then(|()| self.readers.without_kept(|| self.conn.query_row(pragma, [], |row| row.get::<_, i64>(0))));
+            .and_then(|()| self.readers.without_kept(CHECKPOINT_PATIENCE, run));
         // Setting a timeout only stores a number and can't fail.
         let _ = self.conn.busy_timeout(self.busy_timeout);
         match checkpoint.map_err(StoreError::from) {
