@@ -1,8 +1,10 @@
 //! The API reference in the browser: Swagger UI, bundled, on our own document; and a page on what is deprecated.
 
+use std::convert::Infallible;
 use std::sync::LazyLock;
 
 use askama::Template;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH,
@@ -10,12 +12,19 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{Html, IntoResponse, Redirect, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
 use super::state::Api;
 use crate::config::{Addresses, BaseUrl};
 use crate::console::{Site, Visitor};
+
+/// How much of a file is sent at once, in bytes.
+const PIECE: usize = 16 * 1024;
 
 #[derive(Template)]
 #[template(path = "reference.html")]
@@ -105,7 +114,9 @@ pub async fn asset(uri: Uri, request: HeaderMap) -> Result<Response, ApiError> {
         // Whatever `Accept-Encoding` says: every browser that can run Swagger UI takes gzip.
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    Ok((headers, asset.content).into_response())
+    // In pieces, since what is sent at once is copied into the connection's buffer, which then stays as large.
+    let pieces = asset.content.chunks(PIECE).map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece))));
+    Ok((headers, Body::new(StreamBody::new(stream::iter(pieces)))).into_response())
 }
 
 /// Whether `If-None-Match` has this tag; a proxy may have made it a weak one (RFC 9110, section 13.1.2).

@@ -36,6 +36,10 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Heads larger than this are refused by the parser with 431.
 const HEAD_BYTES: usize = 32 * 1024;
 
+/// How far a connection's buffers grow for what was read and not yet looked at, and for what waits to be sent: twice the
+/// largest head. Only a body that is one piece goes beyond, as far as that is long.
+const BUFFER_BYTES: usize = 2 * HEAD_BYTES;
+
 pub struct Connection {
     stream: TcpStream,
     tls: Option<Tls>,
@@ -93,6 +97,7 @@ impl Connection {
             // One `send` of head and body together is cheaper than a `writev` of two pieces.
             .writev(false)
             .max_header_size(HEAD_BYTES)
+            .max_buf_size(BUFFER_BYTES)
             .serve_connection(socket, service);
         let mut timer = std::pin::pin!(sleep_until(deadlines.check().unwrap_or_else(|_| Instant::now())));
         let told = self.stopped.clone();

@@ -62,6 +62,44 @@ async fn slow_clients_are_let_go_in_time() {
     slow.await.unwrap();
 }
 
+/// What a connection was sent before does not stay in its buffers, however large the file was.
+#[tokio::test]
+async fn a_connection_that_was_sent_the_largest_file_takes_little_memory() {
+    const CLIENTS: u64 = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let service = Process::serve(&Database::folder(folder.path()));
+    let mut clients = Vec::new();
+    let mut fetch = async |path: &str| {
+        let mut stream = TcpStream::connect(&service.store).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
+        loop {
+            let read = stream.read(&mut piece).await.unwrap();
+            assert!(read > 0, "closed within the file");
+            answer.extend_from_slice(&piece[..read]);
+            let head = answer.windows(4).position(|end| end == b"\r\n\r\n");
+            let Some(head) = head else { continue };
+            let text = String::from_utf8_lossy(&answer[..head]);
+            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            if answer.len() == head + 4 + length.parse::<usize>().unwrap() {
+                clients.push(stream);
+                return answer.len() as u64;
+            }
+        }
+    };
+    // Whatever is made once.
+    fetch("/docs/swagger-ui-bundle.js").await;
+    let before = service.memory();
+    let mut sent = 0;
+    for _ in 0..CLIENTS {
+        sent += fetch("/docs/swagger-ui-bundle.js").await;
+    }
+    // The control: it would be that much.
+    assert!(sent > CLIENTS * 400_000, "the file is no longer large");
+    let each = service.memory().saturating_sub(before) / CLIENTS;
+    assert!(each < 160_000, "{each} bytes for each connection");
+}
+
 /// With the limits as they are: a minute and a half. Only where the figures are asked for.
 #[test]
 fn others_do_not_feel_five_thousand_of_them() {
