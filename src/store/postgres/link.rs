@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::session::Session;
 use super::url::DatabaseUrl;
@@ -115,18 +115,27 @@ struct Keeper {
 impl Keeper {
     async fn keep(self, mut session: Arc<Session>, mut driver: JoinHandle<()>) {
         loop {
-            // At its age a session goes on until the next one is there, and whoever uses it then finishes on it.
-            let lost = watch_over(&session, driver).await;
-            if let Some(why) = &lost {
-                session.connection.discard();
-                tracing::warn!(connection = self.name, why, "a connection to PostgreSQL was lost");
-                self.tell(State::Lost);
-            }
-            (session, driver) = self.open_next(lost.is_some()).await;
+            let renewed = match timeout(AGE, lost(&session, &mut driver)).await {
+                Ok(why) => Err(why),
+                // At its age a session goes on until the next one is there, and whoever uses it then finishes on it.
+                // Until then it can be lost like any other.
+                Err(_) => tokio::select! {
+                    next = self.open_next(false) => Ok(next),
+                    why = lost(&session, &mut driver) => Err(why),
+                },
+            };
+            (session, driver) = match renewed {
+                Ok(next) => next,
+                Err(why) => {
+                    session.connection.discard();
+                    tracing::warn!(connection = self.name, why, "a connection to PostgreSQL was lost");
+                    self.tell(State::Lost);
+                    let next = self.open_next(true).await;
+                    tracing::info!(connection = self.name, "connected to PostgreSQL again");
+                    next
+                }
+            };
             self.tell(State::Open(Arc::clone(&session)));
-            if lost.is_some() {
-                tracing::info!(connection = self.name, "connected to PostgreSQL again");
-            }
         }
     }
 
@@ -157,19 +166,17 @@ impl Keeper {
     }
 }
 
-/// Waits until the session should not be used any more: says why it was lost, or nothing where it is only old.
-async fn watch_over(session: &Session, mut driver: JoinHandle<()>) -> Option<String> {
-    let mut age = std::pin::pin!(sleep(AGE));
+/// Waits until the session is lost, and says why.
+async fn lost(session: &Session, driver: &mut JoinHandle<()>) -> String {
     let mut pulse = interval(PULSE);
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = &mut driver => return Some("the connection was closed".into()),
-            () = &mut age => return None,
+            _ = &mut *driver => return "the connection was closed".into(),
             _ = pulse.tick() => match session.takes_writes(PATIENCE).await {
                 Ok(true) => {}
-                Ok(false) => return Some("the server takes no writes any more".into()),
-                Err(error) => return Some(error.to_string()),
+                Ok(false) => return "the server takes no writes any more".into(),
+                Err(error) => return error.to_string(),
             },
         }
     }

@@ -19,6 +19,9 @@ use crate::store::{Result, StoreError};
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
 const OPEN: Duration = Duration::from_secs(3);
 
+/// Whatever the role, the database or the URL say: an answer may depend on a warning, see [`Connection::warnings`].
+const WARNINGS: &str = "SET client_min_messages = warning";
+
 /// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
 /// What is abandoned here does not go on over there for long.
 const SETTINGS: &str =
@@ -47,7 +50,15 @@ impl Connection {
         let warnings = Arc::new(AtomicU64::new(0));
         let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), keys_changed));
         let discarded = AtomicBool::new(false);
-        Ok((Self { client, warnings, driver: driver.abort_handle(), discarded }, driver))
+        let connection = Self { client, warnings, driver: driver.abort_handle(), discarded };
+        let told = timeout(OPEN, connection.client.batch_execute(WARNINGS)).await;
+        match told.map_err(|_| silent(OPEN)).and_then(|told| Ok(told?)) {
+            Ok(()) => Ok((connection, driver)),
+            Err(error) => {
+                connection.discard();
+                Err(error)
+            }
+        }
     }
 
     /// How often the server has warned on this connection.
