@@ -137,14 +137,15 @@ async fn transact<E: Effect>(
     batch: &[Keyed<E>],
 ) -> std::result::Result<Vec<Outcome<E::Refusal>>, Error> {
     let (client, known) = (&session.connection.client, &session.statements);
-    // Of two with one key in a batch, the first is carried out, and the second finds its answer in the next batch.
-    let mut positions = HashMap::with_capacity(batch.len());
+    // Of several with one key in a batch, the first is carried out. The others find its answer in the next batch; where it
+    // is there already, all of them get it.
+    let mut positions: HashMap<_, Vec<usize>> = HashMap::with_capacity(batch.len());
     for (position, Keyed(keyed)) in batch.iter().enumerate() {
-        positions.entry(&keyed.0.key_hash[..]).or_insert(position);
+        positions.entry(&keyed.0.key_hash[..]).or_default().push(position);
     }
     let mut outcomes: Vec<_> = batch.iter().map(|_| Outcome::InProgress).collect();
 
-    let asked: Vec<_> = positions.values().map(|&position| &batch[position].0.0).collect();
+    let asked: Vec<_> = positions.values().map(|same| &batch[same[0]].0.0).collect();
     let keys: Vec<_> = asked.iter().map(|request| &request.key_hash[..]).collect();
     let accounts: Vec<_> = asked.iter().map(|request| request.account.0).collect();
     let fingerprints: Vec<_> = asked.iter().map(|request| &request.fingerprint[..]).collect();
@@ -157,10 +158,10 @@ async fn transact<E: Effect>(
     begun?;
     let mut new = Vec::with_capacity(batch.len());
     for row in &taken? {
-        if let Some(position) = positions.remove(row.try_get::<_, &[u8]>(0)?)
+        if let Some(same) = positions.remove(row.try_get::<_, &[u8]>(0)?)
             && !row.try_get(1)?
         {
-            new.push(position);
+            new.push(same[0]);
         }
     }
 
@@ -168,13 +169,14 @@ async fn transact<E: Effect>(
     if !positions.is_empty() {
         let keys: Vec<_> = positions.keys().copied().collect();
         for row in &client.query(&known.find_answers, &[&keys]).await? {
-            let Some(&position) = positions.get(row.try_get::<_, &[u8]>(0)?) else { continue };
-            outcomes[position] = if row.try_get::<_, &[u8]>(1)? == batch[position].0.0.fingerprint {
-                let status = u16::try_from(row.try_get::<_, i16>(2)?).unwrap_or(500);
-                Outcome::Again(Answer { status, location: row.try_get(3)?, body: row.try_get(4)? })
-            } else {
-                Outcome::Reused
-            };
+            for &position in positions.get(row.try_get::<_, &[u8]>(0)?).into_iter().flatten() {
+                outcomes[position] = if row.try_get::<_, &[u8]>(1)? == batch[position].0.0.fingerprint {
+                    let status = u16::try_from(row.try_get::<_, i16>(2)?).unwrap_or(500);
+                    Outcome::Again(Answer { status, location: row.try_get(3)?, body: row.try_get(4)? })
+                } else {
+                    Outcome::Reused
+                };
+            }
         }
     }
 
