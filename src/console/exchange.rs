@@ -1,13 +1,15 @@
 //! A request of the API and its answer, shown so that the API can be learnt from the page: the answer is given by the
 //! API's own handlers, to the account that looks.
 
+use askama::Template;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Extensions, StatusCode};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{Extensions, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 
+use super::page::page;
 use super::request_key::RequestKey;
 use crate::config::BaseUrl;
 use crate::domain::{AccountId, OrderStep};
@@ -16,7 +18,8 @@ use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotency
 use crate::http::input::{JsonBody, Query};
 use crate::http::json::Response;
 use crate::http::orders::{self, OrderId};
-use crate::http::{Api, ApiError, messages, pets};
+use crate::http::rate_limit::Noted;
+use crate::http::{Api, ApiError, Cause, messages, pets};
 
 /// A call of the API as text.
 pub struct Exchange {
@@ -29,6 +32,9 @@ pub struct Exchange {
     pub body: String,
     /// Whether it is the answer to an earlier request with the same `Idempotency-Key`, and nothing was done now.
     pub is_replayed: bool,
+    /// For the log.
+    cause: Option<Cause>,
+    retry_after: Option<HeaderValue>,
 }
 
 impl Exchange {
@@ -92,6 +98,23 @@ impl Exchange {
         }
     }
 
+    /// The page that shows it, with what else its answer has: when to come back, and for the log why it failed.
+    pub fn page(&self, template: &impl Template) -> axum::response::Response {
+        self.page_with(self.status, template)
+    }
+
+    /// The same for a page that is about more than this, with a status of its own.
+    pub fn page_with(&self, status: StatusCode, template: &impl Template) -> axum::response::Response {
+        let mut page = page(status, template);
+        if let Some(retry_after) = &self.retry_after {
+            page.headers_mut().insert(RETRY_AFTER, retry_after.clone());
+        }
+        if let Some(cause) = &self.cause {
+            page.extensions_mut().insert(cause.clone());
+        }
+        page
+    }
+
     /// What every list goes through. Looking does not count against the account's rate limit, so that a person can see
     /// what a program that has used it up is doing.
     async fn look<F>(
@@ -107,7 +130,7 @@ impl Exchange {
             Ok(query) => operation(State(api.clone()), Caller { account }, query).await,
             Err(error) => Err(error),
         };
-        Self::new(get(&api.addresses.base_url.path(target)), answer).await
+        Self::new(get(&api.addresses.base_url.path(target)), answer.into_response()).await
     }
 
     /// What every form goes through. It counts against the account's rate limit as a program's request does: a form is
@@ -121,18 +144,24 @@ impl Exchange {
     where
         F: Future<Output = Result<Response, ApiError>>,
     {
+        let mut extensions = Extensions::new();
+        let noted = Noted::on(&mut extensions);
         let answer = async {
             if let Some(limits) = &api.rate_limits {
-                limits.admit(account, &Extensions::new())?;
+                limits.admit(account, &extensions)?;
             }
             let (key, body) = post.read().await?;
             operation(State(api.clone()), Caller { account }, key, body).await
         };
-        Self::new(post.curl(), answer.await).await
+        let mut answer = answer.await.into_response();
+        if let Some(limits) = &api.rate_limits {
+            limits.announce(&noted, answer.headers_mut());
+        }
+        Self::new(post.curl(), answer).await
     }
 
-    async fn new(curl: String, answer: Result<Response, ApiError>) -> Self {
-        let (head, body) = answer.into_response().into_parts();
+    async fn new(curl: String, answer: axum::response::Response) -> Self {
+        let (mut head, body) = answer.into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
             text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
@@ -142,7 +171,8 @@ impl Exchange {
         text.push('\n');
         text.push_str(&body);
         let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
-        Self { curl, answer: text, status: head.status, body, is_replayed }
+        let (cause, retry_after) = (head.extensions.remove(), head.headers.remove(RETRY_AFTER));
+        Self { curl, answer: text, status: head.status, body, is_replayed, cause, retry_after }
     }
 }
 

@@ -84,5 +84,6 @@ async fn show(
     let messages: Vec<Row> = messages.into_iter().map(Row::from).collect();
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
     let site = Site::new(api, &who.visitor, "Messages", "messages");
-    Ok(page(status, &List { site, text, key, exchange, messages, older, is_first: before.is_none() }))
+    let list = List { site, text, key, exchange, messages, older, is_first: before.is_none() };
+    Ok(list.exchange.as_ref().map_or_else(|| page(status, &list), |exchange| exchange.page(&list)))
 }

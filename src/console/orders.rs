@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::error::PageError;
 use super::exchange::Exchange;
 use super::form::{Field, Form};
-use super::page::{Site, page};
+use super::page::Site;
 use super::paging::{self, parse_integer};
 use super::request_key::RequestKey;
 use super::times::moment;
@@ -131,5 +131,6 @@ async fn show(
     };
     let site = Site::new(api, &who.visitor, "Orders", "orders");
     let (status, is_first) = (query.status, query.after.is_none());
-    Ok(page(status_code, &List { site, pet_id, key, orders, status, next, is_first, outcome, exchange }))
+    let list = List { site, pet_id, key, orders, status, next, is_first, outcome, exchange };
+    Ok(list.exchange.page_with(status_code, &list))
 }

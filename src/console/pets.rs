@@ -45,10 +45,8 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
     let next = pets.last().filter(|_| more).map(|last| last.id);
     let exchange = Exchange::list_pets(&api, who.session.account, &paging::as_api(&query, PetStatus::as_str)).await;
     let site = Site::new(&api, &who.visitor, "Animals", "animals");
-    Ok(page(
-        StatusCode::OK,
-        &List { site, pets, status: query.status, next, is_first: query.after.is_none(), exchange },
-    ))
+    let list = List { site, pets, status: query.status, next, is_first: query.after.is_none(), exchange };
+    Ok(list.exchange.page_with(StatusCode::OK, &list))
 }
 
 pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
@@ -91,5 +89,6 @@ fn new_pet(
 ) -> Response {
     let [name, category_id, status] = fields;
     let site = Site::new(api, &who.visitor, "Add an animal", "animals");
-    page(status_code, &New { site, name, category_id, status, key, exchange })
+    let new = New { site, name, category_id, status, key, exchange };
+    new.exchange.as_ref().map_or_else(|| page(status_code, &new), |exchange| exchange.page(&new))
 }

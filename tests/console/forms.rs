@@ -258,6 +258,8 @@ async fn what_a_page_sends_counts_against_the_rate_limit_and_looking_does_not() 
     let refused = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
 
     assert_eq!(refused.status(), 429);
+    let seconds = refused.header("retry-after").expect("when to come back");
+    assert!(refused.body.contains(&format!("retry-after: {seconds}")), "as the API says it: {}", refused.body);
     assert!(refused.body.contains("The animal was not added.") && refused.body.contains("rate_limited"));
     assert!(refused.body.contains(r#"value="Rex""#), "what was typed is kept: {}", refused.body);
     assert_eq!(ada.post("/messages", &[("message", "Hello again!")]).await.status(), 429);

@@ -32,7 +32,8 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     let mut secrets = vec![PASSWORD.to_owned(), NEW_PASSWORD.into(), WRONG_PASSWORD.into(), DATABASE_PASSWORD.into()];
 
     let mut service = Logged::serve(&database, &log);
-    let Console { session, key, successor } = service.use_console();
+    let Console { cookies, key, successor } = service.use_console();
+    let cookie = &cookies[1];
     let mut damaged = key.clone();
     damaged.replace_range(20..24, "0000");
     for credential in [&key, &successor, &damaged, &format!("{key} {key}"), &format!("{key}\u{e4}")] {
@@ -51,9 +52,12 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     broken.execute_batch("ALTER TABLE pets RENAME TO elsewhere").unwrap();
     let failed = service.ask(&format!("GET /v1/pets/1 HTTP/1.1\r\nauthorization: Bearer {key}\r\n"), "");
     assert!(failed.starts_with("HTTP/1.1 500 "), "{failed}");
+    let page = service.submit("/animals/new", "name=Rex&categoryId=1&status=sold", cookie);
+    assert!(page.starts_with("HTTP/1.1 500 "), "{page}");
     broken.execute_batch("ALTER TABLE elsewhere RENAME TO pets").unwrap();
     service.ask(&format!("GET /{NO_SECRET} HTTP/1.1\r\n"), "");
-    secrets.extend([session, key.clone(), successor, key["pet_live_".len()..].to_owned()]);
+    secrets.extend([key.clone(), successor, key["pet_live_".len()..].to_owned()]);
+    secrets.extend(cookies.iter().map(|cookie| session_of(cookie)));
 
     // What the command line says, when all is well and when it is not.
     let address = format!("postgres://petstore:{DATABASE_PASSWORD}@127.0.0.1:1/petstore");
@@ -85,6 +89,11 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
     // The control: what is no secret is found in each of these places.
     let log = std::fs::read(&log).unwrap();
     assert!(contains(&log, NO_SECRET) && contains(&log, "\"message\":\"request\""), "each request is logged");
+    assert_eq!(
+        String::from_utf8_lossy(&log).matches("no such table").count(),
+        2,
+        "and why those of API and console failed"
+    );
     assert!(contains(&std::fs::read(data.join("petstore.db-wal")).unwrap(), NO_SECRET));
     assert!(contains(&std::fs::read(folder.path().join("panic")).unwrap(), "hidden"));
     assert!(contains(&std::fs::read(folder.path().join("said")).unwrap(), "127.0.0.1:1"));
@@ -99,13 +108,23 @@ fn no_secret_is_in_postgresql() {
     let server = Server::start();
     let log = server.folder.join("log-of-petstore");
     let service = Logged::serve(&Database::url(server.database()), &log);
-    let Console { session, key, successor } = service.use_console();
+    let Console { cookies, key, successor } = service.use_console();
+    let sessions = cookies.each_ref().map(|cookie| session_of(cookie));
     let json =
         format!("authorization: Bearer {key}\r\ncontent-type: application/json\r\nidempotency-key: {NO_SECRET}\r\n");
     let pet = format!("{{\"name\":\"{NO_SECRET}\",\"categoryId\":1}}");
     assert!(service.ask(&format!("POST /v1/pets HTTP/1.1\r\n{json}"), &pet).starts_with("HTTP/1.1 201"));
     server.sql("postgres", "CHECKPOINT");
-    let secrets = [PASSWORD, NEW_PASSWORD, WRONG_PASSWORD, &session, &key, &successor, &key["pet_live_".len()..]];
+    let secrets = [
+        PASSWORD,
+        NEW_PASSWORD,
+        WRONG_PASSWORD,
+        &sessions[0],
+        &sessions[1],
+        &key,
+        &successor,
+        &key["pet_live_".len()..],
+    ];
     let searched = assert_nowhere(&secrets, &server.folder);
 
     // The control: what is no secret is found in tables and in the log of writes.
@@ -155,9 +174,14 @@ fn text_of_panic<T: Debug>(secret: T, exposed: &str) -> String {
 
 /// The secrets that somebody gets who signs up and in, makes a key and renews it.
 struct Console {
-    session: String,
+    /// Before a new password, and after.
+    cookies: [String; 2],
     key: String,
     successor: String,
+}
+
+fn session_of(cookie: &str) -> String {
+    cookie.split_once('=').unwrap().1.to_owned()
 }
 
 /// A service that logs all there is to say into a file.
@@ -190,12 +214,13 @@ impl Logged {
         let made = self.submit("/keys/new", &new_key, &cookie);
         let rotated = self.submit("/keys/1/rotate", &form(&[("overlap", "24h"), ("newest", "1")]), &cookie);
         let passwords = form(&[("current", PASSWORD), ("new", NEW_PASSWORD)]);
-        assert!(self.submit("/account/password", &passwords, &cookie).starts_with("HTTP/1.1 303"));
-        self.submit("/account/password", &form(&[("current", WRONG_PASSWORD), ("new", "x")]), &cookie);
-        self.submit("/account/delete", &form(&[("password", WRONG_PASSWORD)]), &cookie);
+        let changed = self.submit("/account/password", &passwords, &cookie);
+        let cookies = [cookie, between(&changed, "set-cookie: ", ";").to_owned()];
+        let cookie = &cookies[1];
+        self.submit("/account/password", &form(&[("current", WRONG_PASSWORD), ("new", "x")]), cookie);
+        self.submit("/account/delete", &form(&[("password", WRONG_PASSWORD)]), cookie);
         let shown = |page: &str| between(page, "<code id=\"key\">", "</code>").to_owned();
-        let session = cookie.split_once('=').unwrap().1.to_owned();
-        Console { session, key: shown(&made), successor: shown(&rotated) }
+        Console { key: shown(&made), successor: shown(&rotated), cookies }
     }
 
     /// Sends a form as one of our pages would.
