@@ -134,27 +134,16 @@ impl<'de, const N: usize> Visitor<'de> for Reader<N> {
     }
 }
 
-/// Finds a key's position among the known ones. Read as bytes: a key that no Unicode text can equal (a lone
-/// surrogate) is still a key, and unknown.
+/// Finds a key's position among the known ones. Read as it stands in the text: a key that no Unicode text can equal (a
+/// lone surrogate) is still a key, and unknown.
 struct Key<'n>(&'n [&'static str]);
 
 impl<'de> serde::de::DeserializeSeed<'de> for Key<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_bytes(self)
-    }
-}
-
-impl Visitor<'_> for Key<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_bytes<E>(self, key: &[u8]) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|name| name.as_bytes() == key))
+        let key = string(<&RawValue>::deserialize(deserializer)?.get());
+        Ok(key.ok().and_then(|key| self.0.iter().position(|name| *name == key)))
     }
 }
 
@@ -297,6 +286,11 @@ mod tests {
             "{\"name\":1,\"n\\u0061me\":2}",
             "{'name':1}",
             "{\"name\":01}",
+            "{\"a\tb\":1,\"name\":1}",
+            "{\"name\u{0}\":1}",
+            "{\"other\":{\"a\nb\":1}}",
+            "{\"name\":\"a\nb\"}",
+            "{\"a\\xb\":1}",
         ] {
             assert_eq!(code(text).as_deref(), Some("invalid_json"), "{text}");
         }
