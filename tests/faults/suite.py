@@ -415,7 +415,7 @@ def run_test(trial, row, name):
     """What it measured, and why it failed, where it did. Its log is kept in target."""
     rounds = trial.rounds(row.ROUNDS)
     environment = os.environ | {"PETSTORE_ROUNDS": str(rounds), "PETSTORE_SEED": str(trial.seed)}
-    log_path = ROOT / "target" / f"promise-{row.NUMBER}.log"
+    log_path = ROOT / "target" / f"promise-{row.NUMBER}-{name.rpartition('::')[2]}.log"
     log_path.parent.mkdir(exist_ok=True)
     measured, ran, failed = "", False, False
     with log_path.open("w") as log, session([*CARGO, row.BINARY, name, "--", *EXACTLY], environment, log) as test:
