@@ -98,19 +98,15 @@ impl Exchange {
         }
     }
 
-    /// The page that shows it, with what else its answer has: when to come back, and for the log why it failed.
-    pub fn page(&self, template: &impl Template) -> axum::response::Response {
-        self.page_with(self.status, template)
-    }
-
-    /// The same for a page that is about more than this, with a status of its own.
-    pub fn page_with(&self, status: StatusCode, template: &impl Template) -> axum::response::Response {
+    /// A page that shows it, if there is one, with what else its answer has: when to come back, and for the log why it
+    /// failed.
+    pub fn page(status: StatusCode, template: &impl Template, shown: Option<&Self>) -> axum::response::Response {
         let mut page = page(status, template);
-        if let Some(retry_after) = &self.retry_after {
-            page.headers_mut().insert(RETRY_AFTER, retry_after.clone());
+        if let Some(retry_after) = shown.and_then(|shown| shown.retry_after.clone()) {
+            page.headers_mut().insert(RETRY_AFTER, retry_after);
         }
-        if let Some(cause) = &self.cause {
-            page.extensions_mut().insert(cause.clone());
+        if let Some(cause) = shown.and_then(|shown| shown.cause.clone()) {
+            page.extensions_mut().insert(cause);
         }
         page
     }

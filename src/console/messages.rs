@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::error::PageError;
 use super::exchange::Exchange;
 use super::form::{Field, Form};
-use super::page::{Site, page};
+use super::page::Site;
 use super::request_key::RequestKey;
 use super::times::moment;
 use super::visitor::SignedIn;
@@ -85,5 +85,5 @@ async fn show(
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
     let site = Site::new(api, &who.visitor, "Messages", "messages");
     let list = List { site, text, key, exchange, messages, older, is_first: before.is_none() };
-    Ok(list.exchange.as_ref().map_or_else(|| page(status, &list), |exchange| exchange.page(&list)))
+    Ok(Exchange::page(status, &list, list.exchange.as_ref()))
 }

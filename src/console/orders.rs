@@ -132,5 +132,5 @@ async fn show(
     let site = Site::new(api, &who.visitor, "Orders", "orders");
     let (status, is_first) = (query.status, query.after.is_none());
     let list = List { site, pet_id, key, orders, status, next, is_first, outcome, exchange };
-    Ok(list.exchange.page_with(status_code, &list))
+    Ok(Exchange::page(status_code, &list, Some(&list.exchange)))
 }

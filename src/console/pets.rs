@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::error::PageError;
 use super::exchange::Exchange;
 use super::form::{Field, Form};
-use super::page::{Site, page};
+use super::page::Site;
 use super::paging::{self, parse_integer};
 use super::request_key::RequestKey;
 use super::visitor::SignedIn;
@@ -46,7 +46,7 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
     let exchange = Exchange::list_pets(&api, who.session.account, &paging::as_api(&query, PetStatus::as_str)).await;
     let site = Site::new(&api, &who.visitor, "Animals", "animals");
     let list = List { site, pets, status: query.status, next, is_first: query.after.is_none(), exchange };
-    Ok(list.exchange.page_with(StatusCode::OK, &list))
+    Ok(Exchange::page(StatusCode::OK, &list, Some(&list.exchange)))
 }
 
 pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
@@ -90,5 +90,5 @@ fn new_pet(
     let [name, category_id, status] = fields;
     let site = Site::new(api, &who.visitor, "Add an animal", "animals");
     let new = New { site, name, category_id, status, key, exchange };
-    new.exchange.as_ref().map_or_else(|| page(status_code, &new), |exchange| exchange.page(&new))
+    Exchange::page(status_code, &new, new.exchange.as_ref())
 }

@@ -32,7 +32,7 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
         service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
     }
     assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
-    let id = id_of_the_key(&mut ada).await;
+    let id = ada.key_id().await;
     let state = || {
         let database = service.database();
         let digest = |sql: &str| -> String { database.query_row(sql, [], |row| row.get(0)).unwrap() };
@@ -89,18 +89,12 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
 }
 
-/// Of the one key there is.
-async fn id_of_the_key(person: &mut Person) -> String {
-    let page = person.get("/keys").await.body;
-    crate::person::between(&page, "keys/", "/revoke").rsplit('/').next().unwrap().to_owned()
-}
-
 #[tokio::test]
 async fn looking_at_pages_changes_nothing() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     ada.key("laptop").await;
-    let id = id_of_the_key(&mut ada).await;
+    let id = ada.key_id().await;
     let version = service.store.version();
     for (path, _) in forms(&id) {
         for method in ["GET", "HEAD"] {

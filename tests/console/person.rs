@@ -38,6 +38,12 @@ impl Person {
         self.send(self.request("GET", path)).await
     }
 
+    /// The id of the one key that this account has.
+    pub async fn key_id(&mut self) -> String {
+        let page = self.get("/keys").await.body;
+        between(&page, "keys/", "/revoke").rsplit('/').next().unwrap().to_owned()
+    }
+
     /// Sends a form as one of our pages would.
     pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let request = self.request("POST", path).header("origin", &format!("http://{}", self.address));

@@ -23,8 +23,7 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         let service = Service::start_with(setup).await;
         let mut ada = Person::signed_in(&service, CANARIES[0]).await;
         let adas = ada.key(CANARIES[1]).await;
-        let keys = ada.get("/keys").await.body;
-        let id = between(&keys, "keys/", "/revoke").rsplit('/').next().unwrap().to_owned();
+        let id = ada.key_id().await;
         let hint = &adas[adas.len() - 4..];
         let sent = ada.post("/messages", &[("message", CANARIES[2])]).await;
         assert_eq!(sent.status(), 202);

@@ -255,10 +255,12 @@ impl Drop for Logged {
 /// The files of a folder and of those within, but not the sockets.
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries
-        .filter(|path| path.is_dir() || path.is_file())
-        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
-        .collect()
+    let within = |path: std::path::PathBuf| match path {
+        folder if folder.is_dir() => files(&folder),
+        file if file.is_file() => vec![file],
+        _ => Vec::new(),
+    };
+    entries.flat_map(within).collect()
 }
 
 fn contains(bytes: &[u8], text: &str) -> bool {

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
-use refinery::{Report, Runner};
+use refinery::Report;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
+use self::embedded::migrations::runner;
 use super::session::silent;
 use crate::store::migrations::{self, MigrationStatus};
 use crate::store::{Result, StoreError};
@@ -76,10 +77,6 @@ pub async fn run(client: &mut Client) -> Result<()> {
 
 pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(&runner(), Schema::read(client).await?.applied))
-}
-
-fn runner() -> Runner {
-    embedded::migrations::runner()
 }
 
 /// Whether the schema that statements without one speak of has such a table.

@@ -1,8 +1,9 @@
 //! The schema's steps, from `migrations/sqlite`, each in a transaction of its own.
 
-use refinery::{Report, Runner};
+use refinery::Report;
 use rusqlite::Connection;
 
+use self::embedded::migrations::runner;
 use crate::store::migrations::{self, MigrationStatus};
 use crate::store::{Result, StoreError};
 
@@ -30,10 +31,6 @@ pub fn require_current(conn: &Connection) -> Result<()> {
 
 pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(&runner(), applied_version(conn)?))
-}
-
-fn runner() -> Runner {
-    embedded::migrations::runner()
 }
 
 /// Refuses a database that this program is too old for.
