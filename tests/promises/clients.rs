@@ -11,13 +11,15 @@ use tokio::task::LocalSet;
 /// Longer than any client waits: an answer after it is none.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What a client sends, by its number and that of the request.
+pub type Request = fn(&Load, usize, u64) -> String;
+
 /// What to send, and how.
 #[derive(Clone)]
 pub struct Load {
     pub address: String,
     pub clients: usize,
-    /// What a client sends, by its number and that of the request.
-    pub request: fn(&Load, usize, u64) -> String,
+    pub request: Request,
     pub key: String,
     pub time: Duration,
     /// Requests in a second over all clients, due at fixed moments. Without it, each client sends its next request when
@@ -75,6 +77,29 @@ pub fn retry_after(answer: &[u8]) -> Duration {
     let answer = String::from_utf8_lossy(answer);
     let seconds = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
     Duration::from_secs(seconds.expect("a 503 says when to come back").parse().unwrap())
+}
+
+/// Sends a request, and reads the answer whole into `buffer`; its head.
+pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u8>) -> std::io::Result<String> {
+    stream.write_all(request).await?;
+    buffer.clear();
+    let (head, length) = loop {
+        if stream.read_buf(buffer).await? == 0 {
+            return Err(std::io::Error::other("closed before an answer"));
+        }
+        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length: usize = length.map_or(0, |length| length.parse().unwrap());
+            break (head, end + 4 + length);
+        }
+    };
+    while buffer.len() < length {
+        if stream.read_buf(buffer).await? == 0 {
+            return Err(std::io::Error::other("closed within an answer"));
+        }
+    }
+    Ok(head)
 }
 
 impl Load {
@@ -182,24 +207,7 @@ impl Load {
             Some(open) => open,
             None => TcpStream::connect(&self.address).await?,
         };
-        open.write_all(request).await?;
-        buffer.clear();
-        let (head, length) = loop {
-            if open.read_buf(buffer).await? == 0 {
-                return Err(std::io::Error::other("closed before an answer"));
-            }
-            if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
-                let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
-                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-                let length: usize = length.map_or(0, |length| length.parse().unwrap());
-                break (head, end + 4 + length);
-            }
-        };
-        while buffer.len() < length {
-            if open.read_buf(buffer).await? == 0 {
-                return Err(std::io::Error::other("closed within an answer"));
-            }
-        }
+        let head = exchange(&mut open, request, buffer).await?;
         if !head.contains("\r\nconnection: close") {
             *stream = Some(open);
         }

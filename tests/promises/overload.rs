@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::clients::{Load, Outcome, percentile};
+use crate::clients::{Load, Outcome, Request, percentile};
 use crate::process::{Database, Process, SERVE, within};
 use crate::trial::{self, is_full, rounds};
 
@@ -35,13 +35,13 @@ impl Loaded {
         Self { service: Process::start(command), key, _folder: folder }
     }
 
-    fn load(&self, request: fn(&Load, usize, u64) -> String, clients: usize, seconds: f64) -> Load {
+    fn load(&self, request: Request, clients: usize, seconds: f64) -> Load {
         let (address, key) = (self.service.store.clone(), self.key.clone());
         Load { address, key, clients, request, time: Duration::from_secs_f64(seconds), rate: None, obeys: false }
     }
 
     /// What so many clients get in a second who ask again as soon as they are answered.
-    fn peak(&self, request: fn(&Load, usize, u64) -> String, clients: usize) -> f64 {
+    fn peak(&self, request: Request, clients: usize) -> f64 {
         let seconds = if is_full() { 5.0 } else { 1.0 };
         self.load(request, clients, 1.0).run();
         // Those of before leave first.
@@ -53,7 +53,7 @@ impl Loaded {
 
     /// The highest rate, in steps of a twentieth, that so many clients who ask at fixed moments can keep up. That is less
     /// than they get who wait for each other's answers: these come in crowds, and share more of the work.
-    fn peak_at_fixed_moments(&self, request: fn(&Load, usize, u64) -> String, clients: usize) -> f64 {
+    fn peak_at_fixed_moments(&self, request: Request, clients: usize) -> f64 {
         let start = self.peak(request, clients) * 1.2;
         let rates = (0..20).map(|step| start * (1.0 - 0.05 * f64::from(step)));
         let mut held = rates.filter(|rate| {
@@ -77,7 +77,7 @@ fn four_fifths_of_the_peak_are_held() {
         let (failed, created) = (filled.failed.first(), filled.accepted.len());
         assert!(failed.is_none() && created > 1_500_000, "{created} animals, {failed:?}");
     }
-    let (mix, clients): (fn(&Load, usize, u64) -> String, _) = (Load::lists_and_creates, 256);
+    let (mix, clients): (Request, _) = (Load::lists_and_creates, 256);
     let (peak, share) =
         if is_full() { (loaded.peak_at_fixed_moments(mix, clients), 0.8) } else { (loaded.peak(mix, clients), 0.2) };
     let rate = peak * share;
@@ -149,7 +149,7 @@ fn assert_shed(outcome: &Outcome, peak: f64) {
     }
 }
 
-fn overload(what: &str, request: fn(&Load, usize, u64) -> String, more: &str, obeys: bool) -> (Outcome, f64) {
+fn overload(what: &str, request: Request, more: &str, obeys: bool) -> (Outcome, f64) {
     let loaded = Loaded::start(more);
     let seconds = if is_full() { f64::from(rounds(10)) } else { 2.0 };
     // The peak is that of as many connections, since each costs the machine's caches something.

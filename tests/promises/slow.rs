@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::clients::{Load, percentile};
+use crate::clients::{Load, exchange, percentile};
 use crate::process::{Database, Process};
 use crate::support::{Service, Setup};
 use crate::trial::{self, is_full, rounds};
@@ -68,24 +68,13 @@ async fn a_connection_that_was_sent_the_largest_file_takes_little_memory() {
     const CLIENTS: u64 = 300;
     let folder = tempfile::tempdir().unwrap();
     let service = Process::serve(&Database::folder(folder.path()));
-    let mut clients = Vec::new();
+    let (mut clients, mut answer) = (Vec::new(), Vec::new());
     let mut fetch = async |path: &str| {
         let mut stream = TcpStream::connect(&service.store).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
-        let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
-        loop {
-            let read = stream.read(&mut piece).await.unwrap();
-            assert!(read > 0, "closed within the file");
-            answer.extend_from_slice(&piece[..read]);
-            let head = answer.windows(4).position(|end| end == b"\r\n\r\n");
-            let Some(head) = head else { continue };
-            let text = String::from_utf8_lossy(&answer[..head]);
-            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-            if answer.len() == head + 4 + length.parse::<usize>().unwrap() {
-                clients.push(stream);
-                return answer.len() as u64;
-            }
-        }
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        exchange(&mut stream, request.as_bytes(), &mut answer).await.unwrap();
+        clients.push(stream);
+        answer.len() as u64
     };
     // Whatever is made once.
     fetch("/docs/swagger-ui-bundle.js").await;
