@@ -131,6 +131,22 @@ impl Load {
         )
     }
 
+    /// The highest rate, in steps of a twentieth down from `start`, that these clients can keep up when each request is
+    /// due at a fixed moment. That is less than they get who wait for each other's answers: these come in crowds, and
+    /// share more of the work.
+    pub fn most_kept_up(&self, start: f64) -> f64 {
+        let rates = (0..20).map(|step| start * (1.0 - 0.05 * f64::from(step)));
+        let mut held = rates.filter(|rate| {
+            let outcome = Self { rate: Some(*rate), ..self.clone() }.run();
+            println!("{rate:.0} a second: {} asked, {} not", outcome.accepted.len(), outcome.missed);
+            outcome.kept_up()
+        });
+        let most = held.next().expect("a rate that is held");
+        // The control: clients that ask for more do fall behind.
+        assert!(most < start, "more than {start:.0} a second can be kept up");
+        most
+    }
+
     /// Runs it in the background.
     pub fn start(&self) -> std::thread::JoinHandle<Outcome> {
         let load = self.clone();

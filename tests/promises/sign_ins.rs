@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Barrier};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::clients::{Load, percentile, retry_after};
@@ -12,6 +12,9 @@ use crate::trial::{self, is_full, rounds};
 
 const AT_ONCE: usize = 200;
 
+/// More than anybody gets in a round: those of the next are of others.
+const TURNS: u32 = 100;
+
 #[test]
 fn two_hundred_at_once_are_contained() {
     let folder = tempfile::tempdir().unwrap();
@@ -19,80 +22,91 @@ fn two_hundred_at_once_are_contained() {
     let key = database.make_key();
     // Each comes from an address of its own, so that only the bound on hashing holds them.
     let service = Process::start(database.petstore(&format!("{SERVE} --trusted-proxy 127.0.0.1")));
-    let seconds = f64::from(rounds(2));
     let as_fast_as_answered = Load {
         address: service.store.clone(),
         clients: 64,
         request: Load::lists,
         key,
-        time: Duration::from_secs(1),
+        time: Duration::from_secs(2),
         rate: None,
         obeys: false,
     };
-    as_fast_as_answered.run();
-    // Loaded is half of the most there can be.
-    let rate = if is_full() { as_fast_as_answered.run().goodput() / 2.0 } else { 100.0 };
-    let others = Load { rate: Some(rate), time: Duration::from_secs_f64(seconds), ..as_fast_as_answered };
-    let alone = others.run();
+    let crowded = as_fast_as_answered.run().goodput();
+    // Loaded is half of what the same clients can ask for.
+    let rate = if is_full() { as_fast_as_answered.most_kept_up(crowded) / 2.0 } else { 100.0 };
+    let others = Load { rate: Some(rate), time: Duration::from_secs(4), ..as_fast_as_answered };
     let memory = service.memory();
 
-    let running = others.start();
-    let until = Instant::now() + others.time;
-    let together = Arc::new(Barrier::new(AT_ONCE));
-    let flood: Vec<_> = (0..AT_ONCE)
-        .map(|who| {
-            let (address, together) = (service.store.clone(), Arc::clone(&together));
-            thread::spawn(move || {
-                together.wait();
-                let (first, _) = sign_in(&address, who, 0);
-                let mut statuses = vec![first];
-                // Two hundred threads of ours that wake in the same moment, every second, would be what is measured.
-                thread::sleep(Duration::from_secs(1) * who as u32 / AT_ONCE as u32);
-                for turn in 1.. {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    let (status, rest) = sign_in(&address, who, turn);
-                    statuses.push(status);
-                    thread::sleep(rest);
-                }
-                statuses
-            })
+    let (mut grown, mut statuses, mut missed) = (0, Vec::new(), 0);
+    // A machine has good and bad moments: what is compared is next to each other, and the median counts.
+    let mut trials: Vec<_> = (0..rounds(1))
+        .map(|round| {
+            let alone = others.run();
+            let running = others.start();
+            let flood = flood(&service.store, round, Instant::now() + others.time);
+            while !running.is_finished() {
+                grown = grown.max(service.memory().saturating_sub(memory));
+                thread::sleep(Duration::from_millis(20));
+            }
+            let beside = running.join().unwrap();
+            statuses.extend(flood.into_iter().flat_map(|client| client.join().unwrap()));
+            assert_eq!((beside.failed.len(), beside.refused.len()), (0, 0), "{:?}", beside.failed.first());
+            missed += beside.missed;
+            let (before, after) = (percentile(&alone.accepted, 99), percentile(&beside.accepted, 99));
+            println!("p99 {before:?} became {after:?}; {} and {} not asked", alone.missed, beside.missed);
+            (after.as_secs_f64() / before.as_secs_f64(), before, after)
         })
         .collect();
-    let mut most = memory;
-    while !running.is_finished() {
-        most = most.max(service.memory());
-        thread::sleep(Duration::from_millis(20));
-    }
-    let grown = most - memory;
-    let beside = running.join().unwrap();
-    let statuses: Vec<u16> = flood.into_iter().flat_map(|client| client.join().unwrap()).collect();
 
     let count = |status: u16| statuses.iter().filter(|answer| **answer == status).count();
     let (hashed, refused) = (count(422), count(503));
     assert_eq!(hashed + refused, statuses.len(), "{statuses:?}");
     assert!(hashed > 0 && refused > 0, "{hashed} hashed, {refused} refused");
-    assert_eq!((beside.failed.len(), beside.refused.len()), (0, 0), "{:?}", beside.failed.first());
     // A hash takes 19 MiB, and every two cores have one at a time, up to four. The rest is for 200 connections.
     let at_once = (thread::available_parallelism().unwrap().get() as u64 / 2).clamp(1, 4);
     assert!(grown < (at_once * 19 + 16) << 20, "{grown} bytes more");
-    let (before, after) = (percentile(&alone.accepted, 99), percentile(&beside.accepted, 99));
+    trials.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (least, (median, before, after), most) = (trials[0].0, trials[trials.len() / 2], trials[trials.len() - 1].0);
     trial::measured(&format!(
         "{} sign-ins by {AT_ONCE} at once: {hashed} hashed, {refused} refused, {} MiB more; p99 of {rate:.0} lists a \
-         second {before:?} without and {after:?} with them ({} and {} not asked, since an answer before was late)",
+         second {median:.2} times as long, {before:?} without and {after:?} with them (median of {} rounds, {least:.2} \
+         to {most:.2} times; {missed} not asked, since an answer before was late)",
         statuses.len(),
         grown >> 20,
-        alone.missed,
-        beside.missed
+        trials.len()
     ));
     if is_full() {
-        assert!(after <= before * 2, "p99 {before:?} became {after:?}");
+        assert!(median <= 2.0, "p99 {before:?} became {after:?}");
     }
 }
 
+/// Two hundred who try to sign in, the first time all at once, and come back as they are told.
+fn flood(address: &str, round: u32, until: Instant) -> Vec<JoinHandle<Vec<u16>>> {
+    let together = Arc::new(Barrier::new(AT_ONCE));
+    let client = |who: usize| {
+        let (address, together) = (address.to_owned(), Arc::clone(&together));
+        move || {
+            together.wait();
+            let (first, _) = sign_in(&address, who, round * TURNS);
+            let mut statuses = vec![first];
+            // Two hundred threads of ours that wake in the same moment, every second, would be what is measured.
+            thread::sleep(Duration::from_secs(1) * who as u32 / AT_ONCE as u32);
+            for turn in round * TURNS + 1.. {
+                if Instant::now() >= until {
+                    break;
+                }
+                let (status, rest) = sign_in(&address, who, turn);
+                statuses.push(status);
+                thread::sleep(rest);
+            }
+            statuses
+        }
+    };
+    (0..AT_ONCE).map(|who| thread::spawn(client(who))).collect()
+}
+
 /// Tries to sign in as somebody else each time, with a wrong password; the status, and how long to rest.
-fn sign_in(address: &str, who: usize, turn: usize) -> (u16, Duration) {
+fn sign_in(address: &str, who: usize, turn: u32) -> (u16, Duration) {
     let body = format!("email={who}.{turn}@example.com&password=wrong+horse+battery");
     let request = format!(
         "POST /sign-in HTTP/1.1\r\nhost: {address}\r\norigin: http://{address}\r\n\
