@@ -155,6 +155,7 @@ impl Writer {
             full_until: Instant::now(),
             report: report.clone(),
             busy_timeout: options.busy_timeout,
+            queue: options.queue,
         };
         thread::Builder::new()
             .name("writer".into())
@@ -245,6 +246,8 @@ struct Worker {
     /// Tells of the end, before those who wait are told of theirs.
     report: watch::Sender<State>,
     busy_timeout: Duration,
+    /// How many writes may wait.
+    queue: usize,
 }
 
 impl Worker {
@@ -260,17 +263,16 @@ impl Worker {
                     continue;
                 }
             }
-            let mut stop = false;
-            while batch.len() < BATCH && !stop {
-                match orders.try_recv() {
-                    Ok(Order::Write(job)) => batch.push(job),
-                    Ok(Order::Stop) => stop = true,
-                    Err(_) => break,
-                }
-            }
+            let mut stop = gather(orders, &mut batch, BATCH);
             let (size, began) = (batch.len(), Instant::now());
             self.meter.queued.subtract(size);
             let (outcome, fatal) = self.carry_out(&mut batch);
+            if outcome.is_err() && began.elapsed() >= self.busy_timeout {
+                // Another process is writing. Those who came meanwhile would have to wait as long once more, and those
+                // behind them even longer: they are refused with the others.
+                stop |= gather(orders, &mut batch, self.queue);
+                self.meter.queued.subtract(batch.len() - size);
+            }
             self.meter.batch.observe(size as u64);
             self.meter.commit.observe_duration(began.elapsed());
             if let Some(why) = &fatal {
@@ -374,6 +376,18 @@ impl Worker {
             _ => Ok(()),
         }
     }
+}
+
+/// Takes what waits, up to so many in all; whether to stop after them.
+fn gather(orders: &Receiver<Order>, batch: &mut Vec<Box<dyn Job>>, most: usize) -> bool {
+    while batch.len() < most {
+        match orders.try_recv() {
+            Ok(Order::Write(job)) => batch.push(job),
+            Ok(Order::Stop) => return true,
+            Err(_) => break,
+        }
+    }
+    false
 }
 
 struct Write<F, T> {
