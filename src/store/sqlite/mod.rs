@@ -17,6 +17,7 @@ mod read_only;
 mod readers;
 mod rows;
 pub mod sessions;
+mod wal;
 mod wal_index;
 mod writer;
 

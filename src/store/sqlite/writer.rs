@@ -14,18 +14,12 @@ use tokio::sync::{oneshot, watch};
 
 use super::Options;
 use super::readers::Readers;
+use super::wal::Wal;
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError, WriterMeter};
 
 /// How many writes share a commit at most: bounds how long the first of them waits.
 const BATCH: usize = 512;
-
-/// From how many pages (of 4 KiB) on the WAL is written back into the database.
-const CHECKPOINT_PAGES: u32 = 4_096;
-
-/// How long a checkpoint waits for our readers, and for those of other processes, before it leaves the rest to the next
-/// one.
-const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How often readers are looked through for kept transactions that nobody uses.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -148,11 +142,8 @@ impl Writer {
         let mut worker = Worker {
             conn,
             meter: Arc::clone(&meter),
+            wal: Wal::new(wal_index, Arc::clone(&readers), options),
             readers,
-            wal_index,
-            checkpoint_at: CHECKPOINT_PAGES,
-            wal_pages: options.wal_pages,
-            full_until: Instant::now(),
             report: report.clone(),
             busy_timeout: options.busy_timeout,
             queue: options.queue,
@@ -236,13 +227,7 @@ struct Worker {
     conn: Connection,
     meter: Arc<WriterMeter>,
     readers: Arc<Readers>,
-    wal_index: Arc<WalIndex>,
-    /// The size of the WAL, in pages, at which the next checkpoint is tried.
-    checkpoint_at: u32,
-    /// The size of the WAL, in pages, from which on no write begins.
-    wal_pages: u32,
-    /// While the WAL is that large: until when it is not worth another try.
-    full_until: Instant,
+    wal: Wal,
     /// Tells of the end, before those who wait are told of theirs.
     report: watch::Sender<State>,
     busy_timeout: Duration,
@@ -286,7 +271,7 @@ impl Worker {
             if let Some(why) = fatal {
                 return Err(why);
             }
-            self.checkpoint_if_due()?;
+            self.wal.checkpoint_if_due(&self.conn)?;
             // Where threads share a core, those who were answered get to ask again first: the next batch is larger,
             // and a commit is most of what a write costs. Elsewhere this returns at once.
             thread::yield_now();
@@ -300,7 +285,8 @@ impl Worker {
 
     /// Commits a batch; says also why the process must end, where it must.
     fn carry_out(&mut self, batch: &mut [Box<dyn Job>]) -> (Result<()>, Option<String>) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.make_room().and_then(|()| self.commit(batch))));
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| self.wal.make_room(&self.conn).and_then(|()| self.commit(batch))));
         let Ok(outcome) = outcome else {
             return (Err(StoreError::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
         };
@@ -328,53 +314,6 @@ impl Worker {
 
     fn run_cached(&self, sql: &str) -> rusqlite::Result<()> {
         self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
-    }
-
-    /// Writes the WAL back and lets it begin anew, so that it neither grows without end nor slows readers down.
-    fn checkpoint_if_due(&mut self) -> std::result::Result<(), String> {
-        let stamp = self.wal_index.stamp();
-        if stamp.wal_pages() < CHECKPOINT_PAGES {
-            self.checkpoint_at = CHECKPOINT_PAGES;
-        }
-        if stamp.wal_pages() < self.checkpoint_at {
-            return Ok(());
-        }
-        self.checkpoint_at = stamp.wal_pages() + CHECKPOINT_PAGES;
-        self.checkpoint("PRAGMA wal_checkpoint(RESTART)").map_err(|error| format!("a checkpoint failed: {error}"))
-    }
-
-    /// Refuses to write while the WAL is as large as it may be: somebody has been reading for so long, and without an
-    /// end to it the disk would be full. Once they are done, the WAL is cut back and writes go on.
-    fn make_room(&mut self) -> Result<()> {
-        if self.wal_index.stamp().wal_pages() < self.wal_pages {
-            return Ok(());
-        }
-        if self.full_until <= Instant::now() {
-            self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)")?;
-            self.full_until = Instant::now() + HOUSEKEEPING;
-        }
-        if self.wal_index.stamp().wal_pages() < self.wal_pages {
-            return Ok(());
-        }
-        Err(StoreError::Unavailable(
-            "the write-ahead log is full: another process has been reading for too long".into(),
-        ))
-    }
-
-    /// Writes the WAL back as far as readers of other processes let it. Fails only where the disk can't be trusted.
-    fn checkpoint(&self, pragma: &str) -> Result<()> {
-        let run = || self.conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
-        let checkpoint = self
-            .conn
-            .busy_timeout(CHECKPOINT_PATIENCE)
-            .and_then(|()| self.readers.without_kept(CHECKPOINT_PATIENCE, run));
-        // Setting a timeout only stores a number and can't fail.
-        let _ = self.conn.busy_timeout(self.busy_timeout);
-        match checkpoint.map_err(StoreError::from) {
-            Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
-            // Whatever else stood in the way, every commit is safe in the WAL and the next checkpoint tries again.
-            _ => Ok(()),
-        }
     }
 }
 
