@@ -50,6 +50,19 @@ async fn without_its_database_the_service_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
+async fn a_database_whose_file_is_gone_or_another_is_not_ready() {
+    let service = Service::start().await;
+    let file = service.database_file();
+    let aside = file.with_extension("aside");
+    std::fs::rename(&file, &aside).unwrap();
+    assert_eq!(service.get("/readyz").await.code(), "unavailable");
+    std::fs::copy(&aside, &file).unwrap();
+    assert_eq!(service.get("/readyz").await.code(), "unavailable", "what is written goes to the other");
+    std::fs::rename(&aside, &file).unwrap();
+    assert_eq!(service.get("/readyz").await.status(), 200);
+}
+
+#[tokio::test]
 async fn a_database_that_lost_its_tables_is_not_ready() {
     let service = Service::start().await;
     service.database().execute_batch("ALTER TABLE meta RENAME TO elsewhere").unwrap();

@@ -116,6 +116,17 @@ fn nothing_is_overwritten_unless_forced() {
     assert_eq!(folder.keys().as_array().unwrap().len(), 2);
     assert_eq!(folder.run("key create --account grace@example.com --name test").code, Some(1));
 
+    // Nor is what is no file: a device would be gone.
+    std::os::unix::fs::symlink("there.db", folder.path("link")).unwrap();
+    assert!(folder.program("mkfifo").arg("pipe").status().unwrap().success());
+    for other in ["link", "pipe"] {
+        let refused = folder.run(&format!("backup {other} --force"));
+        assert_eq!(refused.shown(), format!("exit 1\nERROR {other} is no regular file\n"));
+        assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
+    }
+    let nowhere = folder.run("backup nowhere/there.db");
+    assert_eq!(nowhere.shown(), "exit 1\nERROR nowhere: No such file or directory (os error 2)\n");
+
     // The database itself is no place for its backup.
     for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {
         let refused = folder.run(&format!("backup --force {file}"));
@@ -228,6 +239,20 @@ fn what_a_killed_backup_leaves_is_swept_up_by_the_next() {
     assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data", "there.db"]);
     folder.succeed("restore there.db --data-dir new");
     assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
+}
+
+#[test]
+fn what_is_no_file_is_not_swept_up() {
+    let (folder, _) = filled(3);
+    let names = [".petstore-pipe.partial", ".petstore-link.partial", ".petstore-folder.partial"];
+    assert!(folder.program("mkfifo").arg(names[0]).status().unwrap().success());
+    std::os::unix::fs::symlink("animals.ndjson", folder.path(names[1])).unwrap();
+    fs::create_dir(folder.path(names[2])).unwrap();
+    // Nobody is at the pipe's other end: who opened it would wait for ever.
+    folder.succeed("backup there.db");
+    for name in names {
+        assert!(folder.path(name).symlink_metadata().is_ok(), "{name}");
+    }
 }
 
 #[test]

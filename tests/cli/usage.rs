@@ -108,10 +108,41 @@ fn a_database_that_is_none_is_a_failure() {
 
     expect![[r#"
         exit 1
-        ERROR file is not a database
+        ERROR petstore-data/petstore.db: file is not a database
     "#]]
     .assert_eq(&folder.run("key list").shown());
     assert_eq!(folder.run("serve --listen 127.0.0.1:0").code, Some(1));
+}
+
+#[test]
+fn a_database_of_somebody_else_is_left_alone() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("petstore-data")).unwrap();
+    folder.write("petstore-data/petstore.db", "");
+    let nothing =
+        "exit 1\nERROR there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one\n";
+    assert_eq!(folder.run("key list").shown(), nothing);
+    assert_eq!(folder.read("petstore-data/petstore.db"), "");
+
+    let file = folder.path("petstore-data/petstore.db");
+    rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE customers (id INTEGER)").unwrap();
+    let before = std::fs::read(&file).unwrap();
+    for line in ["key list", "migrate", "serve --listen 127.0.0.1:0"] {
+        let foreign = "exit 1\nERROR petstore-data/petstore.db: this is no database of petstore\n";
+        assert_eq!(folder.run(line).shown(), foreign, "{line}");
+    }
+    assert!(std::fs::read(&file).unwrap() == before);
+}
+
+#[test]
+fn a_folder_that_can_not_be_looked_into_is_not_taken_for_an_empty_one() {
+    let folder = Folder::new();
+    folder.write("file", "");
+    expect![[r#"
+        exit 1
+        ERROR can't open the database in file/within: file/within: Not a directory (os error 20)
+    "#]]
+    .assert_eq(&folder.run("key list --data-dir file/within").shown());
 }
 
 #[test]

@@ -182,7 +182,11 @@ impl Service {
 
     /// A connection to the service's database that the service knows nothing of.
     pub fn database(&self) -> rusqlite::Connection {
-        rusqlite::Connection::open(self.folder.path().join("petstore.db")).unwrap()
+        rusqlite::Connection::open(self.database_file()).unwrap()
+    }
+
+    pub fn database_file(&self) -> std::path::PathBuf {
+        self.folder.path().join("petstore.db")
     }
 
     /// Another account with a key.

@@ -72,16 +72,21 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     if own(folder) == own(partial::folder_of(file)) && name.starts_with("petstore.") {
         return Err(StoreError::Failed(format!("{} is the service's own file", target.file.display())));
     }
-    if !target.replace && target.file.symlink_metadata().is_ok() {
-        return Err(exists(target.file));
+    match target.file.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(target.file, &error)),
+        Ok(_) if !target.replace => return Err(exists(target.file)),
+        Ok(there) if there.is_file() => {}
+        // The backup would be in the place of a device or a link, and not behind it.
+        Ok(_) => return Err(StoreError::Failed(format!("{} is no regular file", target.file.display()))),
     }
     let log = beside(file, "-wal");
     let length = || log.metadata().map_or(0, |log| log.len());
     let at_most = length().max(LONGEST_LOG);
-    let partial = Partial::in_folder(folder).map_err(|error| unavailable(folder, &error))?;
+    let partial = Partial::in_folder(folder).map_err(|error| failed(folder, &error))?;
     copy(conn, partial.path(), &mut |done, of| match progress(done, of) {
-        false => Err(StoreError::Unavailable("the backup was stopped".into())),
-        true if length() > at_most => Err(StoreError::Unavailable(
+        false => Err(StoreError::Failed("the backup was stopped".into())),
+        true if length() > at_most => Err(StoreError::Failed(
             "so much was written meanwhile that the backup makes way for it; try again when there is less to do".into(),
         )),
         true => Ok(()),
@@ -89,7 +94,7 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     let copied = check(partial.path())?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(target.file),
-        _ => unavailable(target.file, &error),
+        _ => failed(target.file, &error),
     })?;
     Ok(copied)
 }
@@ -103,7 +108,7 @@ pub fn restore(
     replace: bool,
     progress: Progress<'_>,
 ) -> Result<Copied> {
-    fs::metadata(backup).map_err(|error| StoreError::Failed(format!("{}: {error}", backup.display())))?;
+    fs::metadata(backup).map_err(|error| failed(backup, &error))?;
     create_data_dir(data_dir)?;
     // Whoever opens the database from now on waits; whoever has it open already holds the folder.
     let _opening = lock_file(data_dir).map_err(|error| unavailable(&data_dir.join(LOCK), &error))?;
@@ -180,6 +185,11 @@ fn in_use(data_dir: &Path) -> StoreError {
     StoreError::Failed(format!("the database in {dir} is in use: stop the service, and whatever else has it open"))
 }
 
+/// What is wrong with the backup's own place, which says nothing about the database.
+fn failed(path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Failed(format!("{}: {error}", path.display()))
+}
+
 fn exists(file: &Path) -> StoreError {
     StoreError::Failed(format!("{} exists; --force replaces it", file.display()))
 }
@@ -231,7 +241,7 @@ fn check(file: &Path) -> Result<Copied> {
     }
     migrations::refuse_newer(&conn)?;
     if !migrations::has_any(&conn)? {
-        return Err(StoreError::Failed("this is no database of petstore".into()));
+        return Err(migrations::foreign());
     }
     let deployment = kept_deployment(&conn)?;
     let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never finished".into()))?;

@@ -40,6 +40,16 @@ pub fn refuse_newer(conn: &Connection) -> Result<()> {
     if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
 }
 
+/// Refuses a database that somebody else has made.
+pub fn refuse_foreign(conn: &Connection) -> Result<()> {
+    let is_empty = conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
+    if is_empty || has_any(conn)? { Ok(()) } else { Err(foreign()) }
+}
+
+pub fn foreign() -> StoreError {
+    StoreError::Failed("this is no database of petstore".into())
+}
+
 /// Whether this is a database that any step was applied to.
 pub fn has_any(conn: &Connection) -> Result<bool> {
     Ok(applied_version(conn)? > 0)

@@ -23,6 +23,7 @@ mod writer;
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,6 +84,8 @@ impl Options {
 #[derive(Debug)]
 pub struct Sqlite {
     file: PathBuf,
+    /// The device and the number that the file had when it was opened.
+    identity: (u64, u64),
     deployment: Deployment,
     writes: Writes,
     readers: Arc<Readers>,
@@ -108,7 +111,8 @@ impl Sqlite {
         if options.create.is_some() {
             create_data_dir(&options.data_dir)?;
         } else {
-            require_database(&options.data_dir)?;
+            // An empty file is what is left of one that was never begun.
+            require_database(&options.data_dir, 1)?;
         }
         // Processes that start together make and migrate the database one after the other.
         let lock = match lock_file(&options.data_dir) {
@@ -125,6 +129,10 @@ impl Sqlite {
             .map_err(|error| unavailable(&options.data_dir, &error))?;
         let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         conn.busy_timeout(options.busy_timeout)?;
+        migrations::refuse_foreign(&conn).map_err(|error| match error {
+            StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", file.display())),
+            error => error,
+        })?;
         conn.pragma_update(None, "journal_mode", "WAL")?;
         // FULL: a commit is on the disk before it is answered. The WAL is cut back to 64 MiB after a burst.
         conn.pragma_update(None, "synchronous", "FULL")?;
@@ -143,7 +151,8 @@ impl Sqlite {
             Arc::new(Readers::open(|| connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY), Arc::clone(&wal_index))?);
         let writer = Writer::start(conn, Arc::clone(&readers), wal_index, options)?;
         let backups = BackupStatus::default();
-        Ok(Self { file, deployment, writes: Writes::Taken(writer), readers, backups, _in_use: Some(in_use) })
+        let identity = identity(&file)?;
+        Ok(Self { file, identity, deployment, writes: Writes::Taken(writer), readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, lock: &Path, options: &Options) -> Result<Self> {
@@ -154,6 +163,7 @@ impl Sqlite {
         tracing::warn!("the disk is read-only: reads are answered, and writes refused");
         Ok(Self {
             file: file.to_owned(),
+            identity: identity(file)?,
             deployment: deployment::agree(deployment, options.deployment)?,
             writes: Writes::Refused(read_only),
             readers,
@@ -226,6 +236,11 @@ impl Sqlite {
         if let Writes::Taken(writer) = &self.writes {
             writer.check()?;
         }
+        // What is written into a file without a name is gone with the process.
+        if identity(&self.file)? != self.identity {
+            let file = self.file.display();
+            return Err(StoreError::Unavailable(format!("another file has taken the place of {file}")));
+        }
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
     }
 
@@ -257,6 +272,12 @@ impl Sqlite {
     }
 }
 
+/// Which file has this name.
+fn identity(file: &Path) -> Result<(u64, u64)> {
+    let found = fs::metadata(file).map_err(|error| unavailable(file, &error))?;
+    Ok((found.dev(), found.ino()))
+}
+
 /// Opens one connection as every one of ours is opened.
 fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
     let conn = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -269,7 +290,7 @@ fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
 
 /// One connection to a database as it is, and what keeps others from replacing it meanwhile.
 fn without_migrating(data_dir: &Path) -> Result<(Connection, Option<fs::File>)> {
-    require_database(data_dir)?;
+    require_database(data_dir, 0)?;
     let file = data_dir.join(FILE);
     match lock_file(data_dir) {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
@@ -296,9 +317,11 @@ fn hold(data_dir: &Path) -> Result<fs::File> {
     folder.map_err(|error| unavailable(data_dir, &error))
 }
 
-fn require_database(dir: &Path) -> Result<()> {
-    if dir.join(FILE).exists() {
-        return Ok(());
+fn require_database(dir: &Path, least_bytes: u64) -> Result<()> {
+    match fs::metadata(dir.join(FILE)) {
+        Ok(file) if file.len() >= least_bytes => return Ok(()),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(unavailable(dir, &error)),
+        _ => {}
     }
     let dir = dir.display();
     let makers = "`petstore serve` or `petstore quickstart` makes one";

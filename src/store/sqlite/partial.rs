@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
 
 use super::sync_folder;
@@ -58,14 +59,21 @@ fn sweep(folder: &Path) -> io::Result<()> {
         if !is_partial(&name) {
             continue;
         }
-        // One that is gone by now, or somebody else's, is left alone.
-        if let Ok(file) = File::open(entry.path())
+        // One that is gone by now, or somebody else's, is left alone; and what is no file may have such a name too.
+        if let Ok(file) = open_file(&entry.path())
+            && file.metadata().is_ok_and(|file| file.is_file())
             && file.try_lock().is_ok()
         {
             let _ = fs::remove_file(entry.path());
         }
     }
     Ok(())
+}
+
+/// Opens what has this very name, and does not wait for the other end of a pipe.
+fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?.into())
 }
 
 fn is_partial(name: &OsStr) -> bool {
