@@ -22,7 +22,8 @@ pub enum Stopped {
 
 /// Where an export goes: a file, or stdout.
 pub fn target(file: Option<&Path>) -> Option<&Path> {
-    file.filter(|path| *path != Path::new("-"))
+    // Behind the device's name may be a file, which was opened to be written to, and not to be replaced.
+    file.filter(|path| !["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|out| *path == Path::new(out)))
 }
 
 /// A bar over so many things, hidden where they themselves go to the terminal.
@@ -67,6 +68,11 @@ async fn to(
             buffered(&mut file, write).await
         }
         Some(path) => {
+            // Of a link, the file that it leads to is replaced, and the link stays.
+            let path = &match path.symlink_metadata() {
+                Ok(there) if there.is_symlink() => fs::canonicalize(path).map_err(|error| named(path, &error))?,
+                _ => path.to_owned(),
+            };
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             fs::metadata(folder).map_err(|error| named(path, &error))?;
             let mut file = tempfile::NamedTempFile::new_in(folder)?;

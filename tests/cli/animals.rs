@@ -59,6 +59,16 @@ fn an_export_goes_to_a_file_or_stdout() {
     assert_eq!(folder.succeed("pets export"), line);
     assert_eq!(folder.succeed("pets export -"), line);
     assert_eq!(folder.succeed("pets export /dev/stdout"), line, "a device stays one");
+
+    std::os::unix::fs::symlink("file", folder.path("link")).unwrap();
+    folder.write("file", "something before");
+    folder.succeed("pets export link");
+    assert_eq!(folder.read("file"), line);
+    assert!(folder.path("link").is_symlink(), "a link stays one");
+
+    let appended = File::options().append(true).open(folder.path("file")).unwrap();
+    let ended = Running::start_with_stdout(&mut folder.command("pets export /dev/stdout"), appended.into()).end();
+    assert_eq!((ended.code, folder.read("file")), (Some(0), line.repeat(2)), "behind stdout is a file");
 }
 
 #[test]
