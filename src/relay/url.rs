@@ -32,6 +32,10 @@ impl RelayUrl {
     fn read(text: &str) -> Option<Self> {
         let scheme = ["nats://", "tls://"].into_iter().find(|scheme| text.starts_with(scheme))?;
         let rest = &text[scheme.len()..];
+        // A list in which each server has its own: its first would be taken for credentials.
+        if rest.matches('@').count() > 1 || rest.contains("://") {
+            return None;
+        }
         let (credentials, hosts) = match rest.rsplit_once('@') {
             Some((credentials, hosts)) => (Some(Credentials::read(credentials)?), hosts),
             None => (None, rest),
@@ -129,6 +133,8 @@ mod tests {
             "nats://ada:s3cret@",
             "nats://ada:s3cret@n1,",
             "nats://ada:s3cret@n1:port",
+            "nats://ada:s3cret@n1,bob:s3cret@n2",
+            "nats://n1,nats://ada:s3cret@n2",
             "nats://ada:s3cret@n1/subject",
             "nats://ada:s3cret@n1?a=b",
         ] {

@@ -33,7 +33,9 @@ impl DatabaseUrl {
         let malformed = || {
             Invalid("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)".into())
         };
-        if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
+        // Of two @, the first may be a piece of the password, and what follows it would be taken for a host and shown.
+        let scheme = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
+        if !scheme || text.matches('@').count() > 1 {
             return Err(malformed());
         }
         let (address, tls) = Wanted::take_from(text)?;
@@ -169,6 +171,9 @@ mod tests {
             "host=db password=s3cret",
             "postgres://",
             "postgres://ada:s3cret@db:port/shop",
+            "postgres://ada:top@s3cret@db/shop",
+            "postgres://ada:top@s3cret/s3cret@db/shop",
+            "postgres://ada:top@db,s3cret@db/shop",
             "postgres://ada:s3cret@db/shop?colour=s3cret",
             "postgres://ada:s3cret@db/shop?sslmode=s3cret",
             "postgres://ada:s3cret@db/shop?sslmode=verify-full",
