@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::table::{in_order, moment};
-use super::{Create, Failure, Outcome, print, with_store};
+use super::{Create, Failure, Outcome, print, with_store, write_out};
 use crate::config::{Common, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Clock, Email, Invalid, KeyId, KeyRecord, Timestamp};
@@ -85,8 +85,7 @@ impl CreateKey {
             let account = account.ok_or_else(|| Failure(format!("there is no account {}", self.account.as_str())))?;
             let key = ApiKey::generate(store.deployment());
             let new = NewKey::of(&key, account.id, self.name, Clock::System.now(), self.expires_in);
-            store.create_key(new).await?;
-            print(&format!("{}\n", key.expose()))
+            show(&key, store.create_key(new).await?)
         })
     }
 }
@@ -116,11 +115,19 @@ impl RotateKey {
         with_store(&self.common, Create::Never, async |store| {
             let key = ApiKey::generate(store.deployment());
             match store.rotate_key(self.id, Rotation::to(&key, Clock::System.now(), self.overlap)).await? {
-                Some(_) => print(&format!("{}\n", key.expose())),
+                Some(new) => show(&key, new),
                 None => Err(Failure(format!("there is no key {} that still works", self.id.0))),
             }
         })
     }
+}
+
+/// Prints a key that was made. It is not shown again, so nobody may be left to think that all went well without it.
+fn show(key: &ApiKey, id: KeyId) -> Outcome {
+    write_out(&format!("{}\n", key.expose())).map_err(|error| {
+        let id = id.0;
+        Failure(format!("key {id} was made, but can't be shown: {error}. Make another, and `petstore key revoke {id}`"))
+    })
 }
 
 /// A key as `--json` shows it.

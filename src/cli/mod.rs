@@ -247,10 +247,14 @@ fn tell(level: Level, text: &str) {
 
 /// Writes what was asked for to stdout.
 fn print(text: &str) -> Outcome {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match write_out(text) {
         // Who reads has seen enough, as in `petstore key list | head -1`.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }
+}
+
+fn write_out(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }

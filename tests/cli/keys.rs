@@ -1,12 +1,13 @@
 //! `key create`, `list`, `revoke` and `rotate`.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::process::{Folder, Server};
+use crate::process::{Folder, Running, Server};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -20,6 +21,24 @@ fn stdout_has_the_key_alone() {
     let key = made.stdout.strip_suffix('\n').expect("one line");
     let random = key.strip_prefix("pet_live_").expect("a production key");
     assert!(random.len() == 38 && random.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{key}");
+}
+
+#[test]
+fn a_key_that_nobody_was_shown_is_a_failure() {
+    let folder = Folder::with_account();
+    let closed = || std::io::pipe().unwrap().1;
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let create = "key create --account ada@example.com --name test";
+    for (line, stdout, id, why) in [
+        (create, Stdio::from(closed()), 1, "Broken pipe (os error 32)"),
+        (create, full().into(), 2, "No space left on device (os error 28)"),
+        ("key rotate 1 --overlap 0s", closed().into(), 3, "Broken pipe (os error 32)"),
+    ] {
+        let ended = Running::start_with_stdout(&mut folder.command(line), stdout).end();
+        let told =
+            format!("key {id} was made, but can't be shown: {why}. Make another, and `petstore key revoke {id}`");
+        assert_eq!((ended.code, ended.log()), (Some(1), format!("ERROR {told}\n")), "{line}");
+    }
 }
 
 #[test]
