@@ -16,6 +16,8 @@ use crate::domain::{ApiKey, Clock, Deployment, Email, NewPet, PetName, PetStatus
 use crate::store::Store;
 
 const ACCOUNT: &str = "quickstart@localhost";
+const PRODUCTION: &str = "this is a production database, and quickstart would add a key and animals for a first look: \
+    use `petstore serve`, or say --deployment production";
 const KEY_FILE: &str = "quickstart.key";
 
 /// Make all that is needed for a first look, and run the service
@@ -35,7 +37,14 @@ impl Quickstart {
         backup::check(&self.service, &self.common)?;
         runtime()?.block_on(async {
             let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
-            let key = key(&store, &self.common.data_dir.join(KEY_FILE)).await?;
+            let file = self.common.data_dir.join(KEY_FILE);
+            // Where nobody said so, now or before, this is no place for a first look's animals and key.
+            let asked_for = self.common.deployment.is_some() || file.exists();
+            if store.deployment() == Deployment::Production && !asked_for {
+                store.close().await;
+                return Err(Failure(PRODUCTION.into()));
+            }
+            let key = key(&store, &file).await?;
             if store.count_pets().await? == 0 {
                 store.import_pets(Box::new(animals())).await?;
             }
@@ -114,12 +123,12 @@ Get one (deprecated, removed on 5 December 2030):
   {curl} '{store}/pets/1' -H 'Authorization: Bearer {key}'
 
 Order one, approve the order and deliver it; `cancel` instead gives the animal back (provisional):
-  curl '{store}/store/orders' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"petId\":1}}'
-  curl -X POST '{store}/store/orders/1/approve' -H 'Authorization: Bearer {key}'
-  curl -X POST '{store}/store/orders/1/deliver' -H 'Authorization: Bearer {key}'
+  {curl} '{store}/store/orders' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"petId\":1}}'
+  {curl} -X POST '{store}/store/orders/1/approve' -H 'Authorization: Bearer {key}'
+  {curl} -X POST '{store}/store/orders/1/deliver' -H 'Authorization: Bearer {key}'
 
 List your orders:
-  curl '{store}/store/orders' -H 'Authorization: Bearer {key}'
+  {curl} '{store}/store/orders' -H 'Authorization: Bearer {key}'
 
 Send a message:
   {curl} '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'

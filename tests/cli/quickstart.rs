@@ -202,6 +202,21 @@ fn it_can_be_told_to_make_production() {
     assert!(folder.read("petstore-data/quickstart.key").starts_with("pet_live_"));
 }
 
+#[test]
+fn it_adds_nothing_to_a_production_database_unless_told_to() {
+    let folder = Folder::with_account();
+    expect![[r#"
+        exit 1
+        ERROR this is a production database, and quickstart would add a key and animals for a first look: use `petstore serve`, or say --deployment production
+    "#]]
+    .assert_eq(&folder.run("quickstart").shown());
+    assert_eq!((folder.succeed("pets export"), folder.keys()), (String::new(), serde_json::json!([])));
+
+    folder.serve("quickstart --deployment production").stop(Signal::TERM);
+    // It was told to: from now on it is its own.
+    folder.serve("quickstart").stop(Signal::TERM);
+}
+
 /// Runs it to its end and returns what it printed.
 fn quickstart(folder: &Folder) -> String {
     let server: Server = folder.serve("quickstart");
