@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{Site, page};
+use super::path::Path;
 use super::times::{ago, day, moment};
 use super::visitor::SignedIn;
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -174,7 +175,11 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
     Ok(made(&api, &who, &key, None))
 }
 
-pub async fn confirm_rotation(State(api): State<Api>, who: SignedIn, id: Path<String>) -> Result<Response, PageError> {
+pub async fn confirm_rotation(
+    State(api): State<Api>,
+    who: SignedIn,
+    Path(id): Path<String>,
+) -> Result<Response, PageError> {
     let key = own_key(&api, &who, &id).await?;
     let opened = Opened::now(&api, &who).await?;
     Ok(rotation(&api, &who, StatusCode::OK, key, opened))
@@ -183,7 +188,7 @@ pub async fn confirm_rotation(State(api): State<Api>, who: SignedIn, id: Path<St
 pub async fn rotate(
     State(api): State<Api>,
     who: SignedIn,
-    id: Path<String>,
+    Path(id): Path<String>,
     fields: Form,
 ) -> Result<Response, PageError> {
     let before = own_key(&api, &who, &id).await?;
@@ -211,13 +216,13 @@ pub async fn rotate(
 pub async fn confirm_revocation(
     State(api): State<Api>,
     who: SignedIn,
-    id: Path<String>,
+    Path(id): Path<String>,
 ) -> Result<Response, PageError> {
     let key = own_key(&api, &who, &id).await?;
     Ok(page(StatusCode::OK, &Revoke { site: Site::new(&api, &who.visitor, "Revoke a key", "keys"), key }))
 }
 
-pub async fn revoke(State(api): State<Api>, who: SignedIn, id: Path<String>) -> Result<Response, PageError> {
+pub async fn revoke(State(api): State<Api>, who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&api, &who, &id).await?;
     api.store.revoke_key(KeyId(key.id), api.clock.now()).await?;
     api.keyring.note_change();

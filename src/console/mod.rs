@@ -16,6 +16,7 @@ mod overview;
 mod page;
 mod paging;
 mod passwords;
+mod path;
 mod pets;
 mod plot;
 mod request_key;

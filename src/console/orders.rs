@@ -1,7 +1,7 @@
 //! Orders: the account's own, placed, moved along, and what the API says to the same.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
@@ -10,6 +10,7 @@ use super::exchange::Exchange;
 use super::form::{Field, Form};
 use super::page::Site;
 use super::paging::{self, parse_integer};
+use super::path::Path;
 use super::request_key::RequestKey;
 use super::times::moment;
 use super::visitor::SignedIn;

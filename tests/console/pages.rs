@@ -97,6 +97,7 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     for path in [
         "/keys/x/revoke",
+        "/keys/%ff/rotate",
         "/keys/99/rotate",
         "/keys/",
         "/keys/1",
@@ -109,6 +110,8 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
         assert_eq!((page.status(), page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{path}");
         assert!(page.body.contains("Sign out"), "it is one of the console's pages: {}", page.body);
     }
+    let page = ada.post("/orders/%ff/approve", &[]).await;
+    assert_eq!(page.status(), 404, "{}", page.body);
     let page =
         ada.request("DELETE", "/keys").header("origin", &format!("http://{}", service.store_address)).send().await;
     assert_eq!((page.status(), page.header("allow")), (405, Some("GET,HEAD")));
