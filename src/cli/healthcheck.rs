@@ -83,7 +83,7 @@ fn exchange(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<Ve
 fn reason(answer: &[u8]) -> Option<String> {
     let answer = String::from_utf8_lossy(answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let Some(status) = head.strip_prefix("HTTP/1.1 ").and_then(|line| line.get(..3)) else {
+    let Some(status) = head.strip_prefix("HTTP/1.1 ").and_then(|line| line.split(' ').next()) else {
         return Some("what answers there speaks no HTTP".into());
     };
     if status == "200" {
@@ -103,21 +103,30 @@ struct InTime {
 impl InTime {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+        if left.is_zero() { Err(too_late()) } else { Ok(Some(left)) }
     }
+}
+
+/// What the system calls a resource that is temporarily unavailable is an answer that did not come.
+fn in_words(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { too_late() } else { error }
+}
+
+fn too_late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs()))
 }
 
 impl Read for InTime {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(into)
+        self.stream.read(into).map_err(in_words)
     }
 }
 
 impl Write for InTime {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(from)
+        self.stream.write(from).map_err(in_words)
     }
 
     fn flush(&mut self) -> io::Result<()> {

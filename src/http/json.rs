@@ -170,7 +170,11 @@ fn integer(value: &str) -> Result<i64, Invalid> {
     }
     match whole(value) {
         Whole::Value(whole) => Ok(whole),
-        Whole::TooLarge => Err(Invalid("is beyond 2^53, which must be written without point and exponent".into())),
+        Whole::TooLarge => Err(Invalid(format!(
+            "must be an integer from {} to {}, and beyond 2^53 one without point and exponent",
+            i64::MIN,
+            i64::MAX
+        ))),
         Whole::Not => Err(Invalid("must be an integer, not a number with a fraction".into())),
     }
 }

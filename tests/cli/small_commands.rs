@@ -116,9 +116,10 @@ fn a_server_that_never_answers_is_not_healthy() {
     let folder = Folder::new();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
 
-    let ended = folder.run(&format!("healthcheck --ops-listen {}", silent.local_addr().unwrap()));
+    let address = silent.local_addr().unwrap();
+    let ended = folder.run(&format!("healthcheck --ops-listen {address}"));
 
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.shown(), format!("exit 1\nERROR {address} is not ready: no answer within 3 s\n"));
 }
 
 #[test]
