@@ -46,7 +46,7 @@ impl Account {
 
 fn read_password() -> Result<NewPassword, Failure> {
     let mut line = String::new();
-    stdin().lock().read_line(&mut line)?;
+    stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("the password can't be read: {error}")))?;
     let password = line.trim_end_matches(['\n', '\r']);
     NewPassword::parse(Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
 }

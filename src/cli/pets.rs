@@ -14,8 +14,8 @@ use crate::config::Common;
 use crate::domain::{NewPet, PetRef};
 use crate::http::parse_new_pet;
 
-/// A line may be as long as a request's body, and has a line feed; longer ones are no animals, and are not held in memory.
-const LONGEST_LINE: u64 = 64 * 1024 + 1;
+/// A line may be as long as a request's body; longer ones are no animals, and are not held in memory.
+const LONGEST_LINE: u64 = 64 * 1024;
 
 /// How many bad lines are reported one by one.
 const REPORTED: u64 = 20;
@@ -161,23 +161,25 @@ impl Lines {
         let mut bytes = Vec::with_capacity(128);
         loop {
             bytes.clear();
-            if self.reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes)? == 0 {
+            if self.reader.by_ref().take(LONGEST_LINE + 2).read_until(b'\n', &mut bytes)? == 0 {
                 return Ok(None);
             }
             self.number += 1;
             self.progress.inc(bytes.len() as u64);
-            let animal = if bytes.len() as u64 == LONGEST_LINE && !bytes.ends_with(b"\n") {
-                let skipped = self.reader.skip_until(b'\n')?;
-                self.progress.inc(skipped as u64);
+            let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let animal = if line.len() as u64 > LONGEST_LINE {
+                if !bytes.ends_with(b"\n") {
+                    let skipped = self.reader.skip_until(b'\n')?;
+                    self.progress.inc(skipped as u64);
+                }
                 Err("The line is longer than 64 KiB.".to_owned())
             } else {
-                if bytes.iter().all(u8::is_ascii_whitespace) {
+                if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                let text = std::str::from_utf8(&bytes).map_err(|_| "The line is not UTF-8.".to_owned());
-                text.and_then(|text| {
-                    parse_new_pet(text.trim_end_matches(['\r', '\n'])).map_err(|error| of_a_line(error.message()))
-                })
+                let text = std::str::from_utf8(line).map_err(|_| "The line is not UTF-8.".to_owned());
+                text.and_then(|text| parse_new_pet(text).map_err(|error| of_a_line(error.message())))
             };
             return Ok(Some(Line { number: self.number, animal }));
         }

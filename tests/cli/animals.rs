@@ -144,6 +144,21 @@ fn a_file_with_bad_lines_is_not_imported_at_all_and_each_of_them_is_told() {
 }
 
 #[test]
+fn a_line_may_have_64_kib_however_it_ends() {
+    let folder = Folder::new();
+    let line = |length: usize| format!("{REX}{}", " ".repeat(length - REX.len()));
+    let longest = line(64 * 1024);
+    folder.write("animals", format!("{longest}\n{longest}\r\n{longest}"));
+    assert_eq!(folder.run("pets import animals").shown(), "exit 0\nINFO imported 3 animals\n");
+
+    let longer = line(64 * 1024 + 1);
+    folder.write("animals", format!("{longer}\n{longer}\r\n{REX}\n{longer}"));
+    let ended = folder.run("pets import animals --keep-going");
+    assert_eq!((ended.code, ended.log().matches("The line is longer than 64 KiB.").count()), (Some(0), 3), "{ended:?}");
+    assert_eq!(folder.succeed("pets export").lines().count(), 4);
+}
+
+#[test]
 fn a_bad_last_line_keeps_thousands_of_good_ones_out() {
     let folder = Folder::new();
     folder.succeed("migrate");
