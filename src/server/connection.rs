@@ -94,8 +94,6 @@ impl Connection {
         });
         let mut http = http1::Builder::new()
             .header_read_timeout(None)
-            // Who has sent all of a request may say so and still wait for the answer.
-            .half_close(true)
             // One `send` of head and body together is cheaper than a `writev` of two pieces.
             .writev(false)
             .max_header_size(HEAD_BYTES)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use petstore::server::{Limits, Stop};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::{Answer, Request, Service, Setup, raw, read_answer, read_to_end, soon};
@@ -31,35 +31,6 @@ async fn a_head_that_does_not_arrive_in_time_is_answered_and_the_connection_clos
         assert_eq!(soon(read_to_end(&mut stream)).await, "", "nothing follows");
     }))
     .await;
-}
-
-#[tokio::test]
-async fn who_has_sent_all_may_say_so_and_is_answered() {
-    let service = Service::start().await;
-    let body = r#"{"name":"Rex","categoryId":1}"#;
-    let create = format!(
-        "POST /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
-        service.key,
-        body.len()
-    );
-    let large = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n";
-    for (request, status, least) in [(&*create, "201", body.len()), (large, "200", 100_000), (LIVE, "200", 10)] {
-        let mut stream = connect(&service).await;
-        stream.write_all(request.as_bytes()).await.unwrap();
-        stream.shutdown().await.unwrap();
-        let mut answer = Vec::new();
-        // And then the connection ends.
-        soon(stream.read_to_end(&mut answer)).await.unwrap();
-        assert!(answer.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{request}");
-        assert!(answer.len() > least, "{request}: {} bytes", answer.len());
-    }
-    // What is not all there is no request.
-    let mut stream = connect(&service).await;
-    stream.write_all(&create.as_bytes()[..create.len() - 1]).await.unwrap();
-    stream.shutdown().await.unwrap();
-    soon(read_to_end(&mut stream)).await;
-    assert_eq!(service.get("/v1/pets").await.json().as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
