@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indicatif::ProgressDrawTarget;
 use tracing::Level;
@@ -10,6 +10,7 @@ use tracing::Level;
 use super::pets::{Progress, counted, named};
 use super::{Failure, Outcome, tell};
 use crate::store::StoreError;
+use crate::store::sqlite::folder_of;
 
 /// Why an export ended early.
 #[derive(Debug, thiserror::Error)]
@@ -70,10 +71,10 @@ async fn to(
         Some(path) => {
             // Of a link, the file that it leads to is replaced, and the link stays.
             let path = &match path.symlink_metadata() {
-                Ok(there) if there.is_symlink() => fs::canonicalize(path).map_err(|error| named(path, &error))?,
+                Ok(there) if there.is_symlink() => behind(path).map_err(|error| named(path, &error))?,
                 _ => path.to_owned(),
             };
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let folder = folder_of(path);
             fs::metadata(folder).map_err(|error| named(path, &error))?;
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
             let exported = buffered(file.as_file_mut(), write).await?;
@@ -82,6 +83,14 @@ async fn to(
             Ok(exported)
         }
     })
+}
+
+/// Where a link leads to, be there a file yet or not.
+fn behind(link: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(link) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(folder_of(link).join(fs::read_link(link)?)),
+        found => found,
+    }
 }
 
 async fn buffered(

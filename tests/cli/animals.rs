@@ -65,6 +65,10 @@ fn an_export_goes_to_a_file_or_stdout() {
     folder.succeed("pets export link");
     assert_eq!(folder.read("file"), line);
     assert!(folder.path("link").is_symlink(), "a link stays one");
+    std::fs::create_dir(folder.path("folder")).unwrap();
+    std::os::unix::fs::symlink("later", folder.path("folder/link")).unwrap();
+    folder.succeed("pets export folder/link");
+    assert_eq!(folder.read("folder/later"), line, "where nothing was yet");
 
     let appended = File::options().append(true).open(folder.path("file")).unwrap();
     let ended = Running::start_with_stdout(&mut folder.command("pets export /dev/stdout"), appended.into()).end();

@@ -33,9 +33,13 @@ impl DatabaseUrl {
         let malformed = || {
             Invalid("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)".into())
         };
-        // Of two @, the first may be a piece of the password, and what follows it would be taken for a host and shown.
-        let scheme = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
-        if !scheme || text.matches('@').count() > 1 {
+        let rest = ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+        let rest = rest.ok_or_else(malformed)?;
+        // tokio-postgres takes what is before the first @, wherever that is, for user and password. Any other would have it
+        // take a piece of the password for the host, which is shown.
+        if let Some((credentials, address)) = rest.split_once('@')
+            && (credentials.contains(['/', '?']) || address.contains('@'))
+        {
             return Err(malformed());
         }
         let (address, tls) = Wanted::take_from(text)?;
@@ -174,6 +178,9 @@ mod tests {
             "postgres://ada:top@s3cret@db/shop",
             "postgres://ada:top@s3cret/s3cret@db/shop",
             "postgres://ada:top@db,s3cret@db/shop",
+            "postgres://db/shop?user=ada&password=top@s3cret",
+            "postgres://db/shop@s3cret",
+            "postgres://ada:top/s3cret@db/shop",
             "postgres://ada:s3cret@db/shop?colour=s3cret",
             "postgres://ada:s3cret@db/shop?sslmode=s3cret",
             "postgres://ada:s3cret@db/shop?sslmode=verify-full",

@@ -40,10 +40,11 @@ pub fn refuse_newer(conn: &Connection) -> Result<()> {
     if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
 }
 
-/// Refuses a database that somebody else has made.
+/// Refuses a database that somebody else has made. One of ours has its history before anything else; that it is empty
+/// yet, of a process that ended at once, is no reason.
 pub fn refuse_foreign(conn: &Connection) -> Result<()> {
     let is_empty = conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
-    if is_empty || has_any(conn)? { Ok(()) } else { Err(foreign()) }
+    if is_empty || has_history(conn)? { Ok(()) } else { Err(foreign()) }
 }
 
 pub fn foreign() -> StoreError {
@@ -55,10 +56,14 @@ pub fn has_any(conn: &Connection) -> Result<bool> {
     Ok(applied_version(conn)? > 0)
 }
 
+fn has_history(conn: &Connection) -> Result<bool> {
+    let found = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+    Ok(conn.query_row(found, [], |row| row.get(0))?)
+}
+
 /// The greatest version applied, 0 for a new database.
 fn applied_version(conn: &Connection) -> Result<i64> {
-    let table = "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
-    if conn.query_row(table, [], |row| row.get::<_, i64>(0))? == 0 {
+    if !has_history(conn)? {
         return Ok(0);
     }
     Ok(conn.query_row("SELECT coalesce(max(version), 0) FROM refinery_schema_history", [], |row| row.get(0))?)
@@ -73,6 +78,22 @@ mod tests {
     use refinery::Target;
 
     use super::*;
+
+    #[test]
+    fn a_database_that_was_only_just_begun_is_ours() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        refuse_foreign(&conn).unwrap();
+        // refinery makes it in a transaction of its own.
+        runner().set_target(Target::Version(0)).run(&mut conn).unwrap();
+        assert!(has_history(&conn).unwrap() && !has_any(&conn).unwrap());
+        refuse_foreign(&conn).unwrap();
+        run(&mut conn).unwrap();
+        refuse_foreign(&conn).unwrap();
+
+        let theirs = Connection::open_in_memory().unwrap();
+        theirs.execute_batch("CREATE TABLE customers (id INTEGER)").unwrap();
+        assert_eq!(refuse_foreign(&theirs).unwrap_err().to_string(), foreign().to_string());
+    }
 
     /// What each version's program may have left behind, as SQL for that version's schema.
     const LEFT_BEHIND: [(i32, &str); 5] = [(

@@ -31,6 +31,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+pub use partial::folder_of;
 use read_only::ReadOnly;
 use readers::Readers;
 pub use wal_index::Stamp as Version;
@@ -111,8 +112,7 @@ impl Sqlite {
         if options.create.is_some() {
             create_data_dir(&options.data_dir)?;
         } else {
-            // An empty file is what is left of one that was never begun.
-            require_database(&options.data_dir, 1)?;
+            require_database(&options.data_dir)?;
         }
         // Processes that start together make and migrate the database one after the other.
         let lock = match lock_file(&options.data_dir) {
@@ -121,6 +121,10 @@ impl Sqlite {
             }
             locked => locked.map_err(|error| unavailable(&options.data_dir, &error))?,
         };
+        // Whoever makes one is done by now: an empty file is what is left of one that was never begun.
+        if options.create.is_none() && fs::metadata(&file).is_ok_and(|file| file.len() == 0) {
+            return Err(missing(&options.data_dir));
+        }
         let in_use = hold(&options.data_dir)?;
         // SQLite gives its other files the mode of this one. What it writes into a file is worth nothing while the
         // file's name is not on the disk.
@@ -184,7 +188,7 @@ impl Sqlite {
     }
 
     pub fn data_dir(&self) -> &Path {
-        partial::folder_of(&self.file)
+        folder_of(&self.file)
     }
 
     /// What came of scheduled backups.
@@ -290,7 +294,7 @@ fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
 
 /// One connection to a database as it is, and what keeps others from replacing it meanwhile.
 fn without_migrating(data_dir: &Path) -> Result<(Connection, Option<fs::File>)> {
-    require_database(data_dir, 0)?;
+    require_database(data_dir)?;
     let file = data_dir.join(FILE);
     match lock_file(data_dir) {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
@@ -317,15 +321,18 @@ fn hold(data_dir: &Path) -> Result<fs::File> {
     folder.map_err(|error| unavailable(data_dir, &error))
 }
 
-fn require_database(dir: &Path, least_bytes: u64) -> Result<()> {
+fn require_database(dir: &Path) -> Result<()> {
     match fs::metadata(dir.join(FILE)) {
-        Ok(file) if file.len() >= least_bytes => return Ok(()),
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(unavailable(dir, &error)),
-        _ => {}
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(missing(dir)),
+        Err(error) => Err(unavailable(dir, &error)),
     }
+}
+
+fn missing(dir: &Path) -> StoreError {
     let dir = dir.display();
     let makers = "`petstore serve` or `petstore quickstart` makes one";
-    Err(StoreError::Failed(format!("there is no database in {dir}; {makers}")))
+    StoreError::Failed(format!("there is no database in {dir}; {makers}"))
 }
 
 /// Opens a file that is its owner's alone, and makes it where it is missing: the folder may be open to others.

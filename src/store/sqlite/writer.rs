@@ -255,7 +255,7 @@ impl Worker {
             if outcome.is_err() && began.elapsed() >= self.busy_timeout {
                 // Another process is writing. Those who came meanwhile would have to wait as long once more, and those
                 // behind them even longer: they are refused with the others.
-                stop |= gather(orders, &mut batch, self.queue);
+                stop |= gather(orders, &mut batch, size + self.queue);
                 self.meter.queued.subtract(batch.len() - size);
             }
             self.meter.batch.observe(size as u64);
