@@ -25,7 +25,7 @@ const POSTGRES: &str = "this is for the embedded database; PostgreSQL has its ow
 pub struct Backup {
     /// The file to make
     file: PathBuf,
-    /// Replace the file if there is one
+    /// Replace the file if there is one; a link or a device is never replaced
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -83,7 +83,7 @@ fn exchange(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<Ve
 fn reason(answer: &[u8]) -> Option<String> {
     let answer = String::from_utf8_lossy(answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let Some(status) = head.strip_prefix("HTTP/1.1 ").and_then(|line| line.split(' ').next()) else {
+    let Some(status) = head.strip_prefix("HTTP/1.1 ").and_then(|line| line.split_ascii_whitespace().next()) else {
         return Some("what answers there speaks no HTTP".into());
     };
     if status == "200" {

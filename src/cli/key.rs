@@ -126,7 +126,8 @@ impl RotateKey {
 fn show(key: &ApiKey, id: KeyId) -> Outcome {
     write_out(&format!("{}\n", key.expose())).map_err(|error| {
         let id = id.0;
-        Failure(format!("key {id} was made, but can't be shown: {error}. Make another, and `petstore key revoke {id}`"))
+        let again = format!("`petstore key rotate {id} --overlap 0s` puts another in its place");
+        Failure(format!("key {id} was made, but can't be shown: {error}; {again}"))
     })
 }
 

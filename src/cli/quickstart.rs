@@ -23,7 +23,8 @@ const KEY_FILE: &str = "quickstart.key";
 /// Make all that is needed for a first look, and run the service
 ///
 /// Makes the data directory (of a staging deployment), an account, a key and 30 animals, prints what to try, and
-/// serves. The key is kept in the data directory, in `quickstart.key`, and used again next time.
+/// serves. The key is kept in the data directory, in `quickstart.key`, and used again next time. To a production
+/// database that was there before it adds nothing, unless told so by --deployment production.
 #[derive(Args, Debug)]
 pub struct Quickstart {
     #[command(flatten)]
@@ -38,13 +39,16 @@ impl Quickstart {
         runtime()?.block_on(async {
             let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
             let file = self.common.data_dir.join(KEY_FILE);
+            let kept = kept_key(&store, &file).await?;
             // Where nobody said so, now or before, this is no place for a first look's animals and key.
-            let asked_for = self.common.deployment.is_some() || file.exists();
-            if store.deployment() == Deployment::Production && !asked_for {
+            if store.deployment() == Deployment::Production && self.common.deployment.is_none() && kept.is_none() {
                 store.close().await;
                 return Err(Failure(PRODUCTION.into()));
             }
-            let key = key(&store, &file).await?;
+            let key = match kept {
+                Some(key) => key,
+                None => new_key(&store, &file).await?,
+            };
             if store.count_pets().await? == 0 {
                 store.import_pets(Box::new(animals())).await?;
             }
@@ -53,16 +57,15 @@ impl Quickstart {
     }
 }
 
-/// The key of the last quickstart where it still works, else a new one.
-async fn key(store: &Store, file: &Path) -> Result<String, Failure> {
-    if let Ok(kept) = fs::read_to_string(file) {
-        let kept = kept.trim();
-        if let Some(hash) = ApiKey::hash_presented(kept.as_bytes(), store.deployment())
-            && store.find_key(&hash).await?.is_some_and(|grant| grant.expires_at.is_none())
-        {
-            return Ok(kept.to_owned());
-        }
-    }
+/// The key of the last quickstart on this store, where it still works.
+async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure> {
+    let Ok(kept) = fs::read_to_string(file) else { return Ok(None) };
+    let Some(hash) = ApiKey::hash_presented(kept.trim().as_bytes(), store.deployment()) else { return Ok(None) };
+    let works = store.find_key(&hash).await?.is_some_and(|grant| grant.expires_at.is_none());
+    Ok(works.then(|| kept.trim().to_owned()))
+}
+
+async fn new_key(store: &Store, file: &Path) -> Result<String, Failure> {
     let now = Clock::System.now();
     let email = Email::parse(ACCOUNT)?;
     let account = match store.create_account(email.clone(), None, now).await? {

@@ -32,11 +32,9 @@ impl RelayUrl {
     fn read(text: &str) -> Option<Self> {
         let scheme = ["nats://", "tls://"].into_iter().find(|scheme| text.starts_with(scheme))?;
         let rest = &text[scheme.len()..];
-        // A list in which each server has its own: its first would be taken for credentials.
-        if rest.matches('@').count() > 1 || rest.contains("://") {
-            return None;
-        }
-        let (credentials, hosts) = match rest.rsplit_once('@') {
+        let (credentials, hosts) = match rest.split_once('@') {
+            // A list in which servers have their own: the first of them would be taken for credentials.
+            Some((credentials, _)) if credentials.contains([',', '/']) => return None,
             Some((credentials, hosts)) => (Some(Credentials::read(credentials)?), hosts),
             None => (None, rest),
         };
@@ -114,7 +112,7 @@ mod tests {
         let shown = |text| RelayUrl::parse(text).unwrap().to_string();
         assert_eq!(shown("nats://127.0.0.1"), "nats://127.0.0.1:4222");
         assert_eq!(shown("tls://n1:4443,[::1]:4444"), "tls://n1:4443,[::1]:4444");
-        assert_eq!(shown("nats://ada:s%40cr,et@n1,n2:4223"), "nats://ada:[hidden]@n1:4222,n2:4223");
+        assert_eq!(shown("nats://ada:s%40cr%2Cet@n1,n2:4223"), "nats://ada:[hidden]@n1:4222,n2:4223");
         assert_eq!(shown("nats://s3cret@n1:4222"), "nats://[hidden]@n1:4222");
         let url = RelayUrl::parse("nats://ada:s%40cret@n1").unwrap();
         assert!(!format!("{:?}", url.servers()).contains("cret"), "the client logs them");
@@ -135,6 +133,7 @@ mod tests {
             "nats://ada:s3cret@n1:port",
             "nats://ada:s3cret@n1,bob:s3cret@n2",
             "nats://n1,nats://ada:s3cret@n2",
+            "nats://n1:4222,ada:s3cret@n2:4222",
             "nats://ada:s3cret@n1/subject",
             "nats://ada:s3cret@n1?a=b",
         ] {

@@ -35,8 +35,8 @@ fn a_key_that_nobody_was_shown_is_a_failure() {
         ("key rotate 1 --overlap 0s", closed().into(), 3, "Broken pipe (os error 32)"),
     ] {
         let ended = Running::start_with_stdout(&mut folder.command(line), stdout).end();
-        let told =
-            format!("key {id} was made, but can't be shown: {why}. Make another, and `petstore key revoke {id}`");
+        let again = format!("`petstore key rotate {id} --overlap 0s` puts another in its place");
+        let told = format!("key {id} was made, but can't be shown: {why}; {again}");
         assert_eq!((ended.code, ended.log()), (Some(1), format!("ERROR {told}\n")), "{line}");
     }
 }

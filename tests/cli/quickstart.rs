@@ -210,6 +210,8 @@ fn it_adds_nothing_to_a_production_database_unless_told_to() {
         ERROR this is a production database, and quickstart would add a key and animals for a first look: use `petstore serve`, or say --deployment production
     "#]]
     .assert_eq(&folder.run("quickstart").shown());
+    folder.write("petstore-data/quickstart.key", "pet_live_of_another_store");
+    assert_eq!(folder.run("quickstart").code, Some(1), "whatever lies beside it");
     assert_eq!((folder.succeed("pets export"), folder.keys()), (String::new(), serde_json::json!([])));
 
     folder.serve("quickstart --deployment production").stop(Signal::TERM);
