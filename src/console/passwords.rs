@@ -16,8 +16,8 @@ use crate::metrics::Counter;
 const PLACES: usize = 32;
 
 /// How far a thread that hashes stands back behind those of the API (nice(2)): with both at work on one core, it gets a
-/// quarter of it. On Linux this is a thread's own, and not the process's.
-const POLITENESS: i32 = 5;
+/// tenth of it, which is five sign-ins a second. On Linux this is a thread's own, and not the process's.
+const POLITENESS: i32 = 10;
 
 /// How many threads hash at most: more than a hundred sign-ins a second, in 76 MiB.
 const MOST_THREADS: usize = 4;
