@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from typing import NamedTuple
 
 from cluster.petstore import ROOT
@@ -21,6 +22,9 @@ CARGO = ["cargo", "test", "--locked", "--release", "--test"]
 EXACTLY = ["--exact", "--nocapture"]
 # So that a run that ends in a failure says why, and nothing else does.
 LAST_WORDS = 15
+
+# How many seconds those have for their end that a test has started.
+LAST_WAIT = 20
 
 
 class Suite(NamedTuple):
@@ -449,7 +453,14 @@ def session(command, environment, log):
     try:
         yield process
     finally:
+        # Who keeps a server for the test takes it away when the test has ended, and is killed only if that takes too long.
+        until = time.monotonic() + LAST_WAIT
         with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            while time.monotonic() < until:
+                process.poll()
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
