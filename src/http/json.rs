@@ -164,17 +164,13 @@ fn integer(value: &str) -> Result<i64, Invalid> {
     if !value.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return Err(Invalid(format!("must be an integer, not {}", kind(value))));
     }
-    let out_of_range = || Invalid(format!("must be an integer from {} to {}", i64::MIN, i64::MAX));
+    let range = || format!("must be an integer from {} to {}", i64::MIN, i64::MAX);
     if value.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit()) {
-        return value.parse().map_err(|_| out_of_range());
+        return value.parse().map_err(|_| Invalid(range()));
     }
     match whole(value) {
         Whole::Value(whole) => Ok(whole),
-        Whole::TooLarge => Err(Invalid(format!(
-            "must be an integer from {} to {}, and beyond 2^53 one without point and exponent",
-            i64::MIN,
-            i64::MAX
-        ))),
+        Whole::TooLarge => Err(Invalid(format!("{}, and beyond 2^53 one without point and exponent", range()))),
         Whole::Not => Err(Invalid("must be an integer, not a number with a fraction".into())),
     }
 }

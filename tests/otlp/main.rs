@@ -4,7 +4,7 @@
 
 mod collector;
 #[path = "../cli/process.rs"]
-#[allow(dead_code, reason = "the tests of the command line use all of it")]
+#[expect(dead_code, reason = "the tests of the command line use all of it")]
 mod process;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,6 +1,6 @@
 //! A throwaway PostgreSQL server for tests: started by the first test of a process that asks, gone with the process.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![expect(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
