@@ -1,7 +1,12 @@
 //! The log: on stderr, as text on a terminal, as JSON lines otherwise.
 
-use std::io::IsTerminal;
+mod stderr;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal, Write};
+use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
+use std::thread;
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -10,6 +15,8 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+pub use self::stderr::{Flush, dropped_lines};
+use self::stderr::{Stderr, start_queue};
 use crate::config::{LogFormat, LogLevel};
 
 /// From the quietest to the one that says most.
@@ -21,8 +28,8 @@ static LEVEL: OnceLock<Handle<LevelFilter, Registry>> = OnceLock::new();
 /// Starts the log of this process.
 pub fn start(level: LogLevel, format: LogFormat) {
     let (filter, handle) = reload::Layer::new(LEVELS[level as usize]);
-    let is_terminal = std::io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(is_terminal);
+    let is_terminal = io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_target(false).with_ansi(is_terminal);
     let is_json = match format {
         LogFormat::Auto => !is_terminal,
         LogFormat::Human => false,
@@ -32,6 +39,34 @@ pub fn start(level: LogLevel, format: LogFormat) {
     tracing_subscriber::registry().with(filter).with(Broker).with(lines).init();
     // There is one log in a process.
     let _ = LEVEL.set(handle);
+}
+
+/// Makes logging non-blocking for a service: a reader of stderr that stalls costs lines, and no request waits for it. The last
+/// lines are written when the guard is dropped.
+pub fn never_block() -> io::Result<Flush> {
+    let flush = start_queue()?;
+    // The default hook writes to stderr directly.
+    panic::set_hook(Box::new(log_panic));
+    Ok(flush)
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    // Captured only if `RUST_BACKTRACE` asks for it.
+    let backtrace = Backtrace::capture();
+    let is_captured = backtrace.status() == BacktraceStatus::Captured;
+    tracing::error!(
+        panic = panic.payload_as_str().unwrap_or("of unknown cause"),
+        thread = thread::current().name(),
+        location = panic.location().map(tracing::field::display),
+        backtrace = is_captured.then(|| tracing::field::display(&backtrace)),
+        "thread panicked"
+    );
+}
+
+/// Writes text that is no line of the log.
+pub fn write(text: &str) {
+    // Never fails.
+    let _ = Stderr.write_all(text.as_bytes());
 }
 
 /// Leaves out what the broker's client says of each attempt to connect, below level debug: the relay says once that messages
@@ -67,5 +102,47 @@ pub fn change_level(step: Step) {
         0 => tracing::error!(%log_level, "the log's level was changed"),
         1 => tracing::warn!(%log_level, "the log's level was changed"),
         _ => tracing::info!(%log_level, "the log's level was changed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(line)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn panic_is_a_line_of_the_log() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber =
+            tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone()).finish();
+        let default = panic::take_hook();
+        panic::set_hook(Box::new(log_panic));
+
+        let panicking = thread::Builder::new().name("fragile".into());
+        let panicking =
+            panicking.spawn(|| tracing::subscriber::with_default(subscriber, || panic!("{} are out", "animals")));
+        let ended = panicking.unwrap().join();
+        panic::set_hook(default);
+
+        assert!(ended.is_err());
+        let line: serde_json::Value = serde_json::from_slice(&lines.0.lock().unwrap()).unwrap();
+        assert_eq!((&line["level"], &line["message"]), (&"ERROR".into(), &"thread panicked".into()));
+        assert_eq!((&line["panic"], &line["thread"]), (&"animals are out".into(), &"fragile".into()));
+        assert!(line["location"].as_str().unwrap().starts_with("src/telemetry.rs:"), "{line}");
     }
 }

@@ -108,6 +108,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let level = setting(&parsed.matches, "log_level").unwrap_or(LogLevel::Info);
     telemetry::start(level, setting(&parsed.matches, "log_format").unwrap_or(LogFormat::Auto));
+    let serves = matches!(parsed.cli.command, Command::Quickstart(_) | Command::Serve(_));
+    // Dropped last, because the outcome is logged too.
+    let _flush = match serves.then(telemetry::never_block).transpose() {
+        Ok(flush) => flush,
+        Err(error) => {
+            tell(Level::ERROR, &format!("cannot start the log's thread: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     match dispatch(parsed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(why)) => {
@@ -239,9 +248,8 @@ fn tell(level: Level, text: &str) {
             _ => tracing::info!("{text}"),
         }
     } else if level <= LevelFilter::current() {
-        // A closed stderr leaves nobody to tell.
         let who = if level == Level::ERROR { "petstore: " } else { "" };
-        let _ = writeln!(std::io::stderr(), "{who}{text}");
+        telemetry::write(&format!("{who}{text}\n"));
     }
 }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tracing::Level;
 
 use super::systemd::{self, Standing};
@@ -26,6 +26,8 @@ use crate::{config::Scheme, traces};
 
 /// How many connections wait for the process to take them.
 const BACKLOG: u32 = 4_096;
+/// Time for stdout to take the banner.
+const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the answers to those who wait may take once the store has failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -78,7 +80,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         tell(Level::INFO, &first_account(service, &addresses));
     }
     listeners.log(&store);
-    print(&welcome(&addresses))?;
+    print_banner(welcome(&addresses)).await?;
     let backups = backup::start(service, &store)?;
     let relay = relay(service, &store, &api);
     let (asked, stop) = watch::channel(Stop::No);
@@ -137,6 +139,22 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         () = signals.next() => tracing::warn!("leaving without waiting for the database"),
     }
     failure.map_or(Ok(()), |why| Err(Failure(why)))
+}
+
+/// Prints `text` from a thread of its own, because a stdout that nobody reads would block the service.
+async fn print_banner(text: String) -> Outcome {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let (done, printed) = oneshot::channel();
+    thread::Builder::new().name("banner".into()).spawn(move || done.send(print(&text)))?;
+    match tokio::time::timeout(BANNER_TIMEOUT, printed).await {
+        Ok(outcome) => outcome?,
+        Err(_) => {
+            tracing::warn!("stdout is not read, serving without it");
+            Ok(())
+        }
+    }
 }
 
 /// Begins to take messages to a broker, where the service is told to.

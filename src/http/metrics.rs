@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use super::state::Api;
 use crate::metrics::Exposition;
 use crate::store::{BackupStatus, Meters, Store};
+use crate::telemetry;
 
 pub async fn serve(State(api): State<Api>) -> Response {
     let mut out = Exposition::default();
@@ -27,6 +28,8 @@ pub async fn serve(State(api): State<Api>) -> Response {
     }
     memory(&api, &mut out);
     limits(&api, &meters, &mut out);
+    out.counter("petstore_log_lines_dropped_total", "Log lines that stderr did not take in time.")
+        .sample(&[], telemetry::dropped_lines());
     api.process.write(&mut out);
     ([(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE))], out.into_text()).into_response()
 }

@@ -17,6 +17,10 @@ pub use text::Exposition;
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     pub fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

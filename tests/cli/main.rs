@@ -22,6 +22,7 @@ mod reference_file;
 mod relay;
 mod serve;
 mod small_commands;
+mod stalled_log;
 #[path = "../support/mod.rs"]
 mod support;
 mod systemd;

@@ -1,0 +1,193 @@
+//! A log that nobody reads: stderr, or stdout, is a pipe whose reader stalls.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::process::Folder;
+use crate::support::{Request, raw, soon};
+
+/// What a request takes in the log, with its path of this many bytes.
+const LONG_PATH: usize = 2_000;
+/// More lines of that length than a pipe and the queue hold.
+const FLOOD: usize = 4_000;
+/// How many requests share a connection.
+const BATCH: usize = 100;
+/// Longer than a stop takes on a busy machine, shorter than the drain of 30 s.
+const STOP: Duration = Duration::from_secs(20);
+
+/// A server whose log is read up to the line `listening`, and from then on only where a test does.
+struct Stalled {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    listening: Value,
+}
+
+impl Stalled {
+    fn serve(folder: &Folder, line: &str) -> Self {
+        let mut command = folder.command(line);
+        on_free_ports(&mut command);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let listening = loop {
+            let line = next_line(&mut log).expect("it listens");
+            if line["message"] == "listening" {
+                break line;
+            }
+        };
+        Self { child, log, listening }
+    }
+
+    fn address(&self, door: &str) -> SocketAddr {
+        self.listening[door].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Sends `count` requests that are logged with a long path each; all of them are answered.
+    async fn flood(&self, count: usize) {
+        let path = "x".repeat(LONG_PATH);
+        let request = |end| format!("GET /{path} HTTP/1.1\r\nHost: petstore\r\n{end}\r\n");
+        let batch = request("").repeat(BATCH - 1) + &request("Connection: close\r\n");
+        for _ in 0..count / BATCH {
+            let answers = soon(raw(self.address("store"), batch.as_bytes())).await;
+            assert_eq!(answers.matches("HTTP/1.1 404").count(), BATCH);
+        }
+    }
+
+    async fn dropped_lines(&self) -> u64 {
+        let metrics = soon(Request::new(self.address("ops"), "GET", "/metrics").send()).await.body;
+        let sample = metrics.lines().find_map(|line| line.strip_prefix("petstore_log_lines_dropped_total "));
+        sample.expect("dropped lines are counted").parse().unwrap()
+    }
+
+    /// Reads the log up to a message, and returns it with the lines before it.
+    fn read_until(&mut self, message: &str) -> (Value, Vec<Value>) {
+        let mut before = Vec::new();
+        loop {
+            let line = next_line(&mut self.log).unwrap_or_else(|| panic!("the log does not say {message:?}"));
+            if line["message"] == message {
+                return (line, before);
+            }
+            before.push(line);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => return status,
+                None if started.elapsed() > STOP => panic!("the process does not end"),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn on_free_ports(command: &mut Command) {
+    command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
+}
+
+/// The next line of the log; `None` at its end.
+fn next_line(log: &mut impl BufRead) -> Option<Value> {
+    let mut line = String::new();
+    log.read_line(&mut line).unwrap();
+    (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")))
+}
+
+#[tokio::test]
+async fn requests_are_answered_while_the_log_is_not_read() {
+    let folder = Folder::with_account();
+    let key = folder.key();
+    let mut server = Stalled::serve(&folder, "serve --log-requests");
+
+    server.flood(FLOOD).await;
+
+    for door in ["store", "messages", "ops"] {
+        let answer = soon(Request::new(server.address(door), "GET", "/livez").send()).await;
+        assert_eq!(answer.status(), 200, "{door}");
+    }
+    let pets = Request::new(server.address("store"), "GET", "/v1/pets").key(&key);
+    assert_eq!(soon(pets.send()).await.status(), 200);
+    assert!(server.dropped_lines().await > 0);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(0), "the stop does not wait for a reader");
+}
+
+#[tokio::test]
+async fn returning_reader_learns_how_many_lines_were_dropped() {
+    let folder = Folder::new();
+    let mut server = Stalled::serve(&folder, "serve --log-requests");
+    server.flood(FLOOD).await;
+    // A request too, whose line is in the log or dropped like the others.
+    let already_dropped = server.dropped_lines().await;
+
+    let (report, before) = server.read_until("log lines dropped");
+
+    let dropped = report["lines"].as_u64().unwrap();
+    assert!(report["level"] == "WARN" && dropped >= already_dropped, "{report}");
+    let logged = before.iter().filter(|line| line["message"] == "request").count() as u64;
+    assert_eq!(logged + dropped, FLOOD as u64 + 1, "every line is there or counted");
+    assert_eq!(server.dropped_lines().await, dropped);
+    server.read_until("request");
+    // The log is whole again.
+    soon(Request::new(server.address("store"), "GET", "/livez").header("x-request-id", "after").send()).await;
+    let (line, _) = server.read_until("request");
+    assert_eq!(line["request_id"], "after");
+}
+
+#[tokio::test]
+async fn last_lines_before_a_stop_are_complete() {
+    let folder = Folder::new();
+    let mut server = Stalled::serve(&folder, "serve --log-requests");
+    // More than a pipe holds, less than the queue does.
+    let requests = 500;
+    server.flood(requests).await;
+
+    server.signal(Signal::TERM);
+    let (_, before) = server.read_until("stopping");
+
+    assert_eq!(before.len(), requests);
+    assert!(next_line(&mut server.log).is_none(), "nothing comes after it");
+    assert_eq!(server.end().code(), Some(0));
+}
+
+#[tokio::test]
+async fn quickstart_serves_while_stdout_is_not_read() {
+    let folder = Folder::new();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let mut full = File::from(std::os::fd::OwnedFd::from(writer));
+    let flags = fcntl_getfl(&full).unwrap();
+    fcntl_setfl(&full, flags | OFlags::NONBLOCK).unwrap();
+    while full.write(&[b'x'; 4_096]).map_err(|error| error.kind()) != Err(ErrorKind::WouldBlock) {}
+    fcntl_setfl(&full, flags).unwrap();
+    let mut command = folder.command("quickstart");
+    on_free_ports(&mut command);
+    let mut child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let log = BufReader::new(child.stderr.take().unwrap());
+    let mut server = Stalled { child, log, listening: Value::Null };
+    server.listening = server.read_until("listening").0;
+
+    let answer = soon(Request::new(server.address("store"), "GET", "/livez").send()).await;
+
+    assert_eq!(answer.status(), 200);
+    server.read_until("stdout is not read, serving without it");
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(0));
+}
