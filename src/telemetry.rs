@@ -1,5 +1,6 @@
 //! The log: on stderr, as text on a terminal, as JSON lines otherwise.
 
+mod sampler;
 mod stderr;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -15,6 +16,7 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+pub use self::sampler::Sampler;
 pub use self::stderr::{Flush, dropped_lines};
 use self::stderr::{Stderr, start_queue};
 use crate::config::{LogFormat, LogLevel};

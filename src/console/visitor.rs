@@ -42,7 +42,10 @@ impl Visitor {
             && let Err(error) = api.store.touch_session(hash, now.to_the_minute()).await
         {
             // The page can be shown all the same; the session only ends a little earlier.
-            tracing::warn!(%error, "when a session was last used could not be stored");
+            let error = error.to_string();
+            if api.unstored_sessions.is_first(&error) {
+                tracing::warn!(error, "session use not stored");
+            }
         }
         Ok(visitor)
     }

@@ -192,7 +192,10 @@ impl Edge {
             let request_id = id.to_str().unwrap_or_default();
             match response.status() {
                 // Overload and outages come in floods, and drains are no trouble at all.
-                StatusCode::SERVICE_UNAVAILABLE => tracing::warn!(request_id, status, cause, "request refused"),
+                StatusCode::SERVICE_UNAVAILABLE if self.traffic.refusals.is_first(&cause) => {
+                    tracing::warn!(request_id, status, cause, "request refused");
+                }
+                StatusCode::SERVICE_UNAVAILABLE => {}
                 _ => tracing::error!(request_id, status, cause, "request failed"),
             }
         }

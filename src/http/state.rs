@@ -15,6 +15,7 @@ use crate::keyring::Keyring;
 use crate::metrics::Process;
 use crate::relay;
 use crate::store::Store;
+use crate::telemetry::Sampler;
 
 /// A handle on everything a handler needs; cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct Shared {
     pub rate_limits: Option<Arc<RateLimits>>,
     pub requests: Arc<Requests>,
     pub traffic: Arc<Traffic>,
+    /// Sessions whose last use could not be stored.
+    pub unstored_sessions: Sampler,
     pub process: Process,
     pub console: Console,
     relay: OnceLock<Arc<relay::Status>>,
@@ -46,6 +49,7 @@ impl Api {
             rate_limits: admission.rate_limit.map(|limit| Arc::new(RateLimits::new(limit, clock.clone()))),
             requests: Arc::default(),
             traffic: Arc::new(Traffic::new()),
+            unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),
             process: Process::started_now(),
             console: Console::new(admission),
             store,

@@ -7,6 +7,7 @@ use axum::http::{Method, StatusCode};
 
 use crate::config::Door;
 use crate::metrics::{Counter, Exposition, Gauge, Histogram, One};
+use crate::telemetry::Sampler;
 
 /// The label of what is no route: unknown paths share it, so that nobody can fill the operator's database with them.
 const UNMATCHED: &str = "unmatched";
@@ -26,6 +27,8 @@ pub struct Traffic {
     unmatched: Route,
     in_flight: Gauge,
     abandoned: Counter,
+    /// Samples the log of requests refused with 503.
+    pub refusals: Sampler,
     store: Connections,
     messages: Connections,
     operations: Connections,
@@ -86,6 +89,7 @@ impl Traffic {
             unmatched: Route::new(UNMATCHED),
             in_flight: Gauge::default(),
             abandoned: Counter::default(),
+            refusals: Sampler::new(|cause, requests| tracing::warn!(requests, cause, "requests refused")),
             store: Connections::default(),
             messages: Connections::default(),
             operations: Connections::default(),

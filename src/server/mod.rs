@@ -123,6 +123,8 @@ pub async fn run(
                 keyring.follow(),
                 keyring.write_down_uses(),
                 requests.follow(&api.clock),
+                api.traffic.refusals.follow(),
+                api.unstored_sessions.follow(),
                 forgetting,
                 certificate
             )
@@ -146,6 +148,8 @@ pub async fn run(
         Ok(_) = stop.wait_for(|stop| *stop == Stop::Now) => tracing::warn!("stopping at once"),
     }
     following.abort();
+    api.traffic.refusals.report();
+    api.unstored_sessions.report();
     if *stop.borrow() != Stop::Now {
         api.keyring.flush().await;
     }

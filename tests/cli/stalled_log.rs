@@ -191,3 +191,29 @@ async fn quickstart_serves_while_stdout_is_not_read() {
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(0));
 }
+
+#[tokio::test]
+async fn refusals_are_one_line_and_then_a_count_per_second() {
+    let folder = Folder::new();
+    let server = folder.serve("serve --drain-delay 1h");
+    let door = server.address("store");
+    server.running.signal(Signal::TERM);
+    server.logged("stopping");
+
+    let refused = 50;
+    let started = Instant::now();
+    for _ in 0..refused {
+        assert_eq!(Request::new(door, "GET", "/readyz").header("x-request-id", "first").send().await.status(), 503);
+    }
+    let seconds = started.elapsed().as_secs();
+    let ended = server.stop(Signal::TERM);
+
+    let lines: Vec<Value> = ended.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let all = |message| lines.iter().filter(move |line| line["message"] == message).collect::<Vec<_>>();
+    let [first] = all("request refused")[..] else { panic!("{lines:?}") };
+    assert_eq!((&first["request_id"], &first["cause"]), (&"first".into(), &"draining".into()));
+    let counts = all("requests refused");
+    assert!((1..=seconds + 2).contains(&(counts.len() as u64)), "{counts:?}");
+    assert!(counts.iter().all(|line| line["cause"] == "draining"), "{counts:?}");
+    assert_eq!(counts.iter().map(|line| line["requests"].as_u64().unwrap()).sum::<u64>(), refused - 1);
+}

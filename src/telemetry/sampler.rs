@@ -1,0 +1,108 @@
+//! Warnings that would be logged once per request: the first of each cause is, and the others become a count per second.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// Causes that are told apart. The text of further ones is not logged.
+const CAUSES: usize = 16;
+const OTHER: &str = "other causes";
+
+#[derive(Debug)]
+pub struct Sampler {
+    /// Warnings of each cause since the last report, without the first one.
+    counts: Mutex<HashMap<String, u64>>,
+    /// Logs a cause with its count.
+    log: fn(&str, u64),
+}
+
+impl Sampler {
+    pub fn new(log: fn(&str, u64)) -> Self {
+        Self { counts: Mutex::default(), log }
+    }
+
+    /// Returns true if the caller should log this warning. Otherwise it is counted.
+    pub fn is_first(&self, cause: &str) -> bool {
+        let mut counts = self.counts();
+        if let Some(count) = counts.get_mut(cause) {
+            *count += 1;
+            return false;
+        }
+        if counts.len() >= CAUSES {
+            *counts.entry(OTHER.to_owned()).or_default() += 1;
+            return false;
+        }
+        counts.insert(cause.to_owned(), 0);
+        true
+    }
+
+    /// Logs what was counted. Forgets a cause if there was nothing to count.
+    pub fn report(&self) {
+        let mut reported = Vec::new();
+        self.counts().retain(|cause, count| {
+            let count = mem::take(count);
+            if count > 0 {
+                reported.push((cause.clone(), count));
+            }
+            count > 0
+        });
+        for (cause, count) in reported {
+            (self.log)(&cause, count);
+        }
+    }
+
+    /// Reports every second. Never ends.
+    pub async fn follow(&self) {
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            self.report();
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    thread_local! {
+        static LOGGED: std::cell::RefCell<Vec<(String, u64)>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+
+    fn sampler() -> Sampler {
+        Sampler::new(|cause, count| LOGGED.with_borrow_mut(|logged| logged.push((cause.to_owned(), count))))
+    }
+
+    /// What a report logs, in order of the alphabet.
+    fn report(sampler: &Sampler) -> Vec<(String, u64)> {
+        sampler.report();
+        let mut logged = LOGGED.take();
+        logged.sort();
+        logged
+    }
+
+    #[test]
+    fn first_of_each_cause_is_logged_and_the_others_counted() {
+        let sampler = sampler();
+        let logged = ["full", "full", "lost", "full"].map(|cause| sampler.is_first(cause));
+        assert_eq!(logged, [true, false, true, false]);
+        assert_eq!(report(&sampler), [("full".to_owned(), 2)]);
+        assert!(sampler.is_first("lost"), "a cause that did not come again is forgotten");
+        assert!(!sampler.is_first("full"), "one that did is still counted");
+        assert_eq!(report(&sampler), [("full".to_owned(), 1)]);
+        assert_eq!(report(&sampler), []);
+    }
+
+    #[test]
+    fn causes_beyond_the_limit_are_counted_together() {
+        let sampler = sampler();
+        let first = (0..CAUSES + 5).filter(|cause| sampler.is_first(&cause.to_string())).count();
+        assert_eq!(first, CAUSES);
+        assert_eq!(report(&sampler), [(OTHER.to_owned(), 5)]);
+    }
+}
