@@ -63,6 +63,8 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
     let mut signals =
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     tokio::spawn(follow_level(signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?));
+    #[cfg(not(feature = "otlp"))]
+    warn_of_ignored_collector();
     let tls = tls(service)?;
     let passed = systemd::passed_sockets().map_err(Failure)?;
     let service = &at_passed_addresses(service, &passed)?;
@@ -193,6 +195,20 @@ fn export_traces(
             tracing::warn!(why, "there are no traces");
             (doors, None)
         }
+    }
+}
+
+/// Warns if the environment names a collector for traces, because the build without the feature sends it nothing.
+#[cfg(not(feature = "otlp"))]
+fn warn_of_ignored_collector() {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let is_off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        || variable("OTEL_TRACES_EXPORTER").is_some_and(|exporter| exporter != "otlp");
+    let named = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
+        .into_iter()
+        .find(|name| variable(name).is_some());
+    if let Some(variable) = named.filter(|_| !is_off) {
+        tracing::warn!(variable, "this build exports no traces, build it with `--features otlp`");
     }
 }
 

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::process::Folder;
+use crate::process::{Folder, Server};
 use crate::support::Request;
 
 /// The id of the trace in the examples of W3C Trace Context.
@@ -52,4 +52,25 @@ async fn signals_change_the_level_while_the_service_runs() {
     Request::new(door, "GET", "/livez").send().await;
     let rest = server.stop(Signal::TERM).log();
     assert!(rest.contains("INFO stopping") && !rest.contains("INFO request"), "{rest}");
+}
+
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn collector_is_not_ignored_silently() {
+    let warning = "this build exports no traces, build it with `--features otlp`";
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+    for (environment, warnings) in [
+        (&[endpoint] as &[_], 1),
+        (&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces")], 1),
+        (&[], 0),
+        (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], 0),
+        (&[endpoint, ("OTEL_SDK_DISABLED", "true")], 0),
+        (&[endpoint, ("OTEL_TRACES_EXPORTER", "none")], 0),
+    ] {
+        let folder = Folder::new();
+        let mut command = folder.command("serve --doors ops --ops-listen 127.0.0.1:0");
+        let server = Server::start(command.envs(environment.iter().copied()));
+        let found = server.before.iter().filter(|message| *message == warning).count();
+        assert_eq!(found, warnings, "{environment:?} {:?}", server.before);
+    }
 }
