@@ -34,9 +34,7 @@ def tools(names):
         return
     if None in wanted or os.getuid() != 0 or not shutil.which("apt-get"):
         raise Failed(f"not installed: {', '.join(missing)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "-qq"], ["install", "-qq", "--yes", "--no-install-recommends", *wanted]):
-        subprocess.run(["apt-get", *command], check=True, env=environment, stdout=subprocess.DEVNULL)
+    subprocess.run([ROOT / "scripts/apt-install", *wanted], check=True)
 
 
 def oha():

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from .processes import Failed
 
+APT_INSTALL = Path(__file__).resolve().parent.parent.parent / "scripts/apt-install"
 POSTGRESQL_BIN = Path("/usr/lib/postgresql/15/bin")
 # Which package has the program that is looked for.
 PACKAGES = {
@@ -55,12 +56,9 @@ def install(packages):
         undo.enter_context(replaced(POLICY, "#!/bin/sh\nexit 101\n", 0o755))
         undo.enter_context(replaced(NO_MAIN_CLUSTER, "create_main_cluster = false\n", 0o644))
         enabled = enabled_services()
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        apt = ["apt-get", "-qq", "--yes", "--no-install-recommends"]
-        for command in (["apt-get", "-qq", "update"], [*apt, "install", *packages]):
-            done = subprocess.run(command, env=environment, text=True, capture_output=True)
-            if done.returncode:
-                raise Failed(f"{' '.join(command)} failed:\n{done.stderr}")
+        done = subprocess.run([APT_INSTALL, *packages], text=True, capture_output=True)
+        if done.returncode:
+            raise Failed(f"{APT_INSTALL} {' '.join(packages)} failed:\n{done.stderr}")
         for service in enabled_services() - enabled:
             # Of System V's links and, where systemd is, of its units.
             subprocess.run(["update-rc.d", service, "disable"], check=True, capture_output=True)

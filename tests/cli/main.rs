@@ -20,6 +20,7 @@ mod prometheus;
 mod quickstart;
 mod reference_file;
 mod relay;
+mod scripts;
 mod serve;
 mod small_commands;
 mod stalled_log;

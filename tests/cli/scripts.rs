@@ -1,0 +1,56 @@
+//! The scripts of the repository, where a mistake would cost minutes or wait for another program.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::process::{Folder, Running};
+
+const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A script of the repository, which finds the programs of the folder first.
+fn script(folder: &Folder, name: &str) -> Command {
+    let mut command = folder.program(&format!("{REPOSITORY}/{name}"));
+    let path = format!("{}:{}", folder.path("").display(), std::env::var("PATH").unwrap());
+    command.env("PATH", path);
+    command
+}
+
+fn write_program(folder: &Folder, name: &str, text: &str) {
+    folder.write(name, format!("#!/bin/sh\n{text}"));
+    std::fs::set_permissions(folder.path(name), PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// An apt-get whose first `update` fails with `error`, and which notes what it was asked for.
+fn write_apt_get(folder: &Folder, error: &str) {
+    let asked = folder.path("asked");
+    let asked = asked.display();
+    let text =
+        format!("echo \"$*\" >> {asked}\n[ $(wc -l < {asked}) -gt 1 ] || {{ echo 'E: {error}' >&2; exit 100; }}\n");
+    write_program(folder, "apt-get", &text);
+}
+
+#[test]
+fn package_installation_waits_for_the_locks_of_apt() {
+    let folder = Folder::new();
+    write_apt_get(&folder, "Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)");
+
+    let installed = Running::start(script(&folder, "scripts/apt-install").args(["curl", "strace"])).end();
+
+    assert_eq!(installed.code, Some(0), "{installed:?}");
+    let asked = folder.read("asked");
+    let [first, second, install] = asked.lines().collect::<Vec<_>>()[..] else { panic!("{asked}") };
+    assert!(first.ends_with("update") && second == first, "{asked}");
+    assert!(install.contains("DPkg::Lock::Timeout=300") && install.ends_with("install curl strace"), "{asked}");
+}
+
+#[test]
+fn package_installation_reports_other_errors_at_once() {
+    let folder = Folder::new();
+    write_apt_get(&folder, "The list of sources could not be read.");
+
+    let failed = Running::start(script(&folder, "scripts/apt-install").arg("curl")).end();
+
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("The list of sources could not be read."), "{failed:?}");
+    assert_eq!(folder.read("asked").lines().count(), 1);
+}
