@@ -20,6 +20,22 @@ fn write_program(folder: &Folder, name: &str, text: &str) {
     std::fs::set_permissions(folder.path(name), PermissionsExt::from_mode(0o755)).unwrap();
 }
 
+#[test]
+fn ci_prints_its_help_and_refuses_arguments() {
+    let folder = Folder::new();
+    write_program(&folder, "cargo", &format!("touch {}; exit 1\n", folder.path("cargo-ran").display()));
+
+    for flag in ["--help", "-h"] {
+        let help = Running::start(script(&folder, ".ci/run").arg(flag)).end();
+        assert_eq!(help.code, Some(0), "{help:?}");
+        assert!(help.stdout.starts_with("Usage: .ci/run\n") && help.stderr.is_empty(), "{help:?}");
+    }
+    let refused = Running::start(script(&folder, ".ci/run").arg("--fast")).end();
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+    assert!(refused.stderr.contains("unexpected argument `--fast`"), "{refused:?}");
+    assert!(!folder.path("cargo-ran").exists(), "nothing is run");
+}
+
 /// An apt-get whose first `update` fails with `error`, and which notes what it was asked for.
 fn write_apt_get(folder: &Folder, error: &str) {
     let asked = folder.path("asked");
