@@ -342,12 +342,19 @@ ROWS = (
     ),
     Suite(
         NUMBER=31,
-        PROMISE="a live backup restores",
+        PROMISE="a live backup restores, and a failed restore leaves the old database or the new one, whole",
         FIGURE="50 backups under writes and 50 killed in the middle: every acknowledged write before it present, no half "
-        "file",
-        CONTROL="a copy of the database's file without its log lacks what was acknowledged last",
+        "file. Every `unlink`, `rename`, `fsync`, `fdatasync`, `ftruncate` and `pwrite64` of a restore failed (EIO, EPERM, "
+        "EROFS) or killed, over a database with a log, with a hot journal, without its file, with an empty one, and "
+        "broken: afterwards the old or the new database, `integrity_check` ok; exit status 0 only with the new one; no "
+        "unfinished file after the next start; a second restore after a kill succeeds",
+        CONTROL="a copy of the database's file without its log lacks what was acknowledged last; a new database beside "
+        "the old one's journal is noticed",
         ROUNDS=50,
-        tests=("backup::a_backup_under_writes_restores_and_a_killed_one_leaves_no_half",),
+        tests=(
+            "backup::a_backup_under_writes_restores_and_a_killed_one_leaves_no_half",
+            "restore_faults::restore_leaves_the_old_or_the_new_database_whole",
+        ),
     ),
     Suite(
         NUMBER=32,

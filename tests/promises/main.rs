@@ -36,6 +36,7 @@ mod power_loss;
 mod process;
 mod rate_limit;
 mod read_only_disk;
+mod restore_faults;
 mod retried;
 mod revoking;
 mod secrets;

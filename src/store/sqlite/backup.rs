@@ -11,8 +11,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::partial::{self, Partial};
 use super::{
-    FILE, LOCK, Sqlite, beside, connect, create_data_dir, kept_deployment, lock_file, migrations, unavailable,
-    without_migrating,
+    FILE, LOCK, Sqlite, beside, connect, create_data_dir, kept_deployment, lock_file, migrations, sync_folder,
+    unavailable, without_migrating,
 };
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
@@ -99,8 +99,13 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     Ok(copied)
 }
 
-/// Puts a backup in the place of a data directory's database, which nobody may have open. What was there is gone only
-/// once the other is there, whole.
+/// Replaces a data directory's database, which nobody may have open, by a backup. If the process is killed or fails, the
+/// directory holds the old database or the new one, whole:
+///
+/// 1. The backup is copied into an unfinished file and checked.
+/// 2. The old database becomes a single file: SQLite applies its write-ahead log or its rollback journal.
+/// 3. The files beside it are removed, and the directory is synced. SQLite would apply them to any database of that name.
+/// 4. The new file is synced and renamed, and the directory is synced.
 pub fn restore(
     backup: &Path,
     data_dir: &Path,
@@ -115,8 +120,8 @@ pub fn restore(
     let folder = fs::File::open(data_dir).map_err(|error| unavailable(data_dir, &error))?;
     folder.try_lock().map_err(|_| in_use(data_dir))?;
     let file = data_dir.join(FILE);
-    let holds_something = file.metadata().is_ok_and(|file| file.len() > 0);
-    if holds_something && !replace {
+    let is_there = file.metadata().is_ok_and(|file| file.len() > 0);
+    if is_there && !replace {
         let dir = data_dir.display();
         return Err(StoreError::Failed(format!("there is a database in {dir}; --force puts the backup in its place")));
     }
@@ -131,18 +136,12 @@ pub fn restore(
     let copied = check(partial.path()).map_err(named)?;
     deployment::agree(copied.deployment, deployment).map_err(named)?;
     end_sessions(partial.path())?;
-    if holds_something {
+    // SQLite ignores the log and the journal of an empty file.
+    if is_there {
         settle(&file, data_dir)?;
     }
-    for suffix in ["-wal", "-shm"] {
-        let left = beside(&file, suffix);
-        match fs::remove_file(&left) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(unavailable(&left, &error)),
-            _ => {}
-        }
-    }
-    // The old log would be taken for the new database's. Its name is gone from the disk before the new one is there.
-    super::sync_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+    remove_beside(&file)?;
+    sync_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
     partial.publish(&file, true).map_err(|error| unavailable(&file, &error))?;
     Ok(copied)
 }
@@ -163,21 +162,44 @@ fn end_sessions(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes all that is in its log into the database that is about to be replaced, so that it is whole to the end. SQLite
-/// does that only where nobody else has it open, be it another program than this one.
+/// Makes a single file of the database that is about to be replaced, synced to the disk. SQLite does that only while no
+/// other process, of whatever program, has it open.
 fn settle(file: &Path, data_dir: &Path) -> Result<()> {
     let settled = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .and_then(|conn| conn.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get::<_, String>(0)));
-    match settled {
-        Ok(mode) if mode != "delete" => Err(in_use(data_dir)),
-        Err(error)
-            if matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) =>
-        {
-            Err(in_use(data_dir))
+    let error = match settled {
+        Ok(mode) if mode == "delete" => return Ok(()),
+        Ok(_) => return Err(in_use(data_dir)),
+        Err(error) => error,
+    };
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Err(in_use(data_dir)),
+        // A broken database is what backups are for.
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Ok(()),
+        // It may be whole, and its log or journal part of it.
+        _ => {
+            let file = file.display();
+            Err(StoreError::Failed(format!(
+                "cannot close the old database: {error}; nothing was replaced. Fix the cause, or move {file} away \
+                 together with {file}-wal and {file}-journal"
+            )))
         }
-        // A database that is broken is what backups are for.
-        _ => Ok(()),
     }
+}
+
+/// Removes the files that SQLite keeps beside a database.
+fn remove_beside(file: &Path) -> Result<()> {
+    for suffix in ["-journal", "-wal", "-shm"] {
+        let left = beside(file, suffix);
+        match fs::remove_file(&left) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                let why = format!("cannot remove {}: {error}; nothing was replaced", left.display());
+                return Err(StoreError::Failed(why));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn in_use(data_dir: &Path) -> StoreError {

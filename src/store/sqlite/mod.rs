@@ -126,6 +126,7 @@ impl Sqlite {
             return Err(missing(&options.data_dir));
         }
         let in_use = hold(&options.data_dir)?;
+        partial::sweep(&options.data_dir).map_err(|error| unavailable(&options.data_dir, &error))?;
         // SQLite gives its other files the mode of this one. What it writes into a file is worth nothing while the
         // file's name is not on the disk.
         own_file(&file)
@@ -303,6 +304,7 @@ fn without_migrating(data_dir: &Path) -> Result<(Connection, Option<fs::File>)> 
         locked => {
             let _opening = locked.map_err(|error| unavailable(data_dir, &error))?;
             let in_use = hold(data_dir)?;
+            partial::sweep(data_dir).map_err(|error| unavailable(data_dir, &error))?;
             Ok((connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?, Some(in_use)))
         }
     }

@@ -14,8 +14,8 @@ use super::sync_folder;
 /// What the names of files begin and end with that are not finished, or never will be.
 const NAME: (&str, &str) = (".petstore-", ".partial");
 
-/// A file of its owner's alone that is not finished. Dropping it removes it; of a process that was killed, the next one
-/// in the same folder does.
+/// An unfinished file, readable by its owner only. Dropping it removes it. If the process is killed, [`sweep`] removes
+/// it: at the next backup into the folder, or when the database in the folder is next opened.
 #[derive(Debug)]
 pub struct Partial(NamedTempFile);
 
@@ -42,7 +42,12 @@ impl Partial {
         self.0.as_file().sync_all()?;
         let published = if replace { self.0.persist(name) } else { self.0.persist_noclobber(name) };
         published.map_err(|error| error.error)?;
-        sync_folder(folder_of(name))
+        sync_folder(folder_of(name)).map_err(|error| {
+            let why = format!(
+                "the new file is in place, but its folder cannot be synced, so a power loss may undo it: {error}"
+            );
+            io::Error::new(error.kind(), why)
+        })
     }
 }
 
@@ -51,8 +56,8 @@ pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes what others left unfinished, and nobody is at work on.
-fn sweep(folder: &Path) -> io::Result<()> {
+/// Removes the unfinished files of processes that were killed.
+pub fn sweep(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();

@@ -1,0 +1,292 @@
+//! Promise 31: a restore that fails or is killed at any system call leaves the old database or the new one, whole.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use petstore::store::sqlite::{Options, Sqlite};
+use rusqlite::Connection;
+
+use crate::process::{Database, PATIENCE, within};
+use crate::trace;
+use crate::trial::{self, Random};
+
+/// System calls that change files and folders.
+const CALLS: [&str; 6] = ["unlink", "rename", "fsync", "fdatasync", "ftruncate", "pwrite64"];
+
+const KILL: &str = "signal=KILL";
+const FAULTS: [&str; 4] = ["error=EIO", "error=EPERM", "error=EROFS", KILL];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restore_leaves_the_old_or_the_new_database_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::make(folder.path()).await;
+    let mut cases = Vec::new();
+    for old in Old::ALL {
+        cases.extend(place.cases(old));
+    }
+    let all = cases.len();
+    if !trial::is_full() {
+        cases = sample(cases, &mut Random::from_seed(), 12);
+    }
+    let (mut old, mut new, mut again) = (0, 0, 0);
+    for (number, case) in cases.iter().enumerate() {
+        let restored = place.restore_by(case);
+        if case.fault == KILL {
+            assert_eq!(restored.status.code(), None, "{case}: killed");
+            place.restore_without_the_file(case).await;
+            again += 1;
+        }
+        match place.outcome(case, &restored).await {
+            Outcome::New => new += 1,
+            Outcome::Old => old += 1,
+        }
+        if number % 100 == 99 {
+            println!("{} of {}: {old} old, {new} new", number + 1, cases.len());
+        }
+    }
+    assert!(old > 0 && new > 0, "{old} old and {new} new: the test has tested little");
+    place.control().await;
+    trial::measured(&format!(
+        "{} of {all} faults ({}, by {}) in restores over a database with a log, with a hot journal, without its file, with \
+         an empty file, and broken: {old} times the old database, {new} times the new one, always whole, the exit status \
+         true, no unfinished file after the next start; {again} second restores after a kill, without the database's \
+         file: the new one; a new file beside the old journal is noticed",
+        cases.len(),
+        CALLS.join(", "),
+        FAULTS.join(", "),
+    ));
+}
+
+/// Every removal of a file beside a whole database, failed and killed, and about so many of all other cases.
+fn sample(cases: Vec<Case>, random: &mut Random, others: u64) -> Vec<Case> {
+    let removes =
+        |case: &Case| case.old == Old::Log && case.call == "unlink" && ["error=EIO", KILL].contains(&case.fault);
+    let (mut sample, rest): (Vec<_>, Vec<_>) = cases.into_iter().partition(removes);
+    let of = rest.len() as u64;
+    sample.extend(rest.into_iter().filter(|_| random.below(of) < others));
+    sample
+}
+
+/// What a restore finds in the folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Old {
+    /// A database whose newest rows are in its write-ahead log.
+    Log,
+    /// A database in the middle of a transaction, with the journal that undoes it.
+    Journal,
+    /// That journal, without the database.
+    JournalAlone,
+    /// That journal, beside an empty file.
+    JournalAndEmpty,
+    /// Files that are neither a database nor a log.
+    Broken,
+}
+
+impl Old {
+    const ALL: [Self; 5] = [Self::Log, Self::Journal, Self::JournalAlone, Self::JournalAndEmpty, Self::Broken];
+}
+
+/// One fault: the call with this number, counted by its name.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    old: Old,
+    call: &'static str,
+    number: usize,
+    fault: &'static str,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}:{}:when={}", self.old, self.call, self.fault, self.number)
+    }
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Old,
+    New,
+}
+
+/// Templates of what a restore finds, the backup, and the folder that a restore works in.
+struct Place {
+    folder: PathBuf,
+    /// Names of animals, in order of their ids.
+    old: Vec<String>,
+    new: Vec<String>,
+}
+
+impl Place {
+    async fn make(folder: &Path) -> Self {
+        let place = Self { folder: folder.to_owned(), old: names("old", 300), new: names("new", 900) };
+        let new = place.folder.join("new");
+        fill(&new, &place.new).await;
+        let backup = Database::folder(&new).petstore("backup").arg(place.backup()).output().unwrap();
+        assert!(backup.status.success(), "{}", String::from_utf8_lossy(&backup.stderr));
+
+        // The last hundred are in the log alone.
+        let made = place.folder.join("made");
+        fill(&made, &place.old[..200]).await;
+        let conn = Connection::open(made.join("petstore.db")).unwrap();
+        conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0").unwrap();
+        insert(&conn, &place.old[200..]);
+        copy(&made, &place.template(Old::Log));
+        drop(conn);
+
+        // A transaction that has changed the file and is not committed.
+        let conn = Connection::open(made.join("petstore.db")).unwrap();
+        conn.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 5; BEGIN").unwrap();
+        conn.execute_batch("UPDATE pets SET name = 'undone ' || name").unwrap();
+        insert(&conn, &names("undone", 2_000));
+        copy(&made, &place.template(Old::Journal));
+        assert!(place.template(Old::Journal).join("petstore.db-journal").metadata().unwrap().len() > 512);
+        drop(conn);
+        copy(&place.template(Old::Journal), &place.template(Old::JournalAlone));
+        fs::remove_file(place.template(Old::JournalAlone).join("petstore.db")).unwrap();
+        copy(&place.template(Old::Journal), &place.template(Old::JournalAndEmpty));
+        fs::write(place.template(Old::JournalAndEmpty).join("petstore.db"), "").unwrap();
+        copy(&place.template(Old::Log), &place.template(Old::Broken));
+        fs::write(place.template(Old::Broken).join("petstore.db"), broken()).unwrap();
+        fs::write(place.template(Old::Broken).join("petstore.db-wal"), "Nor is this a log.").unwrap();
+        place
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.folder.join("backup.db")
+    }
+
+    fn template(&self, old: Old) -> PathBuf {
+        self.folder.join(format!("{old:?}"))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// Counts the calls of a restore without a fault: each with each fault is a case.
+    fn cases(&self, old: Old) -> Vec<Case> {
+        copy(&self.template(old), &self.data());
+        let file = self.folder.join("trace");
+        let mut strace = trace::strace(&file);
+        strace.arg("-e").arg(format!("trace={}", CALLS.join(",")));
+        let restored = self.restore(Database::folder(&self.data()).petstore_by(strace, "restore"));
+        assert!(restored.status.success(), "{old:?}: {}", String::from_utf8_lossy(&restored.stderr));
+        let mut trace = String::new();
+        within(PATIENCE, "tracing", || {
+            trace = fs::read_to_string(&file).unwrap();
+            trace.contains("+++ exited")
+        });
+        let mut cases = Vec::new();
+        for call in CALLS {
+            let count = trace.lines().filter(|line| line.contains(&format!(" {call}("))).count();
+            let of_call = (1..=count).flat_map(|number| FAULTS.map(|fault| Case { old, call, number, fault }));
+            cases.extend(of_call);
+        }
+        assert!(cases.iter().any(|case| case.call == "rename"), "{old:?}: {trace}");
+        cases
+    }
+
+    /// Restores into a folder as the case begins with it, and has its call fail or kill the process.
+    fn restore_by(&self, case: &Case) -> Output {
+        copy(&self.template(case.old), &self.data());
+        let Case { call, number, fault, .. } = case;
+        let mut strace = trace::strace_that_kills(&self.folder.join("trace"));
+        strace.args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={number}")]);
+        self.restore(Database::folder(&self.data()).petstore_by(strace, "restore"))
+    }
+
+    fn restore(&self, mut command: Command) -> Output {
+        command.arg(self.backup()).arg("--force").output().unwrap()
+    }
+
+    /// What the folder holds after the next start, which must be what the exit status says.
+    async fn outcome(&self, case: &Case, restored: &Output) -> Outcome {
+        let stderr = String::from_utf8_lossy(&restored.stderr);
+        let is_untouched = fs::read(self.data().join("petstore.db")).is_ok_and(|file| file == broken());
+        let found = found(&self.data()).await;
+        let outcome = match (case.old, found) {
+            (_, Ok(names)) if names == self.new => Outcome::New,
+            (Old::Log | Old::Journal, Ok(names)) if names == self.old => Outcome::Old,
+            (Old::JournalAlone | Old::JournalAndEmpty, Ok(names)) if names.is_empty() => Outcome::Old,
+            (Old::Broken, Err(_)) if is_untouched => Outcome::Old,
+            (_, Ok(names)) => panic!("{case}: {} animals, {stderr}", names.len()),
+            (_, Err(why)) => panic!("{case}: {why}, {stderr}"),
+        };
+        match (restored.status.code(), &outcome) {
+            (Some(0), Outcome::New) | (Some(1), Outcome::Old) => {}
+            (Some(1), Outcome::New) => assert!(stderr.contains("is in place, but"), "{case}: {stderr}"),
+            (None, _) if case.fault == KILL => {}
+            (code, outcome) => panic!("{case}: exit status {code:?}, {outcome:?}: {stderr}"),
+        }
+        outcome
+    }
+
+    /// What was killed is done again, after somebody has removed the database's file alone.
+    async fn restore_without_the_file(&self, case: &Case) {
+        let again = self.folder.join("again");
+        copy(&self.data(), &again);
+        let _ = fs::remove_file(again.join("petstore.db"));
+        let restored = self.restore(Database::folder(&again).petstore("restore"));
+        assert!(restored.status.success(), "{case}: {}", String::from_utf8_lossy(&restored.stderr));
+        assert_eq!(found(&again).await.map(|names| names.len()), Ok(self.new.len()), "{case}: restored again");
+    }
+
+    /// The control: the new file beside the old one's journal, as a careless restore would leave it.
+    async fn control(&self) {
+        copy(&self.template(Old::Journal), &self.data());
+        fs::copy(self.backup(), self.data().join("petstore.db")).unwrap();
+        assert_ne!(found(&self.data()).await.as_ref(), Ok(&self.new), "the journal does not matter");
+    }
+}
+
+/// The animals in a folder after a start, in which nothing unfinished may be left.
+async fn found(data_dir: &Path) -> Result<Vec<String>, String> {
+    let opened = Sqlite::open(&Options::new(data_dir));
+    let entries = fs::read_dir(data_dir).unwrap().map(|entry| entry.unwrap().path());
+    let unfinished: Vec<_> = entries.filter(|path| path.extension().is_some_and(|name| name == "partial")).collect();
+    assert_eq!(unfinished, [] as [PathBuf; 0], "the next start removes them");
+    opened.map_err(|error| error.to_string())?.close().await;
+    read(&data_dir.join("petstore.db")).map_err(|error| error.to_string())
+}
+
+fn read(file: &Path) -> rusqlite::Result<Vec<String>> {
+    let conn = Connection::open(file)?;
+    let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+    if check != "ok" {
+        return Ok(vec![check]);
+    }
+    conn.prepare("SELECT name FROM pets ORDER BY id")?.query_map([], |row| row.get(0))?.collect()
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (1..=count).map(|number| format!("{prefix} {number}")).collect()
+}
+
+fn broken() -> Vec<u8> {
+    b"This is no database. ".repeat(1_000)
+}
+
+/// Makes a database with these animals.
+async fn fill(data_dir: &Path, names: &[String]) {
+    Sqlite::open(&Options::new(data_dir)).unwrap().close().await;
+    insert(&Connection::open(data_dir.join("petstore.db")).unwrap(), names);
+}
+
+fn insert(conn: &Connection, names: &[String]) {
+    let one_transaction = conn.unchecked_transaction().ok();
+    for name in names {
+        conn.execute("INSERT INTO pets (name, category_id, status) VALUES (?1, 1, 0)", [name]).unwrap();
+    }
+    one_transaction.into_iter().for_each(|transaction| transaction.commit().unwrap());
+}
+
+/// Replaces a folder by a copy of another.
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
