@@ -10,6 +10,7 @@ mod dead_writer;
 mod demoted;
 mod descriptors;
 mod drain;
+mod files_gone;
 mod forms;
 mod full_disk;
 mod fuzz;

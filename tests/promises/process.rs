@@ -209,6 +209,11 @@ pub fn try_get(address: &str, path: &str) -> Option<Answer> {
     Answer::try_to(address, "GET", path, "", "", "").ok()
 }
 
+/// A new animal by the door at `address`; nothing where nobody answers.
+pub fn try_create_pet(address: &str, key: &str, name: &str) -> Option<Answer> {
+    Answer::try_to(address, "POST", "/v1/pets", key, "", &new_pet(name)).ok()
+}
+
 /// A POST to the door at `address` with an `Idempotency-Key`.
 pub fn post_once(address: &str, path: &str, key: &str, once: &str, body: &str) -> Answer {
     Answer::to(address, "POST", path, key, &format!("Idempotency-Key: {once}\r\n"), body)

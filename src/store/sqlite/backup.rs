@@ -11,8 +11,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::partial::{self, Partial};
 use super::{
-    FILE, LOCK, Sqlite, beside, connect, create_data_dir, kept_deployment, lock_file, migrations, sync_folder,
-    unavailable, without_migrating,
+    FILE, LOCK, Sqlite, beside, connect, create_data_dir, has_content, kept_deployment, lock_file, migrations,
+    sync_folder, unavailable, without_migrating,
 };
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
@@ -120,8 +120,8 @@ pub fn restore(
     let folder = fs::File::open(data_dir).map_err(|error| unavailable(data_dir, &error))?;
     folder.try_lock().map_err(|_| in_use(data_dir))?;
     let file = data_dir.join(FILE);
-    let is_there = file.metadata().is_ok_and(|file| file.len() > 0);
-    if is_there && !replace {
+    let is_there = has_content(&file);
+    if (is_there || has_content(&beside(&file, "-wal"))) && !replace {
         let dir = data_dir.display();
         return Err(StoreError::Failed(format!("there is a database in {dir}; --force puts the backup in its place")));
     }

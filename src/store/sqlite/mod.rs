@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod backup;
+mod files;
 pub mod idempotency;
 pub mod keys;
 pub mod messages;
@@ -23,7 +24,6 @@ mod writer;
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use files::Files;
 pub use partial::folder_of;
 use read_only::ReadOnly;
 use readers::Readers;
@@ -85,8 +86,7 @@ impl Options {
 #[derive(Debug)]
 pub struct Sqlite {
     file: PathBuf,
-    /// The device and the number that the file had when it was opened.
-    identity: (u64, u64),
+    files: Arc<Files>,
     deployment: Deployment,
     writes: Writes,
     readers: Arc<Readers>,
@@ -125,6 +125,7 @@ impl Sqlite {
         if options.create.is_none() && fs::metadata(&file).is_ok_and(|file| file.len() == 0) {
             return Err(missing(&options.data_dir));
         }
+        refuse_log_alone(&file)?;
         let in_use = hold(&options.data_dir)?;
         partial::sweep(&options.data_dir).map_err(|error| unavailable(&options.data_dir, &error))?;
         // SQLite gives its other files the mode of this one. What it writes into a file is worth nothing while the
@@ -154,10 +155,10 @@ impl Sqlite {
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let readers =
             Arc::new(Readers::open(|| connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY), Arc::clone(&wal_index))?);
-        let writer = Writer::start(conn, Arc::clone(&readers), wal_index, options)?;
+        let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
+        let writer = Writer::start(conn, Arc::clone(&readers), wal_index, Arc::clone(&files), options)?;
         let backups = BackupStatus::default();
-        let identity = identity(&file)?;
-        Ok(Self { file, identity, deployment, writes: Writes::Taken(writer), readers, backups, _in_use: Some(in_use) })
+        Ok(Self { file, files, deployment, writes: Writes::Taken(writer), readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, lock: &Path, options: &Options) -> Result<Self> {
@@ -168,7 +169,7 @@ impl Sqlite {
         tracing::warn!("the disk is read-only: reads are answered, and writes refused");
         Ok(Self {
             file: file.to_owned(),
-            identity: identity(file)?,
+            files: Arc::new(read_only.files(file)?),
             deployment: deployment::agree(deployment, options.deployment)?,
             writes: Writes::Refused(read_only),
             readers,
@@ -241,11 +242,7 @@ impl Sqlite {
         if let Writes::Taken(writer) = &self.writes {
             writer.check()?;
         }
-        // What is written into a file without a name is gone with the process.
-        if identity(&self.file)? != self.identity {
-            let file = self.file.display();
-            return Err(StoreError::Unavailable(format!("another file has taken the place of {file}")));
-        }
+        self.files.check()?;
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
     }
 
@@ -265,7 +262,7 @@ impl Sqlite {
     pub async fn failed(&self) -> String {
         match &self.writes {
             Writes::Taken(writer) => writer.failed().await,
-            Writes::Refused(read_only) => read_only.ended().await,
+            Writes::Refused(read_only) => read_only.ended(&self.files).await,
         }
     }
 
@@ -275,12 +272,6 @@ impl Sqlite {
             Writes::Refused(_) => self.readers.close(),
         }
     }
-}
-
-/// Which file has this name.
-fn identity(file: &Path) -> Result<(u64, u64)> {
-    let found = fs::metadata(file).map_err(|error| unavailable(file, &error))?;
-    Ok((found.dev(), found.ino()))
 }
 
 /// Opens one connection as every one of ours is opened.
@@ -329,6 +320,24 @@ fn require_database(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => Err(missing(dir)),
         Err(error) => Err(unavailable(dir, &error)),
     }
+}
+
+/// Refuses to make a database beside the log of one whose file is gone: SQLite would remove the log, and with it what was
+/// acknowledged last.
+fn refuse_log_alone(file: &Path) -> Result<()> {
+    let log = beside(file, "-wal");
+    if has_content(file) || !has_content(&log) {
+        return Ok(());
+    }
+    let (file, log) = (file.display(), log.display());
+    Err(StoreError::Failed(format!(
+        "{file} is gone and its write-ahead log is not: put the file back under its name, or restore a backup with \
+         --force, or move {log} away to begin with an empty database"
+    )))
+}
+
+fn has_content(file: &Path) -> bool {
+    file.metadata().is_ok_and(|found| found.len() > 0)
 }
 
 fn missing(dir: &Path) -> StoreError {

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::{beside, connect, migrations, own_file};
+use super::{Files, beside, connect, has_content, migrations, own_file};
 use crate::store::{Result, StoreError};
 
 /// How often is looked whether the disk takes writes again.
@@ -73,10 +73,22 @@ impl ReadOnly {
         Readers::open(|| self.connect(file), Arc::new(wal_index))
     }
 
-    /// Waits until the database may be written to, by this process or another: what was opened can't take part in that.
-    pub async fn ended(&self) -> String {
+    /// The files that are read.
+    pub fn files(&self, file: &Path) -> Result<Files> {
+        match self.reading {
+            Reading::File => Files::of(file, &[""]),
+            Reading::FileAndLog => Files::of(file, &["", "-wal", "-shm"]),
+        }
+    }
+
+    /// Waits until the database may be written to, by this process or another, or has lost its files: what was opened can't
+    /// take part in that.
+    pub async fn ended(&self, files: &Files) -> String {
         loop {
             tokio::time::sleep(WATCH).await;
+            if let Err(gone) = files.check() {
+                return gone.to_string();
+            }
             if own_file(&self.lock).is_ok() {
                 return "the disk takes writes again, which this process began without".into();
             }
@@ -85,8 +97,4 @@ impl ReadOnly {
             }
         }
     }
-}
-
-fn has_content(file: &Path) -> bool {
-    file.metadata().is_ok_and(|found| found.len() > 0)
 }

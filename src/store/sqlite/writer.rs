@@ -13,6 +13,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 use tokio::sync::{oneshot, watch};
 
 use super::Options;
+use super::files::Files;
 use super::readers::Readers;
 use super::wal::Wal;
 use super::wal_index::WalIndex;
@@ -21,7 +22,7 @@ use crate::store::{Result, StoreError, WriterMeter};
 /// How many writes share a commit at most: bounds how long the first of them waits.
 const BATCH: usize = 512;
 
-/// How often readers are looked through for kept transactions that nobody uses.
+/// How often an idle writer ends kept transactions that nobody uses, and checks the database's files.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
 /// What must not be half done when a write fails.
@@ -135,7 +136,13 @@ impl Drop for Unanswered {
 }
 
 impl Writer {
-    pub fn start(conn: Connection, readers: Arc<Readers>, wal_index: Arc<WalIndex>, options: &Options) -> Result<Self> {
+    pub fn start(
+        conn: Connection,
+        readers: Arc<Readers>,
+        wal_index: Arc<WalIndex>,
+        files: Arc<Files>,
+        options: &Options,
+    ) -> Result<Self> {
         let (queue, orders) = mpsc::sync_channel(options.queue);
         let (report, state) = watch::channel(State::Running);
         let meter = Arc::new(WriterMeter::default());
@@ -144,6 +151,7 @@ impl Writer {
             meter: Arc::clone(&meter),
             wal: Wal::new(wal_index, Arc::clone(&readers), options),
             readers,
+            files,
             report: report.clone(),
             busy_timeout: options.busy_timeout,
             queue: options.queue,
@@ -227,6 +235,7 @@ struct Worker {
     conn: Connection,
     meter: Arc<WriterMeter>,
     readers: Arc<Readers>,
+    files: Arc<Files>,
     wal: Wal,
     /// Tells of the end, before those who wait are told of theirs.
     report: watch::Sender<State>,
@@ -245,6 +254,7 @@ impl Worker {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     self.readers.release_idle();
+                    self.check_files()?;
                     continue;
                 }
             }
@@ -279,8 +289,14 @@ impl Worker {
                 break;
             }
         }
+        // SQLite removes the log by its name as it closes, which must not be another database's by now.
+        self.check_files()?;
         self.readers.close();
         Ok(())
+    }
+
+    fn check_files(&self) -> std::result::Result<(), String> {
+        self.files.check().map_err(|gone| gone.to_string())
     }
 
     /// Commits a batch; says also why the process must end, where it must.
@@ -295,7 +311,11 @@ impl Worker {
                 Some(format!("a sync failed, so what the disk holds is unknown: {why}"))
             }
             _ if !self.conn.is_autocommit() => Some("a batch that failed could not be undone".into()),
-            _ => None,
+            // A commit into a file that has lost its name is not durable, so it must not be acknowledged.
+            _ => match self.files.check() {
+                Ok(()) => None,
+                Err(gone) => return (Err(gone.clone()), Some(gone.to_string())),
+            },
         };
         (outcome, fatal)
     }

@@ -1,0 +1,52 @@
+//! The files of an open database, and whether their names still lead to them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::{beside, unavailable};
+use crate::store::{Result, StoreError};
+
+/// Names and the files that they led to when the database was opened.
+///
+/// If somebody removes or replaces a file, SQLite goes on with the one it has open. Commits to that file are lost when the
+/// process ends. With another index (`-shm`), processes do not see each other's locks.
+#[derive(Debug)]
+pub struct Files(Vec<(PathBuf, Identity)>);
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+impl Files {
+    /// The files with these suffixes, all of which must be there.
+    pub fn of(database: &Path, suffixes: &[&str]) -> Result<Self> {
+        let files = suffixes.iter().map(|suffix| {
+            let path = beside(database, suffix);
+            let identity = identity(&path).map_err(|error| unavailable(&path, &error))?;
+            Ok((path, identity))
+        });
+        Ok(Self(files.collect::<Result<_>>()?))
+    }
+
+    /// Fails unless every name leads to its file. Only asks for the names: to open and close the database's file would drop
+    /// this process's locks on it.
+    pub fn check(&self) -> Result<()> {
+        for (path, opened) in &self.0 {
+            let why = match identity(path) {
+                Ok(found) if found == *opened => continue,
+                Ok(_) => "another file has taken its name".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            return Err(StoreError::Unavailable(format!(
+                "{} was removed, replaced or moved while the database was open: {why}",
+                path.display()
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn identity(path: &Path) -> std::io::Result<Identity> {
+    let found = fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
