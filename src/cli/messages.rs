@@ -40,6 +40,8 @@ pub struct List {
 /// Write messages as newline-delimited JSON, one to a line
 ///
 /// They come account by account, the oldest first. Each has what the API answered, and besides `account`, the address, and `sentAt`, `null` where it waits.
+///
+/// Every message that exists throughout the export appears exactly once, as it is when its page of 200 is read. The export is not of one moment; `petstore backup` is. However slowly the output is read, the service goes on.
 #[derive(Args, Debug)]
 pub struct Export {
     /// The file, written whole or not at all, or - for stdout [default: -]

@@ -45,6 +45,10 @@ pub struct Import {
 }
 
 /// Write all animals as newline-delimited JSON, one to a line, in order of their ids
+///
+/// Every animal that exists when the export begins appears exactly once, as it is when its page of 1,000 is read. Animals
+/// added meanwhile may appear too. The export is not of one moment; `petstore backup` is. However slowly the output is read,
+/// the service goes on.
 #[derive(Args, Debug)]
 pub struct Export {
     /// The file, written whole or not at all, or - for stdout [default: -]

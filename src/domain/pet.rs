@@ -74,9 +74,12 @@ impl Pet {
     /// The interface's JSON object.
     pub fn to_json(&self) -> Vec<u8> {
         let mut json = Vec::with_capacity(self.name.len() + 96);
-        let Self { id, ref name, category_id, status } = *self;
-        PetRef { id, name, category_id, status }.write_json(&mut json);
+        self.as_pet_ref().write_json(&mut json);
         json
+    }
+
+    pub fn as_pet_ref(&self) -> PetRef<'_> {
+        PetRef { id: self.id, name: &self.name, category_id: self.category_id, status: self.status }
     }
 }
 

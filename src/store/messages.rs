@@ -87,14 +87,14 @@ impl Store {
         }
     }
 
-    /// Shows `each` the messages asked for, as of one moment; stops at the first error it returns. Takes long.
+    /// Passes the messages asked for to `each`, and stops at the first error it returns. No transaction is open meanwhile.
     pub async fn export_messages(
         &self,
         query: &MessageQuery,
         each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
     ) -> Result<std::io::Result<u64>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| sqlite::outbox::export(conn, query, each)),
+            Self::Sqlite(db) => sqlite::outbox::export(db, query, each).await,
             Self::Postgres(db) => postgres::outbox::export(db, query, each).await,
         }
     }

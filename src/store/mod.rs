@@ -9,6 +9,7 @@ mod accounts;
 mod backup_status;
 mod deployment;
 mod error;
+mod export;
 mod keys;
 mod message_query;
 mod messages;

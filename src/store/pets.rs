@@ -51,13 +51,14 @@ impl Store {
         }
     }
 
-    /// Shows `each` every animal, as of one moment; stops at the first error it returns.
+    /// Passes every animal to `each`, in order of their ids, and stops at the first error it returns. No transaction is open
+    /// meanwhile: animals that are added or changed may be seen as they are now.
     pub async fn export_pets(
         &self,
         each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
     ) -> Result<std::io::Result<u64>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| sqlite::pets::export(conn, each)),
+            Self::Sqlite(db) => sqlite::pets::export(db, each).await,
             Self::Postgres(db) => postgres::pets::export(db, each).await,
         }
     }

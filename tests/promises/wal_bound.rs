@@ -1,14 +1,18 @@
 //! Promise 35: the write-ahead log is bounded, whoever reads for how long.
 
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use petstore::domain::{AccountId, Email, Message, MessageText, Timestamp};
+use petstore::domain::{AccountId, Email, Message, MessageText, NewPet, PetName, PetStatus, Timestamp};
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 
+use crate::process::Database;
 use crate::trial;
 
 /// What a batch may add beyond the limit: 512 messages of ten pages each, as many pages of answers that are kept, and
@@ -79,6 +83,88 @@ async fn a_reader_that_never_ends_does_not_fill_the_disk() {
         mebibytes(length),
         mebibytes(after)
     ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_exports_do_not_hold_writes_up() {
+    let pages = trial::rounds(6_000);
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { wal_pages: pages, ..Options::new(folder.path()) };
+    let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
+    let email = Email::parse("ada@example.com").unwrap();
+    let account = store.create_account(email, None, now()).await.unwrap().unwrap();
+    // More than pipes and buffers hold.
+    let animals = (0..ANIMALS).map(|number| Ok(new_pet(number)));
+    store.import_pets(Box::new(animals)).await.unwrap();
+    assert!(write(&store, account).await.iter().all(Result::is_ok));
+    let there = message_ids(folder.path());
+    let exports = ["pets export", "messages export"].map(|command| Stalled::start(folder.path(), command));
+
+    // Twice as much as the log may hold, and the clients of the service notice nothing.
+    let (mut acknowledged, mut longest) = (CLIENTS, 0);
+    let log = folder.path().join("petstore.db-wal");
+    while acknowledged * TEXT_BYTES < 2 * pages as usize * 4_096 {
+        let outcomes = write(&store, account).await;
+        assert!(outcomes.iter().all(Result::is_ok), "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
+        acknowledged += CLIENTS;
+        longest = longest.max(log.metadata().unwrap().len());
+    }
+    let added = store.create_pet(new_pet(ANIMALS)).await.unwrap().id;
+    store.check().await.unwrap();
+
+    // What was there throughout is in the exports once.
+    let [animals, messages] = exports.map(Stalled::finish);
+    let expected: Vec<_> = (1..=added).map(|id| id.to_string()).collect();
+    assert_eq!(animals, expected, "the last one was added before its page was read");
+    let ids: HashSet<_> = messages.iter().cloned().collect();
+    assert_eq!(ids.len(), messages.len(), "none is there twice");
+    assert!(there.len() == CLIENTS && there.is_subset(&ids), "{} of {}", there.intersection(&ids).count(), there.len());
+    store.close().await;
+    trial::measured(&format!(
+        "limit {pages} pages: beside two exports that nobody reads, {acknowledged} messages acknowledged, 0 refused, the log \
+         {:.1} MiB at most; read at last, they have each of {ANIMALS} animals and {} messages that were there throughout once",
+        mebibytes(longest),
+        there.len()
+    ));
+}
+
+/// As JSON.
+fn message_ids(folder: &Path) -> HashSet<String> {
+    let conn = Connection::open(folder.join("petstore.db")).unwrap();
+    let mut ids = conn.prepare("SELECT '\"msg_' || lower(hex(id)) || '\"' FROM messages").unwrap();
+    ids.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+/// How many animals a stalled export has.
+const ANIMALS: i64 = 20_000;
+
+fn new_pet(number: i64) -> NewPet {
+    let name = PetName::parse(format!("animal {number}")).unwrap();
+    NewPet { name, category_id: 1, status: PetStatus::Available }
+}
+
+/// An export into a pipe that nobody reads from, until it is finished.
+struct Stalled {
+    export: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Stalled {
+    /// Starts an export, and waits until it writes.
+    fn start(folder: &Path, command: &str) -> Self {
+        let mut export = Database::folder(folder).petstore(command).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::with_capacity(1, export.stdout.take().unwrap());
+        assert!(!out.fill_buf().unwrap().is_empty());
+        Self { export, out }
+    }
+
+    /// Reads it to its end: the ids, as JSON.
+    fn finish(mut self) -> Vec<String> {
+        let id = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap()["id"].to_string();
+        let ids = BufReader::new(self.out).lines().map(|line| id(line.unwrap())).collect();
+        assert!(self.export.wait().unwrap().success());
+        ids
+    }
 }
 
 /// As many as a batch takes.

@@ -117,6 +117,38 @@ async fn an_export_has_those_asked_for() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_export_goes_through_all_accounts() {
+    on_every_database(async |store| {
+        // Half of them are Grace's, and Ada's come first.
+        let messages = take_on(&store, 700).await;
+        let text = MessageText::parse("the last".into()).unwrap();
+        let last = Message::new(messages[1].account, text, later(1_000));
+        let mut records: Vec<MessageRecord> = Vec::new();
+        let add = || {
+            let add = store.create_message(last.clone());
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(add)).unwrap();
+        };
+        let mut keep = |record| {
+            if records.is_empty() {
+                add();
+            }
+            records.push(record);
+            Ok(())
+        };
+        store.export_messages(&MessageQuery::default(), &mut keep).await.unwrap().unwrap();
+        let of = |parity: usize| messages.iter().skip(parity).step_by(2).cloned();
+        let expected: Vec<_> = of(0).chain(of(1)).chain([last.clone()]).collect();
+        let found: Vec<_> = records.into_iter().map(|record| record.message).collect();
+        assert_eq!(found, expected, "the last one was added while the first was written");
+
+        let graces = exported(&store, MessageQuery { account: Some(last.account), ..MessageQuery::default() }).await;
+        let graces: Vec<_> = graces.into_iter().map(|record| record.message).collect();
+        assert_eq!(graces, expected[350..], "of one account");
+    })
+    .await;
+}
+
 async fn exported(store: &Store, query: MessageQuery) -> Vec<MessageRecord> {
     let mut records = Vec::new();
     let mut keep = |record| {

@@ -136,6 +136,32 @@ async fn an_export_shows_every_animal_in_order_and_stops_at_an_error() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_holds_no_transaction_while_it_writes() {
+    on_every_database(async |store| {
+        let animals = (0..2_500).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
+        store.import_pets(Box::new(animals)).await.unwrap();
+        let mut ids = Vec::new();
+        let add = || {
+            let add = store.create_pet(new_pet("added meanwhile", PetStatus::Sold));
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(add)).unwrap()
+        };
+        let exported = store
+            .export_pets(&mut |pet| {
+                if pet.id == 1 {
+                    assert_eq!(add().id, 2_501);
+                }
+                ids.push(pet.id);
+                Ok(())
+            })
+            .await;
+        // One transaction would not see the last one.
+        assert_eq!(exported.unwrap().unwrap(), 2_501);
+        assert_eq!(ids, (1..=2_501).collect::<Vec<_>>());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_write_is_carried_out_although_who_asked_has_gone() {
     on_every_database(async |store| {

@@ -5,11 +5,11 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use super::rows::long_rows;
+use super::rows::long_query;
 use super::session::{Connection, silent};
 use super::{PATIENCE, Postgres, messages};
 use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
-use crate::store::{Result, StoreError, message_query};
+use crate::store::{Result, StoreError, export, message_query};
 
 /// By the index's own order, which the planner does not see in `id` alone.
 pub const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
@@ -110,21 +110,21 @@ pub async fn export(
     each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
 ) -> Result<std::io::Result<u64>> {
     let connection = db.connect().await?;
-    let mut rows = long_rows(&connection, &message_query::select(query)).await?;
-    let mut shown = 0;
-    while let Some(row) = rows.next().await? {
-        let email: &str = row.try_get(5)?;
-        let record = MessageRecord {
-            message: messages::from_row(&row)?,
-            account: Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?,
-            sent_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp::from_milliseconds),
-        };
-        if let Err(error) = each(record) {
-            return Ok(Err(error));
-        }
-        shown += 1;
-    }
-    Ok(Ok(shown))
+    let sql = message_query::select(query);
+    let page = async |(account, id): message_query::Key| {
+        let rows = long_query(&connection, &sql, &[&account, &Uuid::from_bytes(id)]).await?;
+        rows.iter().map(record).collect()
+    };
+    export::in_pages(message_query::page_size(query), message_query::first(query), page, message_query::key, each).await
+}
+
+fn record(row: &Row) -> Result<MessageRecord> {
+    let email: &str = row.try_get(5)?;
+    Ok(MessageRecord {
+        message: messages::from_row(row)?,
+        account: Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?,
+        sent_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp::from_milliseconds),
+    })
 }
 
 pub async fn count(db: &Postgres, query: &MessageQuery) -> Result<u64> {

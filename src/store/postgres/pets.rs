@@ -11,12 +11,12 @@ use tokio_postgres::{Error, Row};
 
 use super::Postgres;
 use super::readers::Readers;
-use super::rows::{long_rows, show};
+use super::rows::{long_query, show};
 use super::session::{Session, silent};
 use super::together::{Question, Read};
 use super::writer::Write;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
-use crate::store::{PetSource, Result, StoreError};
+use crate::store::{PetSource, Result, StoreError, export};
 
 /// Ids grow in the order of the arrays, and are returned in it: `ORDER BY` stands below the identity's default, which
 /// is worked out row by row as rows are inserted, and `RETURNING` follows them.
@@ -162,15 +162,11 @@ pub async fn export(
     each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
 ) -> Result<std::io::Result<u64>> {
     let connection = db.connect().await?;
-    let mut rows = long_rows(&connection, "SELECT id, name, category_id, status FROM pets ORDER BY id").await?;
-    let mut shown = 0;
-    while let Some(row) = rows.next().await? {
-        if let Err(error) = each(from_row(&row)?) {
-            return Ok(Err(error));
-        }
-        shown += 1;
-    }
-    Ok(Ok(shown))
+    let page = async |after: i64| {
+        let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;
+        rows.iter().map(|row| from_row(row).map(PetRef::to_owned)).collect()
+    };
+    export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
 }
 
 pub async fn count(db: &Postgres) -> Result<u64> {

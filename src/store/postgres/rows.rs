@@ -1,20 +1,17 @@
-//! Rows: a page of them, and those of a statement that may go on for long, one by one, on a connection of its own.
+//! Rows: a page of them, and those of a query that may take long.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use tokio::time::timeout;
-use tokio_postgres::{Row, RowStream};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::session::{Connection, silent};
 use crate::domain::PageLimit;
 use crate::store::Result;
 
-/// For the next row to come.
-const NEXT: Duration = Duration::from_secs(30);
-
-pub struct LongRows(Pin<Box<RowStream>>);
+/// How long a page of an export may take.
+const LONG: Duration = Duration::from_secs(30);
 
 /// Shows `each` the rows of a page, of which one more than its limit was asked for: returns whether that one is there.
 pub fn show(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>) -> Result<bool> {
@@ -23,16 +20,8 @@ pub fn show(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>
     Ok(rows.len() > shown)
 }
 
-/// Asks for all rows at once; they are sent as fast as they are taken, so memory stays bounded.
-pub async fn long_rows(connection: &Connection, sql: &str) -> Result<LongRows> {
-    let none: [&str; 0] = [];
-    let rows = timeout(NEXT, connection.client.query_raw(sql, none)).await.map_err(|_| silent(NEXT))??;
-    Ok(LongRows(Box::pin(rows)))
-}
-
-impl LongRows {
-    pub async fn next(&mut self) -> Result<Option<Row>> {
-        let row = timeout(NEXT, self.0.next()).await.map_err(|_| silent(NEXT))?;
-        Ok(row.transpose()?)
-    }
+/// Runs a query that may take long, on a connection of its own.
+pub async fn long_query(connection: &Connection, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+    let rows = timeout(LONG, connection.client.query(sql, parameters)).await;
+    Ok(rows.map_err(|_| silent(LONG))??)
 }

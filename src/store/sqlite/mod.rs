@@ -203,6 +203,11 @@ impl Sqlite {
         self.readers.read(read)
     }
 
+    /// The same, and ends the transaction: for callers that may wait for something else between two reads.
+    pub fn read_once<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        self.readers.read_once(read)
+    }
+
     /// Runs a write of one statement, together with what else waits; durable once this returns.
     pub async fn write<T: Send + 'static>(
         &self,

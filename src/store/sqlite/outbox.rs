@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::{Batch, Sqlite, messages, own_file, unavailable};
 use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
-use crate::store::{Result, StoreError, message_query};
+use crate::store::{Result, StoreError, export, message_query};
 
 /// In the data directory: who holds its lock relays. The lock dies with the process.
 const LOCK: &str = "petstore-relay.lock";
@@ -73,29 +73,31 @@ pub fn count_unsent(conn: &Connection, up_to: u32) -> Result<u64> {
     Ok(conn.prepare_cached(count)?.query_row([up_to], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
-pub fn export(
-    conn: &Connection,
+pub async fn export(
+    db: &Sqlite,
     query: &MessageQuery,
     each: &mut dyn FnMut(MessageRecord) -> std::io::Result<()>,
 ) -> Result<std::io::Result<u64>> {
-    let mut statement = conn.prepare(&message_query::select(query))?;
-    let mut rows = statement.query([])?;
-    let mut shown = 0;
+    let sql = message_query::select(query);
+    let page = async |after| db.read_once(|conn| page(conn, &sql, after));
+    export::in_pages(message_query::page_size(query), message_query::first(query), page, message_query::key, each).await
+}
+
+fn page(conn: &Connection, sql: &str, (account, id): message_query::Key) -> Result<Vec<MessageRecord>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query((account, id))?;
+    let mut records = Vec::new();
     while let Some(row) = rows.next()? {
         let sent_at: Option<i64> = row.get(4)?;
         let email: String = row.get(5)?;
         let account = Email::parse(&email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?;
-        let record = MessageRecord {
+        records.push(MessageRecord {
             message: messages::from_row(row)?,
             account,
             sent_at: sent_at.map(Timestamp::from_milliseconds),
-        };
-        if let Err(error) = each(record) {
-            return Ok(Err(error));
-        }
-        shown += 1;
+        });
     }
-    Ok(Ok(shown))
+    Ok(records)
 }
 
 pub fn count(conn: &Connection, query: &MessageQuery) -> Result<u64> {

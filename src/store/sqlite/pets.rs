@@ -2,10 +2,12 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::Batch;
 use super::rows::show;
+use super::{Batch, Sqlite};
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
-use crate::store::{PetSource, Result, StoreError};
+use crate::store::{PetSource, Result, StoreError, export};
+
+const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id > ?1 ORDER BY id LIMIT ?2";
 
 pub fn insert(batch: &Batch<'_>, pet: &NewPet) -> Result<i64> {
     batch.execute(
@@ -28,8 +30,7 @@ pub fn list(conn: &Connection, query: &PetQuery, each: &mut dyn FnMut(PetRef<'_>
             statement.query((to_column(status), after, one_more))?
         }
         None => {
-            statement = conn
-                .prepare_cached("SELECT id, name, category_id, status FROM pets WHERE id > ?1 ORDER BY id LIMIT ?2")?;
+            statement = conn.prepare_cached(LIST)?;
             statement.query((after, one_more))?
         }
     };
@@ -52,20 +53,18 @@ pub fn import(batch: &Batch<'_>, source: PetSource) -> Result<u64> {
     Ok(added)
 }
 
-pub fn export(
-    conn: &Connection,
+pub async fn export(
+    db: &Sqlite,
     each: &mut dyn FnMut(PetRef<'_>) -> std::io::Result<()>,
 ) -> Result<std::io::Result<u64>> {
-    let mut statement = conn.prepare_cached("SELECT id, name, category_id, status FROM pets ORDER BY id")?;
-    let mut rows = statement.query([])?;
-    let mut shown = 0;
-    while let Some(row) = rows.next()? {
-        if let Err(error) = each(from_row(row)?) {
-            return Ok(Err(error));
-        }
-        shown += 1;
-    }
-    Ok(Ok(shown))
+    let page = async |after| db.read_once(|conn| page(conn, after));
+    export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
+}
+
+fn page(conn: &Connection, after: i64) -> Result<Vec<Pet>> {
+    let mut statement = conn.prepare_cached(LIST)?;
+    let pets = statement.query_map((after, export::PETS as i64), |row| Ok(from_row(row)?.to_owned()))?;
+    Ok(pets.collect::<rusqlite::Result<_>>()?)
 }
 
 pub fn count(conn: &Connection) -> Result<u64> {

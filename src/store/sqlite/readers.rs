@@ -67,6 +67,15 @@ impl Readers {
     }
 
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        self.run(true, read)
+    }
+
+    /// Like `read`, but keeps no transaction: the caller may wait for something else before it reads again.
+    pub fn read_once<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        self.run(false, read)
+    }
+
+    fn run<T>(&self, keep: bool, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let mut slot = self.slot();
         let reader = slot.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
         let began = reader.reads.is_multiple_of(TIMED).then(Instant::now);
@@ -80,7 +89,7 @@ impl Readers {
         }
         reader.used = true;
         let result = read(&reader.conn);
-        if result.is_err() || self.keep_nothing.load(Ordering::SeqCst) {
+        if result.is_err() || !keep || self.keep_nothing.load(Ordering::SeqCst) {
             reader.release();
         }
         if let Some(began) = began {
