@@ -6,6 +6,7 @@
 use axum::body::HttpBody;
 use axum::http::header::{HOST, TRANSFER_ENCODING};
 use axum::http::request::Parts;
+use axum::http::uri::Scheme;
 use axum::http::{HeaderValue, Version};
 
 use super::error::{ApiError, Code};
@@ -22,6 +23,10 @@ pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
     };
     if !clear {
         return Err(refused("`Host` must be given once, and name a host and perhaps a port."));
+    }
+    // Section 3.2.2 has origin servers accept the absolute form, which names the scheme.
+    if request.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(refused("A target in absolute form must begin with `http://` or `https://`."));
     }
     if !body.is_end_stream() && headers.contains_key(TRANSFER_ENCODING) {
         let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
@@ -71,6 +76,16 @@ mod tests {
         assert!(!hosts(&[]) && !hosts(&["a", "a"]) && !hosts(&["a", "b"]));
         assert!(checked(Version::HTTP_10, &[], "").is_ok());
         assert!(checked(Version::HTTP_10, &[("host", "a"), ("host", "a")], "").is_err());
+    }
+
+    #[test]
+    fn only_http_targets_are_accepted() {
+        let target = |uri: &str| {
+            let (head, ()) = Request::builder().uri(uri).header("host", "a").body(()).unwrap().into_parts();
+            check(&head, &Body::empty()).is_ok()
+        };
+        assert!(target("/livez") && target("*") && target("http://a/livez") && target("HTTPS://a/livez"));
+        assert!(!target("ftp://a/livez") && !target("ws://a/livez") && !target("httpx://a/livez"));
     }
 
     #[test]

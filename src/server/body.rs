@@ -18,7 +18,7 @@ pub struct TimedBody {
     body: Incoming,
     time: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Where to note its end; nothing where the request has no body.
+    /// Where to note its end. `None` if the request has no body, or once trailers have come.
     deadlines: Option<Arc<Deadlines>>,
 }
 
@@ -36,8 +36,12 @@ impl Body for TimedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            if frame.is_none() {
-                self.deadlines.iter().for_each(|deadlines| deadlines.body_ended());
+            match &frame {
+                None => self.deadlines.iter().for_each(|deadlines| deadlines.body_ended()),
+                // hyper reads a trailer line up to its CR, whatever line feeds it has. So the section may have swallowed
+                // bytes that a proxy takes for the next request. The body counts as unread, which closes the connection.
+                Some(Ok(frame)) if frame.is_trailers() => self.deadlines = None,
+                Some(_) => {}
             }
             return Poll::Ready(frame.map(|frame| Ok(frame?)));
         }

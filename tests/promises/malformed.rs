@@ -22,7 +22,7 @@ const AT_ONCE: usize = 16;
 enum Fate {
     /// Answer with an error, and close.
     Refused,
-    /// Answer, whatever it be, and close.
+    /// Answer with any status, say that the connection ends, and close it.
     Closed,
     /// Take it as the RFC lets it, and go on: the request after it is answered, the one inside is not.
     Taken,
@@ -143,10 +143,29 @@ fn chunks() -> Vec<(String, Fate)> {
     chunks.push((format!("2;{}\r\n{{}}\r\n0\r\n\r\n", "x".repeat(32 * 1024)), Fate::Refused));
     chunks.push((format!("2\r\n{{}}\r\n0\r\n{}\r\n", "x: y\r\n".repeat(2_000)), Fate::Refused));
     chunks.push((format!("2\r\n{{}}\r\n0\r\nx: {}\r\n\r\n", "y".repeat(64 * 1024)), Fate::Refused));
+    // A line feed alone ends a line for some readers. Only CRLF ends the line of a chunk.
+    for bare in [
+        "2\n{}\r\n0\r\n\r\n",
+        "2 \n{}\r\n0\r\n\r\n",
+        "2;a=b\n{}\r\n0\r\n\r\n",
+        "2\r\n{}\n0\r\n\r\n",
+        "2\r\n{}\r\n0\n\r\n",
+        "2\r\n{}\r\n0\n\n",
+        "0\n\n",
+        "0;a=b\n\r\n",
+    ] {
+        chunks.push((bare.to_owned(), Fate::Refused));
+    }
+    // Readers disagree about where such a trailer section ends, so nothing follows it on the connection.
+    for end in ["\n", "x: y\n\n", "x: y\r\n\n", "x: y\n\r\n", "\nx: y\r\n\r\n", "x: y\r\nz\n\n", "\n\n\n"] {
+        chunks.push((format!("2\r\n{{}}\r\n0\r\n{end}"), Fate::Closed));
+        chunks.push((format!("0\r\n{end}"), Fate::Closed));
+    }
     // What a trailer says about framing counts for nothing.
     for trailer in ["content-length: 60", "transfer-encoding: chunked", "host: y", "x: y"] {
-        chunks.push((format!("2\r\n{{}}\r\n0\r\n{trailer}\r\n\r\n"), Fate::Taken));
+        chunks.push((format!("2\r\n{{}}\r\n0\r\n{trailer}\r\n\r\n"), Fate::Closed));
     }
+    chunks.push(("2\r\n{}\r\n0\r\n\r\n".into(), Fate::Taken));
     chunks.push(("2 ; a=b\r\n{}\r\n000\r\n\r\n".into(), Fate::Taken));
     chunks
 }
@@ -176,6 +195,9 @@ fn request_lines() -> Vec<String> {
         "/livez HTTP/1.1",
         "PRI * HTTP/2.0",
         "GET http:// HTTP/1.1",
+        "GET ftp://x/livez HTTP/1.1",
+        "GET ws://x/livez HTTP/1.1",
+        "GET file:///livez HTTP/1.1",
         "CONNECT /livez HTTP/1.1",
     ];
     odd.into_iter().map(str::to_owned).chain([format!("GET /{} HTTP/1.1", "x".repeat(70_000))]).collect()
@@ -270,7 +292,7 @@ impl Case {
         let refused = |status: &u16| (400..500).contains(status);
         let fine = match self.fate {
             Fate::Refused => statuses.len() <= 1 && statuses.iter().all(refused),
-            Fate::Closed => statuses.len() == 1,
+            Fate::Closed => statuses.len() == 1 && answers.contains("connection: close\r\n"),
             Fate::Taken => statuses.len() == 2 && answers.contains("x-request-id: after\r\n"),
         };
         let smuggled = answers.contains("smuggled");
