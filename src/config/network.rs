@@ -1,6 +1,6 @@
 //! Addresses of machines that are believed: a proxy's, or those of a network of proxies.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::http::HeaderMap;
 
@@ -42,12 +42,20 @@ pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr 
     let lines: Vec<_> = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok()).collect();
     let mut client = peer;
     for named in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
-        match named.trim().parse() {
-            Ok(address) if is_trusted(client) => client = address,
+        match forwarded_address(named.trim()) {
+            Some(address) if is_trusted(client) => client = address,
             _ => break,
         }
     }
     client
+}
+
+/// The IP address in one element of `X-Forwarded-For`. The header has no standard: some proxies add the port, and some
+/// put IPv6 addresses in brackets.
+fn forwarded_address(element: &str) -> Option<IpAddr> {
+    let bracketed = || element.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let with_port = || element.parse().ok().map(|address: SocketAddr| address.ip());
+    element.parse().ok().or_else(with_port).or_else(bracketed)
 }
 
 #[cfg(test)]
@@ -84,5 +92,37 @@ mod tests {
         assert_eq!(client("10.0.0.1", &["203.0.113.9", "198.51.100.1"]), "198.51.100.1");
         assert_eq!(client("10.0.0.1", &["203.0.113.9, nonsense"]), "10.0.0.1");
         assert_eq!(client("10.0.0.1", &[]), "10.0.0.1");
+    }
+
+    #[test]
+    fn a_forwarded_address_may_have_a_port_and_brackets() {
+        let forwarded = |element: &str| forwarded_address(element).map(|address| address.to_string());
+        for (element, address) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("192.0.2.1:5501", "192.0.2.1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[2001:db8::1]:5501", "2001:db8::1"),
+        ] {
+            assert_eq!(forwarded(element).as_deref(), Some(address), "{element}");
+        }
+        for malformed in [
+            "",
+            "unknown",
+            "_hidden",
+            "192.0.2.1:",
+            "192.0.2.1:x",
+            "192.0.2.1:65536",
+            "192.0.2.1:1:2",
+            "[192.0.2.1]",
+            "[2001:db8::1",
+            "2001:db8::1]",
+            "[2001:db8::1]5501",
+            "[2001:db8::1]:",
+            "[[2001:db8::1]]",
+            "\"192.0.2.1\"",
+        ] {
+            assert_eq!(forwarded(malformed), None, "{malformed}");
+        }
     }
 }

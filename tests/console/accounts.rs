@@ -80,15 +80,19 @@ async fn who_tries_too_often_has_to_wait() {
 
 #[tokio::test]
 async fn behind_a_trusted_proxy_each_of_its_clients_counts_alone() {
-    let trusted_proxies = vec![Network::parse("127.0.0.0/8").unwrap()];
-    for (trusted_proxies, expected) in [(trusted_proxies, 422), (Vec::new(), 429)] {
+    let trusted = vec![Network::parse("127.0.0.0/8").unwrap()];
+    let ipv4: fn(u32) -> String = |client| format!("192.0.2.{client}:5501");
+    let ipv6: fn(u32) -> String = |client| format!("[2001:db8:0:{client}::1]:5501");
+    for (trusted_proxies, forwarded, expected) in
+        [(trusted.clone(), ipv4, 422), (trusted, ipv6, 422), (vec![], ipv4, 429)]
+    {
         let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
         let somebody = Person::new(&service);
         let mut last = 0;
         for client in 0..31 {
             let request =
                 somebody.request("POST", "/sign-in").header("origin", &format!("http://{}", somebody.address));
-            let request = request.header("x-forwarded-for", &format!("192.0.2.{client}"));
+            let request = request.header("x-forwarded-for", &forwarded(client));
             let email = format!("{client}@lovelace.example");
             last = with_form(request, &[("email", &email), ("password", PASSWORD)]).send().await.status();
         }
