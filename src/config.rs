@@ -17,7 +17,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
 use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
-pub use addresses::{Addresses, BaseUrl, Scheme};
+pub use addresses::{Addresses, BaseUrl, Scheme, reachable};
 pub use network::{Network, client};
 pub use rate_limit::RateLimit;
 

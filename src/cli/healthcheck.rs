@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rustls::ClientConnection;
 use serde_json::Value;
 
 use super::{Failure, Outcome};
-use crate::config::{Common, Door, Service};
+use crate::config::{Common, Door, Service, reachable};
 use crate::tls::{self, Trust};
 
 /// For all of it, from the connection to the end of the answer.
@@ -42,16 +42,6 @@ impl Healthcheck {
             Some(why) => Err(not_ready(&why)),
         }
     }
-}
-
-/// Where a service that is bound to every address can be reached from here.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 fn ask(address: SocketAddr, tls: bool) -> io::Result<Vec<u8>> {

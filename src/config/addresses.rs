@@ -1,6 +1,11 @@
 //! Where the service is reached: the addresses bound, and those that are public.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
 
 use super::Service;
 use crate::domain::Invalid;
@@ -23,7 +28,12 @@ impl std::fmt::Display for Scheme {
 
 /// A public base address: `http` or `https`, a host, perhaps a path, and `/v1` at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BaseUrl(String);
+pub struct BaseUrl {
+    url: String,
+    /// The port, if the listener is bound to every address of the machine (`0.0.0.0` or `[::]`). Clients then reach it
+    /// under names that only they know, and `url` has the loopback address, for who is on the machine.
+    port_at_any_host: Option<u16>,
+}
 
 impl BaseUrl {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
@@ -41,39 +51,63 @@ impl BaseUrl {
                 "a base address is http:// or https://, a host, perhaps a path, and ends in /v1".into(),
             ));
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self { url: text.to_owned(), port_at_any_host: None })
     }
 
     /// The base address of a door that is reached where it is bound.
     pub fn of_bound(scheme: Scheme, address: SocketAddr) -> Self {
-        Self(format!("{scheme}://{address}/v1"))
+        Self {
+            url: format!("{scheme}://{}/v1", reachable(address)),
+            port_at_any_host: address.ip().is_unspecified().then_some(address.port()),
+        }
+    }
+
+    /// Whether clients reach it under names that only they know.
+    pub fn is_at_any_host(&self) -> bool {
+        self.port_at_any_host.is_some()
     }
 
     pub fn is_https(&self) -> bool {
-        self.0.starts_with("https:")
+        self.url.starts_with("https:")
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.url
+    }
+
+    /// The base of `Location` and `Link`, for a client that resolves them against its request's address. It is relative
+    /// (RFC 3986, section 4.2) if only the client knows the host.
+    pub fn as_reference(&self) -> &str {
+        if self.is_at_any_host() { "/v1" } else { &self.url }
     }
 
     pub fn path(&self, path: &str) -> String {
-        format!("{}{path}", self.0)
+        format!("{}{path}", self.url)
     }
 
     /// The address without `/v1`: where the pages are.
     pub fn root(&self) -> &str {
-        self.0.strip_suffix("/v1").unwrap_or(&self.0)
+        self.url.strip_suffix("/v1").unwrap_or(&self.url)
     }
 
     /// Scheme, host and port, as a browser writes them in `Origin` (RFC 6454, section 6.2).
     pub fn origin(&self) -> String {
-        let end = self.0.find("://").map_or(0, |scheme| scheme + 3);
-        let host_end = self.0[end..].find('/').map_or(self.0.len(), |path| end + path);
-        let origin = self.0[..host_end].to_ascii_lowercase();
+        let end = self.url.find("://").map_or(0, |scheme| scheme + 3);
+        let host_end = self.url[end..].find('/').map_or(self.url.len(), |path| end + path);
+        let origin = self.url[..host_end].to_ascii_lowercase();
         let default_port = if origin.starts_with("https:") { ":443" } else { ":80" };
         origin.strip_suffix(default_port).unwrap_or(&origin).to_owned()
     }
+}
+
+/// Where a listener that is bound to every address can be reached from this machine.
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// The addresses that answers, pages and the document name.
@@ -110,11 +144,104 @@ impl Addresses {
         origins.dedup();
         origins
     }
+
+    /// The addresses by which the client of a request to the store listener reaches the service: if a listener is bound
+    /// to every address and has no configured base address, its host is the one in `Host`.
+    ///
+    /// Caches tell answers apart by `Host` (RFC 9111, section 2), so what follows from it does not reach other hosts.
+    pub fn reached_by(self: &Arc<Self>, request: &HeaderMap) -> Arc<Self> {
+        let any_host = self.base_url.is_at_any_host() || self.messages_base_url.is_at_any_host();
+        let Some(authority) = any_host.then(|| named_host(request)).flatten() else { return Arc::clone(self) };
+        let mut reached = Self::clone(self);
+        if self.base_url.is_at_any_host() {
+            // With the port of the request, which a container's host may have mapped.
+            reached.base_url.url = format!("{}://{authority}/v1", self.scheme);
+        }
+        if let Some(port) = self.messages_base_url.port_at_any_host {
+            reached.messages_base_url.url = format!("{}://{}:{port}/v1", self.scheme, authority.host());
+        }
+        Arc::new(reached)
+    }
+
+    /// The origin of the store's pages for a client that sends this request to the messages listener, if that depends on
+    /// the client.
+    pub fn store_origin_beside(&self, request: &HeaderMap) -> Option<String> {
+        let port = self.base_url.port_at_any_host?;
+        let url = format!("{}://{}:{port}/v1", self.scheme, named_host(request)?.host());
+        Some(BaseUrl { url, port_at_any_host: None }.origin())
+    }
+}
+
+/// The host in `Host`, with its port if it has one. `None` if it is neither an IP address nor a name of letters, digits,
+/// hyphens, underscores and dots: nothing else is written into pages and headers.
+fn named_host(request: &HeaderMap) -> Option<Authority> {
+    let authority: Authority = request.get(HOST)?.to_str().ok()?.parse().ok()?;
+    let (host, port) = authority.as_str().split_at_checked(authority.host().len())?;
+    let ipv6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match ipv6 {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)),
+    };
+    // With user information the text does not begin with the host, and this is no port.
+    let is_port = port.is_empty() || authority.port_u16().is_some_and(|number| port == format!(":{number}"));
+    (is_host && is_port && authority.as_str().starts_with(authority.host())).then_some(authority)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn addresses(store: &str, messages: &str) -> Arc<Addresses> {
+        let (store_bound, messages): (SocketAddr, SocketAddr) = (store.parse().unwrap(), messages.parse().unwrap());
+        Arc::new(Addresses {
+            base_url: BaseUrl::of_bound(Scheme::Http, store_bound),
+            messages_base_url: BaseUrl::of_bound(Scheme::Http, messages),
+            staging_base_url: None,
+            cors_origins: Vec::new(),
+            scheme: Scheme::Http,
+            store_bound,
+        })
+    }
+
+    fn reached(addresses: &Arc<Addresses>, host: &str) -> [String; 2] {
+        let request = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+        let reached = addresses.reached_by(&request);
+        [reached.base_url.as_str().to_owned(), reached.messages_base_url.as_str().to_owned()]
+    }
+
+    #[test]
+    fn a_listener_bound_to_every_address_is_printed_as_loopback() {
+        let printed = |bound: &str| BaseUrl::of_bound(Scheme::Http, bound.parse().unwrap()).as_str().to_owned();
+        assert_eq!(printed("0.0.0.0:8080"), "http://127.0.0.1:8080/v1");
+        assert_eq!(printed("[::]:8080"), "http://[::1]:8080/v1");
+        assert_eq!(printed("192.0.2.1:8080"), "http://192.0.2.1:8080/v1");
+    }
+
+    #[test]
+    fn only_a_listener_bound_to_every_address_follows_the_host() {
+        let any = addresses("0.0.0.0:8080", "[::]:8081");
+        for (host, url) in [
+            ("shop.example:9090", ["http://shop.example:9090/v1", "http://shop.example:8081/v1"]),
+            ("192.0.2.7", ["http://192.0.2.7/v1", "http://192.0.2.7:8081/v1"]),
+            ("[2001:db8::7]:8080", ["http://[2001:db8::7]:8080/v1", "http://[2001:db8::7]:8081/v1"]),
+        ] {
+            assert_eq!(reached(&any, host), url, "{host}");
+        }
+        let one = addresses("192.0.2.1:8080", "192.0.2.1:8081");
+        assert_eq!(reached(&one, "evil.example"), ["http://192.0.2.1:8080/v1", "http://192.0.2.1:8081/v1"]);
+    }
+
+    #[test]
+    fn a_host_that_is_not_one_is_not_repeated() {
+        let any = addresses("0.0.0.0:8080", "0.0.0.0:8081");
+        let loopback = ["http://127.0.0.1:8080/v1", "http://127.0.0.1:8081/v1"];
+        for host in [
+            "", ":8080", "a:", "a:x", "a:+1", "a:65536", "user@a", "a@a", "a'b", "a;b", "a,b", "a%41", "a*", "[::1",
+            "[a]", "::1", "a b", "a/b", "<a>",
+        ] {
+            assert_eq!(reached(&any, host), loopback, "{host}");
+        }
+    }
 
     #[test]
     fn base_addresses_end_in_v1_and_know_their_origin() {

@@ -11,8 +11,9 @@ use http_body_util::BodyExt;
 
 use super::page::page;
 use super::request_key::RequestKey;
+use super::visitor::SignedIn;
 use crate::config::BaseUrl;
-use crate::domain::{AccountId, OrderStep};
+use crate::domain::OrderStep;
 use crate::http::auth::Caller;
 use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotency};
 use crate::http::input::{JsonBody, Query};
@@ -39,44 +40,44 @@ pub struct Exchange {
 
 impl Exchange {
     /// `GET /pets` with this query, without its question mark.
-    pub async fn list_pets(api: &Api, account: AccountId, query: &str) -> Self {
-        Self::look(api, account, &format!("/pets?{query}"), pets::list).await
+    pub async fn list_pets(api: &Api, who: &SignedIn, query: &str) -> Self {
+        Self::look(api, who, &format!("/pets?{query}"), pets::list).await
     }
 
     /// `GET /store/orders` with this query, without its question mark.
-    pub async fn list_orders(api: &Api, account: AccountId, query: &str) -> Self {
-        Self::look(api, account, &format!("/store/orders?{query}"), orders::list).await
+    pub async fn list_orders(api: &Api, who: &SignedIn, query: &str) -> Self {
+        Self::look(api, who, &format!("/store/orders?{query}"), orders::list).await
     }
 
     /// `POST /pets` with this body.
-    pub async fn create_pet(api: &Api, account: AccountId, key: &RequestKey, body: &str) -> Self {
-        let post = Post { base_url: &api.addresses.base_url, path: "/pets", key, body };
-        Self::send(api, account, post, pets::create).await
+    pub async fn create_pet(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
+        let post = Post { base_url: &who.visitor.addresses.base_url, path: "/pets", key, body };
+        Self::send(api, who, post, pets::create).await
     }
 
     /// `POST /messages` with this body.
-    pub async fn send_message(api: &Api, account: AccountId, key: &RequestKey, body: &str) -> Self {
-        let post = Post { base_url: &api.addresses.messages_base_url, path: "/messages", key, body };
-        Self::send(api, account, post, messages::send).await
+    pub async fn send_message(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
+        let post = Post { base_url: &who.visitor.addresses.messages_base_url, path: "/messages", key, body };
+        Self::send(api, who, post, messages::send).await
     }
 
     /// `POST /store/orders` with this body.
-    pub async fn place_order(api: &Api, account: AccountId, key: &RequestKey, body: &str) -> Self {
-        let post = Post { base_url: &api.addresses.base_url, path: "/store/orders", key, body };
-        Self::send(api, account, post, orders::place).await
+    pub async fn place_order(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
+        let post = Post { base_url: &who.visitor.addresses.base_url, path: "/store/orders", key, body };
+        Self::send(api, who, post, orders::place).await
     }
 
     /// `POST /store/orders/{id}/approve`, or another step.
-    pub async fn step_order(api: &Api, account: AccountId, key: &RequestKey, id: i64, step: OrderStep) -> Self {
+    pub async fn step_order(api: &Api, who: &SignedIn, key: &RequestKey, id: i64, step: OrderStep) -> Self {
         let path = format!("/store/orders/{id}/{}", step.as_str());
-        let post = Post { base_url: &api.addresses.base_url, path: &path, key, body: "" };
+        let post = Post { base_url: &who.visitor.addresses.base_url, path: &path, key, body: "" };
         let id = OrderId(Some(id));
         let operation = async move |api: State<Api>, caller: Caller, key: Idempotency, body: JsonBody| match step {
             OrderStep::Approve => orders::approve(api, caller, id, key, body).await,
             OrderStep::Deliver => orders::deliver(api, caller, id, key, body).await,
             OrderStep::Cancel => orders::cancel(api, caller, id, key, body).await,
         };
-        Self::send(api, account, post, operation).await
+        Self::send(api, who, post, operation).await
     }
 
     /// What became of a form, for people: `done`, or `not_done` and why.
@@ -115,7 +116,7 @@ impl Exchange {
     /// what a program that has used it up is doing.
     async fn look<F>(
         api: &Api,
-        account: AccountId,
+        who: &SignedIn,
         target: &str,
         operation: impl FnOnce(State<Api>, Caller, Query) -> F,
     ) -> Self
@@ -123,17 +124,17 @@ impl Exchange {
         F: Future<Output = Result<Response, ApiError>>,
     {
         let answer = match query(target).await {
-            Ok(query) => operation(State(api.clone()), Caller { account }, query).await,
+            Ok(query) => operation(State(api.clone()), Caller { account: who.session.account }, query).await,
             Err(error) => Err(error),
         };
-        Self::new(get(&api.addresses.base_url.path(target)), answer.into_response()).await
+        Self::new(get(&who.visitor.addresses.base_url.path(target)), answer.into_response()).await
     }
 
     /// What every form goes through. It counts against the account's rate limit as a program's request does: a form is
     /// no way around it.
     async fn send<F>(
         api: &Api,
-        account: AccountId,
+        who: &SignedIn,
         post: Post<'_>,
         operation: impl FnOnce(State<Api>, Caller, Idempotency, JsonBody) -> F,
     ) -> Self
@@ -144,10 +145,10 @@ impl Exchange {
         let noted = Noted::on(&mut extensions);
         let answer = async {
             if let Some(limits) = &api.rate_limits {
-                limits.admit(account, &extensions)?;
+                limits.admit(who.session.account, &extensions)?;
             }
             let (key, body) = post.read().await?;
-            operation(State(api.clone()), Caller { account }, key, body).await
+            operation(State(api.clone()), Caller { account: who.session.account }, key, body).await
         };
         let mut answer = answer.await.into_response();
         if let Some(limits) = &api.rate_limits {

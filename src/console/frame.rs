@@ -17,7 +17,7 @@ use crate::http::{Api, Cause, docs};
 pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     if !request.method().is_safe() && !origin::is_ours(request.headers(), &api.addresses) {
         let error = PageError::forbidden("This form was sent from another site, so nothing was done.");
-        return error.into_page(&api, &Visitor::stranger(request.uri()));
+        return error.into_page(&api, &Visitor::stranger(&api, request.uri()));
     }
     if request.method().is_safe()
         && let Some(elsewhere) = docs::at_own_address(&api.addresses, request.uri(), request.headers())
@@ -26,7 +26,7 @@ pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> 
     }
     let visitor = match Visitor::of(&api, request.uri(), request.headers()).await {
         Ok(visitor) => Arc::new(visitor),
-        Err(error) => return PageError::from(error).into_page(&api, &Visitor::stranger(request.uri())),
+        Err(error) => return PageError::from(error).into_page(&api, &Visitor::stranger(&api, request.uri())),
     };
     request.extensions_mut().insert(Arc::clone(&visitor));
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {

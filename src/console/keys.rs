@@ -264,5 +264,5 @@ fn rotation(api: &Api, who: &SignedIn, status: StatusCode, key: Row, opened: Ope
 
 fn made(api: &Api, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
     let site = Site::new(api, &who.visitor, "Your new key", "keys");
-    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: api.addresses.base_url.as_str(), before })
+    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.visitor.addresses.base_url.as_str(), before })
 }

@@ -66,7 +66,7 @@ pub async fn send(State(api): State<Api>, who: SignedIn, fields: Form) -> Result
         return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
     };
     let body = serde_json::json!({ "message": parsed.as_str() });
-    let exchange = Exchange::send_message(&api, who.session.account, &key, &body.to_string()).await;
+    let exchange = Exchange::send_message(&api, &who, &key, &body.to_string()).await;
     let text = if exchange.status.is_success() { Field::default() } else { text };
     show(&api, &who, exchange.status, None, text, key.after(&exchange), Some(exchange)).await
 }

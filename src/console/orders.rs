@@ -72,7 +72,7 @@ pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Resul
         return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
-    let exchange = Exchange::place_order(&api, who.session.account, &key, &body).await;
+    let exchange = Exchange::place_order(&api, &who, &key, &body).await;
     let pet_id = if exchange.status.is_success() { Field::default() } else { pet_id };
     done(&api, &who, pet_id, key, exchange).await
 }
@@ -87,7 +87,7 @@ pub async fn step(
         return Err(PageError::not_found("There is nothing at this address."));
     };
     let key = RequestKey::of(&fields);
-    let exchange = Exchange::step_order(&api, who.session.account, &key, id, step).await;
+    let exchange = Exchange::step_order(&api, &who, &key, id, step).await;
     done(&api, &who, Field::default(), RequestKey::generate(), exchange).await
 }
 
@@ -122,13 +122,12 @@ async fn show(
     key: RequestKey,
     done: Option<(String, Exchange)>,
 ) -> Result<Response, PageError> {
-    let account = who.session.account;
     let mut orders: Vec<Row> = Vec::new();
-    let more = api.store.list_orders(account, &query, &mut |order| orders.push(order.into())).await?;
+    let more = api.store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
     let next = orders.last().filter(|_| more).map(|last| last.id);
     let (outcome, exchange) = match done {
         Some((outcome, exchange)) => (Some(outcome), exchange),
-        None => (None, Exchange::list_orders(api, account, &paging::as_api(&query, OrderStatus::as_str)).await),
+        None => (None, Exchange::list_orders(api, who, &paging::as_api(&query, OrderStatus::as_str)).await),
     };
     let site = Site::new(api, &who.visitor, "Orders", "orders");
     let (status, is_first) = (query.status, query.after.is_none());

@@ -34,7 +34,7 @@ struct Overview<'a> {
 }
 
 pub async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {
-    let addresses = &api.addresses;
+    let addresses = &*visitor.addresses;
     let Some(session) = &visitor.session else {
         let site = Site::new(&api, &visitor, "An animal store with an API", "");
         return Ok(page(StatusCode::OK, &Welcome { site, addresses }));

@@ -43,7 +43,7 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
     let mut pets: Vec<Pet> = Vec::new();
     let more = api.store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
     let next = pets.last().filter(|_| more).map(|last| last.id);
-    let exchange = Exchange::list_pets(&api, who.session.account, &paging::as_api(&query, PetStatus::as_str)).await;
+    let exchange = Exchange::list_pets(&api, &who, &paging::as_api(&query, PetStatus::as_str)).await;
     let site = Site::new(&api, &who.visitor, "Animals", "animals");
     let list = List { site, pets, status: query.status, next, is_first: query.after.is_none(), exchange };
     Ok(Exchange::page(StatusCode::OK, &list, Some(&list.exchange)))
@@ -66,7 +66,7 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
         return Ok(new_pet(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, fields, key, None));
     };
     let body = serde_json::json!({ "name": named.as_str(), "categoryId": category, "status": kept.as_str() });
-    let exchange = Exchange::create_pet(&api, who.session.account, &key, &body.to_string()).await;
+    let exchange = Exchange::create_pet(&api, &who, &key, &body.to_string()).await;
     // What succeeded makes room for the next one; what failed may be tried again.
     let fields = match exchange.status.is_success() {
         true => empty_fields(),

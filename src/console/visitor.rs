@@ -11,7 +11,7 @@ use axum::response::Response;
 
 use super::form::Form;
 use super::page::redirect;
-use crate::config;
+use crate::config::{self, Addresses};
 use crate::domain::{Session, SessionToken};
 use crate::http::Api;
 use crate::http::limits::Peer;
@@ -22,6 +22,8 @@ use crate::store;
 pub struct Visitor {
     /// Leads from the page to where our paths begin, so that links hold behind a path prefix too.
     pub root: String,
+    /// The addresses to show, by which this visitor reaches the service.
+    pub addresses: Arc<Addresses>,
     /// What the page before has to say.
     pub notice: Option<&'static str>,
     pub session: Option<Session>,
@@ -31,7 +33,7 @@ pub struct Visitor {
 
 impl Visitor {
     pub async fn of(api: &Api, uri: &Uri, headers: &HeaderMap) -> store::Result<Self> {
-        let mut visitor = Self::stranger(uri);
+        let mut visitor = Self { addresses: api.addresses.reached_by(headers), ..Self::stranger(api, uri) };
         let Some(hash) = cookie(headers, name(api)).and_then(SessionToken::hash_presented) else {
             return Ok(visitor);
         };
@@ -52,13 +54,14 @@ impl Visitor {
 
     /// The same for pages that are for everybody: who can't be looked up is a stranger.
     pub async fn or_stranger(api: &Api, uri: &Uri, headers: &HeaderMap) -> Self {
-        Self::of(api, uri, headers).await.unwrap_or_else(|_| Self::stranger(uri))
+        Self::of(api, uri, headers).await.unwrap_or_else(|_| Self::stranger(api, uri))
     }
 
-    pub fn stranger(uri: &Uri) -> Self {
+    pub fn stranger(api: &Api, uri: &Uri) -> Self {
         let depth = uri.path().matches('/').count().saturating_sub(1);
         Self {
             root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
+            addresses: Arc::clone(&api.addresses),
             notice: notice(uri),
             session: None,
             had_session: false,
@@ -74,9 +77,9 @@ impl Visitor {
 impl FromRequestParts<Api> for Visitor {
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
         let visitor: Option<&Arc<Self>> = parts.extensions.get();
-        Ok(visitor.map_or_else(|| Self::stranger(&parts.uri), |visitor| visitor.as_ref().clone()))
+        Ok(visitor.map_or_else(|| Self::stranger(api, &parts.uri), |visitor| visitor.as_ref().clone()))
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, Method};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::deprecation::{DEPRECATION_HEADER, SUNSET_HEADER};
@@ -12,14 +13,22 @@ use super::edge::X_REQUEST_ID;
 use super::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use super::rate_limit::{RATE_LIMIT, RATE_LIMIT_POLICY};
 
-/// `routes` as pages of `origins` may call them; nothing where there are none. A preflight is answered before any other check.
-pub fn for_origins(routes: Router, origins: &[String]) -> Option<Router> {
+/// Returns `routes` as pages of `origins` may call them, and pages of the origin that `own` finds for a request. `None`
+/// if there are no `origins`. A preflight is answered before any other check.
+pub fn for_origins(
+    routes: Router,
+    origins: &[String],
+    own: impl Fn(&HeaderMap) -> Option<String> + Clone + Send + Sync + 'static,
+) -> Option<Router> {
     if origins.is_empty() {
         return None;
     }
-    let origins = origins.iter().filter_map(|origin| HeaderValue::try_from(origin.as_str()).ok());
+    let origins = origins.to_vec();
+    let is_allowed = move |origin: &HeaderValue, request: &Parts| {
+        origins.iter().any(|allowed| allowed == origin) || own(&request.headers).is_some_and(|own| own == *origin)
+    };
     let cors = CorsLayer::new()
-        .allow_origin(AllowOrigin::list(origins))
+        .allow_origin(AllowOrigin::predicate(is_allowed))
         .allow_methods([Method::GET, Method::HEAD, Method::POST])
         .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
         .expose_headers([

@@ -56,9 +56,9 @@ pub struct Deprecation {
 
 impl Deprecation {
     pub fn of_get_pet(addresses: &Addresses) -> Self {
-        let root = addresses.base_url.root();
-        let list = addresses.base_url.path("/pets");
-        let link = format!(r#"<{root}/docs/deprecations>; rel="deprecation", <{list}>; rel="successor-version""#);
+        let base = addresses.base_url.as_reference();
+        let root = base.strip_suffix("/v1").unwrap_or(base);
+        let link = format!(r#"<{root}/docs/deprecations>; rel="deprecation", <{base}/pets>; rel="successor-version""#);
         Self { link: HeaderValue::try_from(link).expect("an address has visible ASCII characters only") }
     }
 

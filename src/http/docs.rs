@@ -44,6 +44,9 @@ struct Deprecations<'a> {
 /// goes on at `127.0.0.1`.
 pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> Option<Response> {
     let address = &addresses.base_url;
+    if address.is_at_any_host() {
+        return None;
+    }
     let port = request.get(HOST)?.to_str().ok()?.strip_prefix("localhost")?;
     let is_ours = address.origin() == format!("http://127.0.0.1{port}");
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -55,13 +58,15 @@ pub async fn reference(State(api): State<Api>, uri: Uri, request: HeaderMap) -> 
         return elsewhere;
     }
     let visitor = Visitor::or_stranger(&api, &uri, &request).await;
-    page(&Reference { site: Site::new(&api, &visitor, "API reference", "docs") }, &api.addresses)
+    let site = Site::new(&api, &visitor, "API reference", "docs");
+    page(&Reference { site }, &api.addresses.reached_by(&request))
 }
 
 pub async fn deprecations(State(api): State<Api>, uri: Uri, request: HeaderMap) -> Response {
     let visitor = Visitor::or_stranger(&api, &uri, &request).await;
     let site = Site::new(&api, &visitor, "Deprecations", "docs/deprecations");
-    page(&Deprecations { site, base_url: api.addresses.base_url.as_str() }, &api.addresses)
+    let addresses = api.addresses.reached_by(&request);
+    page(&Deprecations { site, base_url: addresses.base_url.as_str() }, &addresses)
 }
 
 /// A page of the documentation. Its header shows who is signed in, so only that person's browser may keep it.

@@ -29,6 +29,7 @@ mod traffic;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::HeaderMap;
 use axum::routing::{get, post};
 
 use crate::config::{BaseUrl, Door, Scheme};
@@ -92,7 +93,12 @@ fn door(api: &Api, door: Door, routes: Router<Api>, origins: &[String]) -> Edge 
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .with_state(api.clone());
-    Edge::new(door, Arc::clone(&api.traffic), routes.clone(), cors::for_origins(routes, origins))
+    let addresses = Arc::clone(&api.addresses);
+    let store_origin = move |request: &HeaderMap| match door {
+        Door::Messages => addresses.store_origin_beside(request),
+        Door::Store | Door::Ops => None,
+    };
+    Edge::new(door, Arc::clone(&api.traffic), routes.clone(), cors::for_origins(routes, origins, store_origin))
         .counting(Arc::clone(&api.requests))
         .limiting(api.rate_limits.clone())
 }

@@ -4,8 +4,11 @@ mod links;
 pub mod schema;
 mod shared;
 
+use std::sync::Arc;
+
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::HeaderMap;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -14,7 +17,7 @@ use utoipa::OpenApi;
 use super::deprecation::REMOVED_AT;
 use super::error::{ApiError, Code};
 use super::state::Api;
-use crate::config::Addresses;
+use crate::config::{Addresses, BaseUrl};
 use crate::domain::{Deployment, OrderStatus, OrderStep, PageLimit, Timestamp};
 use shared::{error_content, header};
 
@@ -64,10 +67,24 @@ impl Documents {
     }
 }
 
-pub async fn serve(State(api): State<Api>) -> Response {
+pub async fn serve(State(api): State<Api>, request: HeaderMap) -> Response {
     let documents = &api.documents;
     let document = if api.clock.now() < REMOVED_AT { &documents.before } else { &documents.after };
-    ([(CONTENT_TYPE, "application/json")], document.clone()).into_response()
+    let reached = api.addresses.reached_by(&request);
+    if Arc::ptr_eq(&reached, &api.addresses) {
+        return ([(CONTENT_TYPE, "application/json")], document.clone()).into_response();
+    }
+    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+    (headers, at_addresses(document, &api.addresses, &reached)).into_response()
+}
+
+/// `document` with the addresses that its client reaches in place of those it was made with.
+fn at_addresses(document: &[u8], own: &Addresses, reached: &Addresses) -> String {
+    let root = |url: &BaseUrl| format!("{}/", url.root());
+    // The messages first: their new address has their port, which the store's old one does not have.
+    String::from_utf8_lossy(document)
+        .replace(&root(&own.messages_base_url), &root(&reached.messages_base_url))
+        .replace(&root(&own.base_url), &root(&reached.base_url))
 }
 
 /// The document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.

@@ -127,11 +127,11 @@ pub fn of_parameters<Status>(
     })
 }
 
-/// A link to what follows `last` in the list at `path` (RFC 8288).
+/// A link to what follows `last` in the list at `path` (RFC 8288, which lets it be relative).
 pub fn next(api: &Api, path: &str, limit: PageLimit, status: Option<&str>, last: i64) -> String {
-    let list = api.addresses.base_url.path(path);
+    let base = api.addresses.base_url.as_reference();
     let status = status.map_or(String::new(), |status| format!("&status={status}"));
-    format!(r#"<{list}?limit={}{status}&after={last}>; rel="next""#, limit.get())
+    format!(r#"<{base}{path}?limit={}{status}&after={last}>; rel="next""#, limit.get())
 }
 
 /// The pages that were asked for lately. A page is given out only under the version of the store it was read at, so

@@ -26,7 +26,7 @@ pub struct Shared {
     pub store: Arc<Store>,
     pub keyring: Keyring,
     pub clock: Clock,
-    pub addresses: Addresses,
+    pub addresses: Arc<Addresses>,
     pub documents: Documents,
     pub pages: Pages,
     pub rate_limits: Option<Arc<RateLimits>>,
@@ -54,7 +54,7 @@ impl Api {
             console: Console::new(admission),
             store,
             clock,
-            addresses,
+            addresses: Arc::new(addresses),
             relay: OnceLock::new(),
             draining: AtomicBool::new(false),
         }))

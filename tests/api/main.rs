@@ -1,5 +1,6 @@
 //! The API, over real sockets: a test reads as given, when, then.
 
+mod any_host;
 mod auth;
 mod cors;
 mod deprecation;

@@ -29,6 +29,8 @@ pub struct Setup {
     pub limits: Limits,
     pub deployment: Deployment,
     pub base_url: Option<BaseUrl>,
+    /// As if the listeners were bound to every address of the machine.
+    pub any_host: bool,
     pub cors_origins: Vec<String>,
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
@@ -46,6 +48,7 @@ impl Default for Setup {
             limits: Limits { connections: 256, ..Limits::default() },
             deployment: Deployment::Staging,
             base_url: None,
+            any_host: false,
             cors_origins: Vec::new(),
             registration: Registration::Open,
             trusted_proxies: Vec::new(),
@@ -99,13 +102,17 @@ impl Service {
         let (store_address, messages_address, ops_address) =
             (store_door.local_addr().unwrap(), messages_door.local_addr().unwrap(), ops_door.local_addr().unwrap());
         let scheme = if setup.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let told = |bound: SocketAddr| match setup.any_host {
+            true => SocketAddr::from(([0, 0, 0, 0], bound.port())),
+            false => bound,
+        };
         let addresses = Addresses {
-            base_url: setup.base_url.unwrap_or_else(|| BaseUrl::of_bound(scheme, store_address)),
-            messages_base_url: BaseUrl::of_bound(scheme, messages_address),
+            base_url: setup.base_url.unwrap_or_else(|| BaseUrl::of_bound(scheme, told(store_address))),
+            messages_base_url: BaseUrl::of_bound(scheme, told(messages_address)),
             staging_base_url: None,
             cors_origins: setup.cors_origins,
             scheme,
-            store_bound: store_address,
+            store_bound: told(store_address),
         };
         let admission = Admission {
             registration: setup.registration,

@@ -138,7 +138,8 @@ pub fn header(name: &str) -> Value {
 pub fn headers(addresses: &Addresses) -> Value {
     let always = |description: &str, schema: Value, example: Value| json!({ "description": description, "required": true, "schema": schema, "example": example });
     let text = || json!({ "type": "string" });
-    let (pets, root) = (addresses.base_url.path("/pets"), addresses.base_url.root());
+    let base = addresses.base_url.as_reference();
+    let (pets, root) = (format!("{base}/pets"), base.strip_suffix("/v1").unwrap_or(base));
     json!({
         "X-Request-Id": always(
             "The request's id: the caller's if it is 1 to 128 visible ASCII characters, else a new one.",
@@ -170,7 +171,7 @@ pub fn headers(addresses: &Addresses) -> Value {
         },
         "Location": always(
             "The address of the new animal. Left out once `getPet` is removed.",
-            json!({ "type": "string", "format": "uri" }),
+            json!({ "type": "string", "format": "uri-reference" }),
             json!(format!("{pets}/31")),
         ),
         "Idempotent-Replayed": {
