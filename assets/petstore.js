@@ -38,6 +38,15 @@ if (window.SwaggerUIBundle) {
     showCommonExtensions: true,
     // Each operation shows its own schemas.
     defaultModelsExpandDepth: -1,
+    // Each press of Execute is a request of its own, and counts. A key that was typed in stays: that is how to try a replay.
+    requestInterceptor: (request) => {
+      if (request.method === "POST" && !request.headers["Idempotency-Key"]) {
+        // Unlike `randomUUID`, also without TLS.
+        const random = crypto.getRandomValues(new Uint8Array(16));
+        request.headers["Idempotency-Key"] = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+      }
+      return request;
+    },
     // An API key is forgotten with the page.
     persistAuthorization: false,
     // The badge would send the document's address to a validator elsewhere.

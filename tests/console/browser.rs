@@ -71,6 +71,12 @@ impl Browser {
         browser
     }
 
+    /// The same, reaching the service under another name for the loopback address.
+    pub fn at_host(mut self, host: &str) -> Self {
+        self.site = self.site.replace("127.0.0.1", host);
+        self
+    }
+
     /// Opens one of our pages.
     pub async fn open(&self, path: &str) {
         self.post("/url", json!({ "url": format!("{}{path}", self.site) })).await;

@@ -1,12 +1,13 @@
 //! What people do, in a real browser.
 
 use std::process::Command;
+use std::time::Duration;
 
 use petstore::domain::session::IDLE;
 
 use crate::browser::{Browser, Scripts};
 use crate::person::PASSWORD;
-use crate::support::{NOW, Service};
+use crate::support::{NOW, Service, Setup, soon};
 
 #[tokio::test]
 async fn from_signing_up_to_a_key_that_works_and_one_that_no_longer_does() {
@@ -111,6 +112,43 @@ async fn without_scripts_everything_works() {
     assert_eq!(ada.text("[role=status]").await, "You are signed out.");
     ada.open("/docs").await;
     assert!(ada.text("noscript, main").await.contains("This page needs JavaScript."));
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn executing_twice_in_the_reference_counts_twice() {
+    // Bound to every address, so that the page must call the host it was opened by.
+    let service = Service::start_with(Setup { any_host: true, ..Setup::default() }).await;
+    let ada = Browser::start(&service, Scripts::On).await.at_host("localhost");
+    ada.open("/docs").await;
+    ada.click(".auth-wrapper .authorize").await;
+    ada.type_into(".auth-container input", &service.key).await;
+    ada.click(".auth-btn-wrapper .authorize").await;
+    ada.click(".auth-btn-wrapper .btn-done").await;
+
+    ada.click("#operations-pets-createPet .opblock-summary-control").await;
+    for animals in 1..=2 {
+        ada.click("#operations-pets-createPet .execute").await;
+        assert_eq!(
+            ada.text("#operations-pets-createPet .live-responses-table .response .response-col_status").await,
+            "201"
+        );
+        soon(async {
+            while service.store.count_pets().await.unwrap() < animals {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+    let shown = ada.text("#operations-pets-createPet .curl-command").await;
+    assert!(shown.contains("Idempotency-Key: ") && shown.contains("http://localhost:"), "{shown}");
+
+    ada.click("#operations-messages-sendMessage .opblock-summary-control").await;
+    ada.click("#operations-messages-sendMessage .execute").await;
+    assert_eq!(
+        ada.text("#operations-messages-sendMessage .live-responses-table .response .response-col_status").await,
+        "202"
+    );
     ada.close().await;
 }
 

@@ -113,7 +113,6 @@ pub fn idempotency_key() -> Value {
             "maxLength": 512,
             "pattern": r#"^([!#-~][!-~]{0,254}|"([!#-\[\]-~]|\\["\\]){1,255}")$"#,
         },
-        "example": "8e03978e-40d5-43e8-bc93-6894a57f9324",
         "x-provisional": true,
     })
 }
