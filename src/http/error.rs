@@ -4,7 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::convert::Infallible;
 
-use axum::http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT_ENCODING, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
@@ -92,6 +92,8 @@ pub struct ApiError {
     code: Code,
     message: Cow<'static, str>,
     cause: Option<Cause>,
+    /// Whether the content coding of the body was refused.
+    is_about_coding: bool,
 }
 
 /// Why a request failed through no fault of its sender. Travels with the answer to where it is logged, with the request's id.
@@ -108,7 +110,7 @@ impl Cause {
 
 impl ApiError {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), cause: None }
+        Self { code, message: message.into(), cause: None, is_about_coding: false }
     }
 
     /// A field or parameter whose value is refused.
@@ -122,6 +124,11 @@ impl ApiError {
 
     pub fn method_not_allowed() -> Self {
         Self::new(Code::MethodNotAllowed, "This path does not have this method; `Allow` names those it has.")
+    }
+
+    pub fn unsupported_content_coding() -> Self {
+        let message = "`Content-Encoding` must be `identity` or absent: send the body uncompressed.";
+        Self { is_about_coding: true, ..Self::new(Code::UnsupportedMediaType, message) }
     }
 
     pub fn internal(cause: impl Into<String>) -> Self {
@@ -226,6 +233,10 @@ impl ApiError {
             Code::InvalidApiKey => {
                 let challenge = HeaderValue::from_static(r#"Bearer realm="petstore", error="invalid_token""#);
                 headers.insert(WWW_AUTHENTICATE, challenge);
+            }
+            // RFC 9110, section 12.5.3: with the codings that are accepted, and never with 415 for another reason.
+            Code::UnsupportedMediaType if self.is_about_coding => {
+                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }
             Code::Unavailable => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

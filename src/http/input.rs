@@ -6,9 +6,9 @@ use std::error::Error;
 use axum::BoxError;
 use axum::body::HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
@@ -101,12 +101,23 @@ pub fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
 /// Refuses by its headers what need not be read: on every operation, since every request may carry a body.
 fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    match declared {
-        Some(length) if length > limits::BODY as u64 => Err(too_large()),
-        Some(1..) => check_media_type(headers),
-        _ if headers.contains_key(TRANSFER_ENCODING) => check_media_type(headers),
-        _ => Ok(()),
+    let has_body = match declared {
+        Some(length) if length > limits::BODY as u64 => return Err(too_large()),
+        Some(length) => length > 0,
+        None => headers.contains_key(TRANSFER_ENCODING),
+    };
+    if !has_body {
+        return Ok(());
     }
+    check_content_coding(headers)?;
+    check_media_type(headers)
+}
+
+/// Refuses compressed bodies. `identity` is no coding (RFC 9110, section 8.4.1).
+fn check_content_coding(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    let is_plain = headers.get_all(CONTENT_ENCODING).iter().all(is_identity);
+    if is_plain { Ok(()) } else { Err(ApiError::unsupported_content_coding()) }
 }
 
 /// `application/json`, with parameters allowed and charset only utf-8 (RFC 9110, section 8.3.1).

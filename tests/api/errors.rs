@@ -192,6 +192,26 @@ async fn a_body_is_json_in_utf_8_by_its_declared_type() {
 }
 
 #[tokio::test]
+async fn compressed_body_is_refused_by_its_coding() {
+    let service = Service::start().await;
+    let body = r#"{"name":"Rex","categoryId":3,"message":"Hello"}"#;
+    for coding in ["gzip", "br", "identity, gzip", "", "x"] {
+        for request in [service.request("POST", "/v1/pets"), service.message_request()] {
+            let answer = request.key(&service.key).header("content-encoding", coding).json(body).send().await;
+            assert_eq!((answer.status(), answer.code().as_str()), (415, "unsupported_media_type"), "{coding:?}");
+            assert!(answer.body.contains("Content-Encoding"), "{}", answer.body);
+            assert_eq!(answer.header("accept-encoding"), Some("identity"));
+        }
+    }
+    for coding in ["identity", "Identity"] {
+        let request = service.request("POST", "/v1/pets").key(&service.key).header("content-encoding", coding);
+        assert_eq!(request.json(body).send().await.status(), 201, "{coding}");
+    }
+    let other_reason = service.request("POST", "/v1/pets").key(&service.key).body(body).send().await;
+    assert_eq!((other_reason.status(), other_reason.header("accept-encoding")), (415, None));
+}
+
+#[tokio::test]
 async fn without_a_body_no_type_is_needed() {
     let service = Service::start().await;
     let typed =

@@ -16,7 +16,11 @@ const ERRORS: [(&str, &str, &[Code]); 8] = [
         &[Code::RequestTimeout],
     ),
     ("PayloadTooLarge", "The body is larger than 64 KiB.", &[Code::PayloadTooLarge]),
-    ("UnsupportedMediaType", "The body is not declared as `application/json`.", &[Code::UnsupportedMediaType]),
+    (
+        "UnsupportedMediaType",
+        "The body is not declared as `application/json`, or has a `Content-Encoding` other than `identity`. In the second case the response has `Accept-Encoding`.",
+        &[Code::UnsupportedMediaType],
+    ),
     (
         "TooManyRequests",
         "The account has sent more requests than the service's rate limit allows, where it has one; `Retry-After` says when to go on.",
@@ -55,6 +59,7 @@ pub fn errors() -> Map<String, Value> {
         match codes[0] {
             Code::MissingApiKey => headers["WWW-Authenticate"] = header("WWW-Authenticate"),
             Code::MethodNotAllowed => headers["Allow"] = header("Allow"),
+            Code::UnsupportedMediaType => headers["Accept-Encoding"] = header("Accept-Encoding"),
             Code::Unavailable | Code::RateLimited | Code::Conflict => headers["Retry-After"] = header("Retry-After"),
             _ => {}
         }
@@ -151,6 +156,12 @@ pub fn headers(addresses: &Addresses) -> Value {
             json!("Bearer realm=\"petstore\""),
         ),
         "Allow": always("The methods that the path has.", text(), json!("GET,HEAD,POST")),
+        "Accept-Encoding": {
+            "description": "The content codings that are accepted. Left out if the media type was refused.",
+            "required": false,
+            "schema": { "type": "string", "const": "identity" },
+            "example": "identity",
+        },
         "Retry-After": always(
             "After how many seconds to try again.",
             json!({ "type": "integer", "minimum": 1 }),
