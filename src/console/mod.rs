@@ -27,6 +27,8 @@ mod visitor;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::ACCEPT;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -107,17 +109,26 @@ pub fn framed(api: &Api, pages: Router<Api>) -> Router<Api> {
         .layer(from_fn_with_state(api.clone(), frame::frame))
 }
 
-/// What is not there: a page among the console's paths, the API's error elsewhere.
+/// The 404 response of the store listener: a page among the console's paths and for browsers, the API's error for API
+/// paths and other clients.
 pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
     const SECTIONS: [&str; 8] = ["account", "animals", "keys", "messages", "orders", "sign-in", "sign-out", "sign-up"];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
     /// slashes would be many times as long as the path.
-    const DEEPEST: usize = 3;
+    const DEEPEST: usize = 16;
     let path = request.uri().path();
     let section = path.split('/').nth(1).unwrap_or_default();
-    if !SECTIONS.contains(&section) || path.matches('/').count() > DEEPEST {
+    let is_for_people = SECTIONS.contains(&section) || (section != "v1" && accepts_pages(request.headers()));
+    if !is_for_people || path.matches('/').count() > DEEPEST {
         return ApiError::route_not_found().into_response();
     }
     let visitor = Visitor::or_stranger(&api, request.uri(), request.headers()).await;
     PageError::not_found("There is nothing at this address.").into_page(&api, &visitor)
+}
+
+/// Whether the client names `text/html` in `Accept`, as browsers do for what they show.
+fn accepts_pages(headers: &HeaderMap) -> bool {
+    let types = headers.get_all(ACCEPT).iter().filter_map(|types| types.to_str().ok());
+    let mut types = types.flat_map(|types| types.split(',')).filter_map(|range| range.split(';').next());
+    types.any(|essence| essence.trim().eq_ignore_ascii_case("text/html"))
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use askama::Template;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH,
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -18,10 +18,9 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use sha2::{Digest, Sha256};
 
-use super::error::ApiError;
 use super::state::Api;
 use crate::config::{Addresses, BaseUrl};
-use crate::console::{Site, Visitor};
+use crate::console::{self, Site, Visitor};
 
 /// How much of a file is sent at once, in bytes.
 const PIECE: usize = 16 * 1024;
@@ -100,9 +99,15 @@ fn source(address: &BaseUrl) -> String {
     ipv6.map(|(scheme, port)| format!("{scheme}://*{port}")).unwrap_or(origin)
 }
 
-pub async fn asset(uri: Uri, request: HeaderMap) -> Result<Response, ApiError> {
-    let name = uri.path().strip_prefix("/docs/").unwrap_or_default();
-    let asset = ASSETS.iter().find(|asset| asset.name == name).ok_or_else(ApiError::route_not_found)?;
+pub async fn asset(api: State<Api>, request: Request) -> Response {
+    let name = request.uri().path().strip_prefix("/docs/").unwrap_or_default();
+    match ASSETS.iter().find(|asset| asset.name == name) {
+        Some(asset) => send(asset, request.headers()),
+        None => console::not_found(api, request).await,
+    }
+}
+
+fn send(asset: &Asset, request: &HeaderMap) -> Response {
     // Each use asks whether the file is still the same, so an upgrade shows at once.
     let mut headers = HeaderMap::from_iter([
         // Also without the content, to HEAD and with 304, this is what it would have been (RFC 9110, section 8.6).
@@ -112,7 +117,7 @@ pub async fn asset(uri: Uri, request: HeaderMap) -> Result<Response, ApiError> {
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ]);
     if request.get_all(IF_NONE_MATCH).iter().any(|tags| names(tags, &asset.etag)) {
-        return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
     if asset.is_gzip {
@@ -121,7 +126,7 @@ pub async fn asset(uri: Uri, request: HeaderMap) -> Result<Response, ApiError> {
     }
     // In pieces, since what is sent at once is copied into the connection's buffer, which then stays as large.
     let pieces = asset.content.chunks(PIECE).map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece))));
-    Ok((headers, Body::new(StreamBody::new(stream::iter(pieces)))).into_response())
+    (headers, Body::new(StreamBody::new(stream::iter(pieces)))).into_response()
 }
 
 /// Whether `If-None-Match` has this tag; a proxy may have made it a weak one (RFC 9110, section 13.1.2).

@@ -120,6 +120,19 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
     for path in ["/pets", "/order", "/v1/keys", "/admin", "/signup", "/keysx"] {
         assert_eq!(ada.get(path).await.code(), "not_found", "{path}");
     }
+    let nothing = async |path: &str, accept: &str| ada.request("GET", path).header("accept", accept).send().await;
+    let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8";
+    for path in ["/pets", "/admin", "/a/b/c/d/e", "/docs/nothing", "/livez/x", "/v10"] {
+        let page = nothing(path, browser).await;
+        assert_eq!((page.status(), page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{path}");
+        assert!(page.body.contains("<h1>Not found</h1>"), "{}", page.body);
+        for client in ["*/*", "application/json", "image/avif,image/webp"] {
+            assert_eq!(nothing(path, client).await.code(), "not_found", "{path} {client}");
+        }
+    }
+    for path in ["/v1", "/v1/", "/v1/keys", "/v1/pets/"] {
+        assert_eq!(nothing(path, browser).await.code(), "not_found", "{path}");
+    }
     let deep = ada.get(&format!("/keys{}", "/".repeat(30_000))).await;
     assert_eq!(deep.code(), "not_found", "deeper than any page; the way back would be in each of its links");
     for door in [service.messages_address, service.ops_address] {
