@@ -18,14 +18,16 @@ defaults
     timeout check 1s
     retries 3
     option redispatch 1
-    default-server inter 500ms fastinter 250ms downinter 250ms fall 2 rise 1 on-marked-down shutdown-sessions
+    default-server inter 500ms fastinter 250ms downinter 250ms fall 2 rise 1
 
 # Connections of databases may be idle for long. Patroni answers OPTIONS with the same status as GET, and no body.
+# A server that is no longer the primary may hang, so its connections are closed.
 listen primary
     bind 127.0.0.1:{ports[primary]}
     timeout client 1h
     timeout server 1h
     option httpchk OPTIONS /primary
+    default-server on-marked-down shutdown-sessions
 {primary}
 
 listen standbys
@@ -34,25 +36,62 @@ listen standbys
     timeout server 1h
     balance leastconn
     option httpchk OPTIONS /replica
+    default-server on-marked-down shutdown-sessions
 {primary}
 
+# A process that is not ready gets no new requests, and still answers those it has. If none is ready, all that are alive
+# get requests: what they answer has the API's error shape, and HAProxy's own errors do not.
 # A request is tried on another process only while it has not been sent to the first: writes are never sent twice.
-listen store
+frontend store
     bind 127.0.0.1:{ports[store]}
+    mode http
+    use_backend store if {{ nbsrv(store) gt 0 }}
+    default_backend store_alive
+
+backend store
     mode http
     balance leastconn
     option httpchk GET /readyz
     default-server fall 1
 {store}
 
-listen messages
+backend store_alive
+    mode http
+    balance leastconn
+    option httpchk GET /livez
+{store}
+
+frontend messages
     bind 127.0.0.1:{ports[messages]}
+    mode http
+    use_backend messages if {{ nbsrv(messages) gt 0 }}
+    default_backend messages_alive
+
+backend messages
     mode http
     balance leastconn
     option httpchk GET /readyz
     default-server fall 1
 {messages}
+
+backend messages_alive
+    mode http
+    balance leastconn
+    option httpchk GET /livez
+{messages}
 """
+
+
+def config(ports):
+    def petstores(door):
+        return servers((name, ports[f"{name}_{door}"], ports[f"{name}_{door}"]) for name in PETSTORES)
+
+    return CONFIG.format(
+        ports=ports,
+        primary=servers((name, ports[name], ports[f"{name}_api"]) for name in MEMBERS),
+        store=petstores("store"),
+        messages=petstores("messages"),
+    )
 
 
 class Haproxy:
@@ -61,18 +100,7 @@ class Haproxy:
         self.process = Process(state.folder, "haproxy")
 
     def start(self):
-        ports = self._state.ports
-
-        def petstores(door):
-            return servers((name, ports[f"{name}_{door}"], ports[f"{name}_{door}"]) for name in PETSTORES)
-
-        text = CONFIG.format(
-            ports=ports,
-            primary=servers((name, ports[name], ports[f"{name}_api"]) for name in MEMBERS),
-            store=petstores("store"),
-            messages=petstores("messages"),
-        )
-        file = self._state.config("haproxy.cfg", text)
+        file = self._state.config("haproxy.cfg", config(self._state.ports))
         self.process.start([self._state.programs.haproxy, "-db", "-f", file], self._state.user)
 
     def wait(self):

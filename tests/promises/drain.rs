@@ -3,7 +3,9 @@
 //! Two processes share a database behind HAProxy (Debian's package, which `scripts/test` installs), and are renewed by
 //! turns while clients ask and add.
 
-use std::net::TcpListener;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clients::Load;
-use crate::process::{Database, PATIENCE, Process, within};
+use crate::process::{Database, PATIENCE, Process, try_get, within};
 use crate::trial::{self, is_full, rounds};
 
 /// How often HAProxy looks, and longer than it takes to notice.
@@ -49,6 +51,103 @@ fn a_process_that_vanishes_fails_requests() {
     // A process may vanish while no request is with it, but not where there are many.
     let runs = if is_full() { 1 } else { 10 };
     assert!((0..runs).any(|_| !restart(4, DRAIN_DELAY, Signal::KILL).failed.is_empty()));
+}
+
+/// The configuration of `scripts/cluster`: clients see what processes answer as long as one is alive.
+#[test]
+fn requests_in_flight_outlive_readiness() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::folder(folder.path());
+    let key = database.make_key();
+    let names =
+        ["primary", "standbys", "store", "messages", "haproxy_stats", "pg1", "pg2", "pg3", "pg1_api", "pg2_api"];
+    let names = names.into_iter().chain(["pg3_api", "petstore1_store", "petstore2_store", "petstore3_store"]);
+    let names = names.chain(["petstore1_messages", "petstore2_messages", "petstore3_messages"]);
+    let ports: BTreeMap<_, _> = names.map(|name| (name, free_port())).collect();
+    let serve = |number: u32| {
+        let (store, messages) =
+            (ports[format!("petstore{number}_store").as_str()], ports[format!("petstore{number}_messages").as_str()]);
+        let listen = format!("--listen 127.0.0.1:{store} --messages-listen 127.0.0.1:{messages}");
+        let doors = "--doors store,messages,ops --ops-listen 127.0.0.1:0";
+        Process::start(database.petstore(&format!("serve {doors} {listen} --drain-delay 60s")))
+    };
+    // The third is never there, and so is no database server.
+    let services = [serve(1), serve(2)];
+    let _proxy = Haproxy::start_with(folder.path(), &cluster_config(&ports));
+    let statistics = || servers(ports["haproxy_stats"]);
+    let ready = || statistics().into_iter().filter(|server| server.proxy == "store" && server.is_up).count();
+    within(PATIENCE, "the proxy", || ready() == 2);
+
+    // One request on each process, of which the body is not complete.
+    let body = r#"{"name":"Rex","categoryId":1}"#;
+    let requests = [(), ()].map(|()| {
+        let mut stream = TcpStream::connect(("127.0.0.1", ports["store"])).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!(
+            "POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{{",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    });
+    let under_way = || statistics().iter().filter(|server| server.proxy == "store" && server.sessions == 1).count();
+    within(PATIENCE, "sending", || under_way() == 2);
+    let term = |service: &Process| kill_process(Pid::from_raw(service.pid() as i32).unwrap(), Signal::TERM).unwrap();
+    for (left, service) in [(1, &services[0]), (0, &services[1])] {
+        term(service);
+        within(PATIENCE, "noticing", || ready() == left);
+    }
+    for mut stream in requests {
+        stream.write_all(&body.as_bytes()[1..]).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+
+    // No process is ready, and both are alive.
+    for door in ["store", "messages"] {
+        let answer = try_get(&format!("127.0.0.1:{}", ports[door]), "/v1/nothing").unwrap();
+        assert_eq!((answer.status, &answer.json()["code"]), (404, &"not_found".into()), "{answer:?}");
+    }
+    trial::measured("2 requests under way on processes that are not ready, 0 lost");
+}
+
+/// What `scripts/cluster` has HAProxy read.
+fn cluster_config(ports: &BTreeMap<&str, u16>) -> String {
+    let script = "import json, sys; sys.path.insert(0, 'ops'); from cluster.haproxy import config; \
+                  print(config(json.loads(sys.argv[1])))";
+    let mut python = Command::new("python3");
+    python.args(["-B", "-c", script, &serde_json::to_string(ports).unwrap()]);
+    let printed = python.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    String::from_utf8(printed.stdout).unwrap()
+}
+
+/// A server of a backend, as HAProxy sees it.
+struct Server {
+    proxy: String,
+    is_up: bool,
+    sessions: u32,
+}
+
+/// HAProxy's statistics; empty while it does not answer.
+fn servers(port: u16) -> Vec<Server> {
+    let mut text = String::new();
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Vec::new() };
+    stream.write_all(b"show stat\n").unwrap();
+    stream.read_to_string(&mut text).unwrap();
+    let mut rows = text.trim_start_matches("# ").lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = rows.next().unwrap_or_default();
+    let column = |name| head.iter().position(|column| *column == name).unwrap();
+    let (proxy, name, status, sessions) = (column("pxname"), column("svname"), column("status"), column("scur"));
+    let rows = rows.filter(|row| row.len() > status && !["FRONTEND", "BACKEND"].contains(&row[name]));
+    rows.map(|row| Server {
+        proxy: row[proxy].to_owned(),
+        is_up: row[status].starts_with("UP"),
+        sessions: row[sessions].parse().unwrap_or(0),
+    })
+    .collect()
 }
 
 /// What became of the requests meanwhile.
@@ -109,7 +208,10 @@ struct Haproxy(Child);
 impl Haproxy {
     fn start(folder: &Path, [front, a, b]: [u16; 3]) -> Self {
         let config = CONFIG.replace("{front}", &front.to_string()).replace("{check}", &CHECK.as_millis().to_string());
-        let config = config.replace("{a}", &a.to_string()).replace("{b}", &b.to_string());
+        Self::start_with(folder, &config.replace("{a}", &a.to_string()).replace("{b}", &b.to_string()))
+    }
+
+    fn start_with(folder: &Path, config: &str) -> Self {
         let file = folder.join("haproxy.cfg");
         std::fs::write(&file, config).unwrap();
         // Debian has it where not everybody looks for programs.
