@@ -97,11 +97,10 @@ impl Keyring {
                 remembered
             }
         };
-        let now = self.clock.recent();
-        if remembered.grant.expires_at.is_some_and(|expiry| expiry <= now) {
+        if remembered.grant.expires_at.is_some_and(|expiry| expiry <= self.clock.steady()) {
             return Ok(None);
         }
-        let minute = now.to_the_minute();
+        let minute = self.clock.recent().to_the_minute();
         if remembered.last_used.load(Ordering::Relaxed) < minute.as_milliseconds() {
             remembered.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
             self.used().insert(remembered.grant.id, minute);

@@ -55,7 +55,7 @@ pub async fn change_password(
     if let Some((account, checked)) = checked {
         let digest = place.hash(chosen).await;
         let token = SessionToken::generate();
-        let session = NewSession { hash: token.hash(), account, now: api.clock.now() };
+        let session = NewSession { hash: token.hash(), account, now: api.clock.steady() };
         if api.store.change_password(session, checked, digest).await? {
             return Ok(with_token(&api, &token, who.visitor.redirect("account?notice=password-changed")));
         }

@@ -14,7 +14,7 @@ use super::path::Path;
 use super::times::{ago, day, moment};
 use super::visitor::SignedIn;
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
-use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, Timestamp};
+use crate::domain::{ApiKey, Clock, Invalid, KeyId, KeyRecord};
 use crate::http::Api;
 use crate::http::input::integer;
 
@@ -114,17 +114,17 @@ struct Row {
 }
 
 impl Row {
-    fn new(key: KeyRecord, now: Timestamp) -> Self {
+    fn new(key: KeyRecord, clock: &Clock) -> Self {
         Self {
             id: key.id.0,
             name: key.name,
             hint: key.hint,
             created: day(key.created_at),
-            last_used: key.last_used_at.map(|used| ago(used, now)),
+            last_used: key.last_used_at.map(|used| ago(used, clock.now())),
             expires: key.expires_at.map(moment),
             state: match (key.revoked_at, key.expires_at) {
                 (Some(_), _) => "revoked",
-                (None, Some(expiry)) if expiry <= now => "expired",
+                (None, Some(expiry)) if expiry <= clock.steady() => "expired",
                 _ => "works",
             },
         }
@@ -145,8 +145,7 @@ impl Made<'_> {
 pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let before = integer(Form::of_query(&uri).get("before")).map(KeyId);
     let (keys, more) = api.store.list_keys_of(who.session.account, before, PAGE).await?;
-    let now = api.clock.now();
-    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, now)).collect();
+    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &api.clock)).collect();
     let older = keys.last().filter(|_| more).map(|last| last.id);
     let site = Site::new(&api, &who.visitor, "API keys", "keys");
     Ok(page(StatusCode::OK, &List { site, keys, older, is_first: before.is_none() }))
@@ -170,7 +169,7 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
         return Ok(new_key(&api, &who, StatusCode::CONFLICT, name, expiry, opened));
     }
     let key = ApiKey::generate(api.store.deployment());
-    api.store.create_key(NewKey::of(&key, who.session.account, named, api.clock.now(), lifetime)).await?;
+    api.store.create_key(NewKey::of(&key, who.session.account, named, api.clock.steady(), lifetime)).await?;
     api.keyring.note_change();
     Ok(made(&api, &who, &key, None))
 }
@@ -199,7 +198,7 @@ pub async fn rotate(
         return Ok(rotation(&api, &who, StatusCode::CONFLICT, before, opened));
     }
     let key = ApiKey::generate(api.store.deployment());
-    if api.store.rotate_key(KeyId(before.id), Rotation::to(&key, api.clock.now(), overlap)).await?.is_none() {
+    if api.store.rotate_key(KeyId(before.id), Rotation::to(&key, api.clock.steady(), overlap)).await?.is_none() {
         return Err(PageError::not_found("This key no longer works, so it can’t be rotated. Make a new one."));
     }
     api.keyring.note_change();
@@ -236,7 +235,7 @@ async fn own_key(api: &Api, who: &SignedIn, id: &str) -> Result<Row, PageError> 
         None => None,
     };
     let key = key.ok_or_else(|| PageError::not_found("You have no such key."))?;
-    Ok(Row::new(key, api.clock.now()))
+    Ok(Row::new(key, &api.clock))
 }
 
 /// One of the durations that a form offers.
@@ -249,7 +248,7 @@ fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
 
 async fn newest_key(api: &Api, who: &SignedIn) -> Result<Option<Row>, PageError> {
     let newest = api.store.list_keys_of(who.session.account, None, 1).await?.0.pop();
-    Ok(newest.map(|key| Row::new(key, api.clock.now())))
+    Ok(newest.map(|key| Row::new(key, &api.clock)))
 }
 
 fn new_key(api: &Api, who: &SignedIn, status: StatusCode, name: Field, expiry: Field, opened: Opened) -> Response {

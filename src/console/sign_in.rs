@@ -48,7 +48,7 @@ pub async fn submit(
         api.store.delete_session(before.hash).await?;
     }
     let token = SessionToken::generate();
-    let session = NewSession { hash: token.hash(), account, now: api.clock.now() };
+    let session = NewSession { hash: token.hash(), account, now: api.clock.steady() };
     Ok(match api.store.create_session(session, checked).await? {
         true => with_token(&api, &token, visitor.redirect("")),
         // The password was changed while this one was being checked.
@@ -87,7 +87,7 @@ pub async fn check_password(
 /// Refuses who tries too often. An attempt for which there is no place is none.
 pub fn begin_attempt<'a>(api: &'a Api, Client(from): Client, email: &Email) -> Result<Place<'a>, PageError> {
     let place = api.console.passwords.place()?;
-    api.console.attempts.count(from, email, api.clock.now()).map_err(|wait| {
+    api.console.attempts.count(from, email, api.clock.steady()).map_err(|wait| {
         api.console.refused_attempts.increment();
         PageError::too_many_attempts(wait)
     })?;

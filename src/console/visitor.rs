@@ -37,7 +37,7 @@ impl Visitor {
         let Some(hash) = cookie(headers, name(api)).and_then(SessionToken::hash_presented) else {
             return Ok(visitor);
         };
-        let now = api.clock.now();
+        let now = api.clock.steady();
         visitor.session = api.store.find_session(&hash).await?.filter(|session| session.lasts(now));
         visitor.had_session = visitor.session.is_none();
         if visitor.session.as_ref().is_some_and(|session| session.is_stale(now))

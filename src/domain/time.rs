@@ -91,58 +91,144 @@ impl serde::Serialize for Timestamp {
     }
 }
 
-/// Where the time comes from. Everything that asks for it is given one, so that a test can set it.
+/// Source of time, injected so that tests can set it.
+///
+/// It has two readings. The wall clock ([`Clock::now`]) is shown to people and moves when the system clock is set. The
+/// steady clock ([`Clock::steady`]) decides what has expired: it is the wall time at process start plus the time elapsed
+/// since, suspensions of the machine included, and never goes backwards.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     #[default]
     System,
-    Fixed(Arc<AtomicI64>),
+    Fixed(Arc<Fixed>),
+}
+
+/// Both readings of a test's clock, in milliseconds since 1970.
+#[derive(Debug)]
+pub struct Fixed {
+    wall: AtomicI64,
+    steady: AtomicI64,
 }
 
 impl Clock {
-    /// A clock that stands at `now` until [`Clock::set`].
+    /// Returns a clock of which both readings stand at `now` until they are moved.
     pub fn fixed(now: Timestamp) -> Self {
-        Self::Fixed(Arc::new(AtomicI64::new(now.0)))
+        Self::Fixed(Arc::new(Fixed { wall: AtomicI64::new(now.0), steady: AtomicI64::new(now.0) }))
     }
 
+    /// Moves both readings to `now`.
     pub fn set(&self, now: Timestamp) {
+        self.jump_to(now);
+        self.readings().steady.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Moves the wall clock alone, as setting the system clock does.
+    pub fn jump_to(&self, now: Timestamp) {
+        self.readings().wall.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Lets time pass: moves both readings on.
+    pub fn advance(&self, by: Duration) {
+        self.jump_to(self.now().plus(by));
+        self.readings().steady.store(self.steady().plus(by).0, Ordering::Relaxed);
+    }
+
+    fn readings(&self) -> &Fixed {
         match self {
-            Self::System => panic!("the system's clock can't be set"),
-            Self::Fixed(milliseconds) => milliseconds.store(now.0, Ordering::Relaxed),
+            Self::System => panic!("the system clock cannot be set"),
+            Self::Fixed(readings) => readings,
         }
     }
 
+    /// Returns the wall time.
     pub fn now(&self) -> Timestamp {
         self.read(ClockId::Realtime)
     }
 
-    /// The time as of the system's last tick, at most 10 ms ago: enough to tell whether something has ended, at a
-    /// quarter of the price.
+    /// Returns the wall time as of the system's last tick, at most 10 ms ago, for a quarter of the cost.
     pub fn recent(&self) -> Timestamp {
         self.read(ClockId::RealtimeCoarse)
     }
 
     fn read(&self, clock: ClockId) -> Timestamp {
         match self {
-            Self::System => {
-                let now = clock_gettime(clock);
-                Timestamp(now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000))
-            }
-            Self::Fixed(milliseconds) => Timestamp(milliseconds.load(Ordering::Relaxed)),
+            Self::System => Timestamp(milliseconds(clock)),
+            Self::Fixed(readings) => Timestamp(readings.wall.load(Ordering::Relaxed)),
         }
     }
 
-    /// How much time has passed since some moment: for limits, since it goes on evenly when somebody sets the clock.
+    /// Returns the steady time as of the system's last tick.
+    pub fn steady(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                let start = &*PROCESS_START;
+                let suspended = start.suspended.load(Ordering::Relaxed);
+                Timestamp(start.booted_at + suspended + milliseconds(ClockId::MonotonicCoarse))
+            }
+            Self::Fixed(readings) => Timestamp(readings.steady.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Time elapsed since some fixed moment, for rate limits.
     pub fn elapsed(&self) -> Duration {
         match self {
             Self::System => START.elapsed(),
-            Self::Fixed(_) => Duration::from_millis(self.now().0.unsigned_abs()),
+            Self::Fixed(_) => Duration::from_millis(self.steady().0.unsigned_abs()),
+        }
+    }
+
+    /// Keeps the steady clock right when the machine is suspended, and warns once when the wall clock and the steady
+    /// clock differ by more than a minute. Never returns.
+    pub async fn follow(&self) {
+        let mut warned = false;
+        loop {
+            if let Self::System = self {
+                PROCESS_START.suspended.fetch_max(suspended(), Ordering::Relaxed);
+            }
+            let ahead = self.now().0.saturating_sub(self.steady().0);
+            if !warned && ahead.unsigned_abs() > STEP {
+                warned = true;
+                tracing::warn!(
+                    seconds = ahead / 1_000,
+                    "system clock stepped, expiry still follows the time at start; restart if that was wrong"
+                );
+            }
+            tokio::time::sleep(FOLLOW).await;
         }
     }
 }
 
-/// When this process first asked for the time that passes.
+/// Difference between the two readings that is worth a warning, in milliseconds.
+const STEP: u64 = 60_000;
+
+/// Interval at which the readings are compared. An expiry that falls into a suspension counts this late at most.
+const FOLLOW: Duration = Duration::from_secs(1);
+
+/// Moment of the first call of [`Clock::elapsed`].
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Anchor of the steady clock, set by its first reading.
+static PROCESS_START: LazyLock<ProcessStart> = LazyLock::new(|| ProcessStart {
+    booted_at: milliseconds(ClockId::Realtime) - milliseconds(ClockId::Boottime),
+    suspended: AtomicI64::new(suspended()),
+});
+
+struct ProcessStart {
+    /// When the machine was booted, by the wall clock at process start. Milliseconds since 1970.
+    booted_at: i64,
+    /// How long the machine has been suspended since its boot, in milliseconds. The coarse clock leaves this out, and
+    /// the clock that includes it costs six times as much to read.
+    suspended: AtomicI64,
+}
+
+fn suspended() -> i64 {
+    milliseconds(ClockId::Boottime) - milliseconds(ClockId::Monotonic)
+}
+
+fn milliseconds(clock: ClockId) -> i64 {
+    let now = clock_gettime(clock);
+    now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000)
+}
 
 #[cfg(test)]
 mod tests {
@@ -162,6 +248,25 @@ mod tests {
             let time = Timestamp::from_milliseconds(milliseconds);
             assert_eq!(written(time), time.to_string(), "{milliseconds}");
         }
+    }
+
+    #[test]
+    fn setting_the_system_clock_leaves_the_steady_clock_alone() {
+        let (begun, second) = (Timestamp::from_milliseconds(1_795_167_000_123), Duration::from_secs(1));
+        let clock = Clock::fixed(begun);
+        clock.jump_to(begun.minus(Duration::from_hours(24)));
+        assert_eq!(clock.steady(), begun);
+        clock.advance(second);
+        assert_eq!(clock.steady(), begun.plus(second));
+        assert_eq!(clock.now(), begun.minus(Duration::from_hours(24)).plus(second));
+    }
+
+    #[test]
+    fn steady_time_of_a_new_process_is_the_wall_time() {
+        let steady = Clock::System.steady();
+        let apart = Clock::System.now().0.abs_diff(steady.0);
+        assert!(apart < 1_000, "{apart} ms");
+        assert!(Clock::System.steady() >= steady);
     }
 
     #[test]

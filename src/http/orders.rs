@@ -206,7 +206,7 @@ async fn step(
             Ok(idempotency::response(done(&order)))
         }
         Some(request) => {
-            let outcome = api.store.step_order_once(request, id, step, Box::new(done)).await?;
+            let outcome = api.store.step_order_once(request, id, step, api.clock.now(), Box::new(done)).await?;
             idempotency::respond(outcome, |refused| not_taken(step, refused))
         }
     }

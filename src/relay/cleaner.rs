@@ -38,7 +38,7 @@ impl Cleaner {
     }
 
     async fn delete_old(&self, stopped: &watch::Receiver<bool>) -> Result<()> {
-        let before = self.clock.now().minus(self.retention);
+        let before = self.clock.steady().minus(self.retention);
         while self.store.delete_sent_messages(before, DELETED_AT_ONCE).await? == u64::from(DELETED_AT_ONCE) {
             if *stopped.borrow() {
                 break;

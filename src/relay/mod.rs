@@ -202,9 +202,9 @@ impl Worker {
         if self.acknowledged.is_empty() {
             return Ok(());
         }
-        let now = self.clock.now();
-        self.store.mark_messages_sent(self.acknowledged.clone(), now).await.map_err(database)?;
-        self.status.acknowledged(self.acknowledged.len(), now);
+        let sent_at = self.clock.steady();
+        self.store.mark_messages_sent(self.acknowledged.clone(), sent_at).await.map_err(database)?;
+        self.status.acknowledged(self.acknowledged.len(), self.clock.now());
         self.acknowledged.clear();
         Ok(())
     }

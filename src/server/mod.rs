@@ -125,6 +125,7 @@ pub async fn run(
                 requests.follow(&api.clock),
                 api.traffic.refusals.follow(),
                 api.unstored_sessions.follow(),
+                api.clock.follow(),
                 forgetting,
                 certificate
             )

@@ -60,17 +60,18 @@ impl Store {
         request: KeyedRequest,
         id: i64,
         step: OrderStep,
+        now: Timestamp,
         answer: AnswerTo<Order>,
     ) -> Result<Outcome<NotTaken>> {
         match self {
             Self::Sqlite(db) => {
-                let (account, now) = (request.account, request.now);
+                let account = request.account;
                 let step = move |batch: &Batch<'_>| {
                     Ok(sqlite::orders::take_step(batch, account, id, step, now)?.map(|order| answer(&order)))
                 };
                 db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, step)).await
             }
-            Self::Postgres(db) => Box::pin(db.step_order_once(request, id, step, answer)).await,
+            Self::Postgres(db) => Box::pin(db.step_order_once(request, id, step, now, answer)).await,
         }
     }
 }

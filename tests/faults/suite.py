@@ -94,7 +94,7 @@ ROWS = (
         NUMBER=6,
         PROMISE="one effect for each idempotency key",
         FIGURE="500 keys, for animals, messages, orders and their approval by turns, 20 requests at once with each, over 3 "
-        "processes and in one: 1 row each",
+        "processes and in one, whose system clock jumps by days meanwhile: 1 row each",
         CONTROL="without the key, each request has its effect",
         ROUNDS=500,
         tests=(
@@ -366,15 +366,17 @@ ROWS = (
     ),
     Suite(
         NUMBER=32,
-        PROMISE="a clock that jumps prolongs nothing",
-        FIGURE="500 jumps of an hour or a day, forth and back: limits sane, ids unique, no expiry prolonged",
-        CONTROL="a session judged by its age alone would be prolonged",
+        PROMISE="a clock that jumps prolongs nothing and ends nothing early",
+        FIGURE="500 jumps of an hour or a day, forth and back, while the service runs: keys, sessions and idempotency records "
+        "expire by true time, limits sane, ids unique",
+        CONTROL="the system clock would have decided otherwise",
         ROUNDS=500,
         tests=(
             "clock_jumps::a_clock_that_jumps_prolongs_nothing",
             "clock_jumps::a_clock_that_jumps_keeps_answers_for_their_day",
             "clock_jumps::a_clock_that_jumps_leaves_rate_limits_as_they_are",
             "clock_jumps::a_clock_that_jumps_keeps_nobody_out",
+            "clock_jumps::built_program_follows_true_time_when_its_clock_jumps",
         ),
     ),
     Suite(

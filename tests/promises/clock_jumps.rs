@@ -1,4 +1,4 @@
-//! Promise 32: a clock that jumps prolongs nothing, and confuses nothing.
+//! Promise 32: jumps of the system clock prolong nothing and end nothing early.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use petstore::config::{Network, RateLimit};
 use petstore::domain::Timestamp;
-use petstore::domain::session::{ABSOLUTE, IDLE};
+use petstore::domain::session::IDLE;
 
+use crate::fake_clock::FakeClock;
 use crate::person::{PASSWORD, Person, with_form};
+use crate::process::{Database, Process, post_once, within};
 use crate::support::{NOW, Service, Setup};
 use crate::trial::{self, Random};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How far in the future a session may lie, for clocks that differ.
-const SKEW: Duration = Duration::from_secs(60);
+/// True time that passes between two jumps at most.
+const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// Sign-in attempts of one address of mail: so many at once, and then one a minute.
 const ATTEMPTS: usize = 10;
@@ -26,20 +28,21 @@ async fn a_clock_that_jumps_prolongs_nothing() {
     let (rounds, mut random) = (trial::rounds(12), Random::from_seed());
     let trusted_proxies = vec![Network::parse("127.0.0.1").unwrap()];
     let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
+    // Spread over the time that passes in all rounds.
+    let expiries = [1, 2, 3, 5].map(|quarters| NOW.plus(LONGEST / 8 * rounds * quarters));
     let mut keys = Vec::new();
-    for after in [HOUR / 2, HOUR, HOUR * 12, DAY, DAY * 2] {
-        let expiry = NOW.plus(after);
+    for expiry in expiries {
         keys.push((expiry, service.another_key(Some(expiry)).await.1));
     }
-    let (mut ids, mut last, mut now) = (HashSet::new(), 0, NOW);
-    let (mut accepted, mut ended, mut prolonged_by_age_alone) = (0, 0, 0);
+    let (mut ids, mut last, mut truth) = (HashSet::new(), 0, NOW);
+    let (mut accepted, mut refused, mut ended, mut misjudged) = (0, 0, 0, 0);
     for round in 1..=rounds {
-        let signed_in_at = now;
+        let signed_in_at = truth;
         let mut ada = sign_in(&service, round).await;
-        now = jump(now, &mut random);
-        service.clock.set(now);
+        truth = jump(&service, truth, &mut random);
+        let wall = service.clock.now();
 
-        // Ids are unique, and those of animals grow, whatever the time is said to be.
+        // Ids are unique, and those of animals grow, whatever the system clock says.
         let pet = service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
         assert_eq!(pet.status(), 201, "{}", pet.body);
         let id = pet.json()["id"].as_i64().unwrap();
@@ -47,41 +50,45 @@ async fn a_clock_that_jumps_prolongs_nothing() {
         last = id;
         for _ in 0..3 {
             let message = service.message(r#"{"message":"Hello"}"#).await.json();
-            assert_eq!(message["createdAt"], now.to_string());
+            assert_eq!(message["createdAt"], wall.to_string());
             assert!(ids.insert(message["id"].to_string()), "{message} has an id that was given before");
         }
 
-        // A key works until its expiry and not from then on; the expiry stays what it was.
+        // A key works until its expiry in true time and not from then on; the expiry stays what it was.
         for (expiry, key) in &keys {
             let status = service.request("GET", "/v1/pets").key(key).send().await.status();
-            assert_eq!(status, if now < *expiry { 200 } else { 401 }, "at {now}, with a key until {expiry}");
-            accepted += u32::from(status == 200);
+            assert_eq!(status, if truth < *expiry { 200 } else { 401 }, "at {truth}, with a key until {expiry}");
+            *(if status == 200 { &mut accepted } else { &mut refused }) += 1;
+            misjudged += u32::from((wall < *expiry) != (truth < *expiry));
         }
-        assert_eq!(expiries(&service), keys.iter().map(|(expiry, _)| *expiry).collect::<Vec<_>>());
+        assert_eq!(stored_expiries(&service), expiries);
 
-        // A session lasts no longer than it would have: where the clock was set back, it has ended.
-        let lasts = signed_in_at <= now.plus(SKEW) && now < signed_in_at.plus(IDLE);
-        assert_eq!(ada.is_signed_in().await, lasts, "signed in at {signed_in_at}, and it is {now}");
+        // So does a session.
+        let lasts = truth < signed_in_at.plus(IDLE);
+        assert_eq!(ada.is_signed_in().await, lasts, "signed in at {signed_in_at}, and it is {truth}");
         ended += u32::from(!lasts);
-        // The control: by its age alone it would have lasted.
-        let by_age = now < signed_in_at.plus(ABSOLUTE) && now < signed_in_at.plus(IDLE);
-        prolonged_by_age_alone += u32::from(by_age && !lasts);
     }
-    assert!(prolonged_by_age_alone > 0, "no jump would have prolonged anything: the test has tested little");
+    // The control: by the system clock, keys would have ended early or late.
+    assert!(misjudged > 0 && accepted > 0 && refused > 0, "the test has tested little");
     trial::measured(&format!(
         "{rounds} jumps of an hour or a day, forth and back: {} ids unique, {accepted} uses of {} keys before their \
-         expiry and none after, {ended} sessions ended; by age alone \
-         {prolonged_by_age_alone} sessions would have been prolonged",
+         expiry in true time and none of {refused} after, {ended} sessions ended; the system clock would have decided \
+         {misjudged} uses otherwise",
         ids.len() + rounds as usize,
         keys.len()
     ));
 }
 
-/// Forth or back, without going far from where it began: the keys expire there.
-fn jump(now: Timestamp, random: &mut Random) -> Timestamp {
+/// Sets the system clock by an hour or a day, forth or back and never more than two days wrong, and lets time pass.
+/// Returns the true time.
+fn jump(service: &Service, truth: Timestamp, random: &mut Random) -> Timestamp {
     let by = if random.below(2) == 0 { HOUR } else { DAY };
-    let forth = if now > NOW.plus(DAY) { false } else { now < NOW.minus(DAY) || random.below(2) == 0 };
-    if forth { now.plus(by) } else { now.minus(by) }
+    let wall = service.clock.now();
+    let forth = if wall > truth.plus(DAY) { false } else { wall < truth.minus(DAY) || random.below(2) == 0 };
+    service.clock.jump_to(if forth { wall.plus(by) } else { wall.minus(by) });
+    let passing = Duration::from_millis(random.below(LONGEST.as_millis() as u64));
+    service.clock.advance(passing);
+    truth.plus(passing)
 }
 
 /// Signs up and in, each time from another address of the network, so that their limit does not count.
@@ -97,7 +104,7 @@ async fn sign_in(service: &Service, round: u32) -> Person {
     person
 }
 
-/// An answer is given again for a day by the clock, and then what is asked is done anew.
+/// An answer is given again for a day of true time, and then the request is carried out again.
 #[tokio::test]
 async fn a_clock_that_jumps_keeps_answers_for_their_day() {
     let (rounds, mut random) = (trial::rounds(40), Random::from_seed());
@@ -109,34 +116,35 @@ async fn a_clock_that_jumps_keeps_answers_for_their_day() {
         assert_eq!(answer.status(), 201, "{}", answer.body);
         answer
     };
-    // What each key was answered, until when that is kept, and the latest time that it was then said to be.
-    let mut kept: Vec<(String, Timestamp, Timestamp)> = Vec::new();
-    let (mut now, mut replayed, mut anew) = (NOW, 0, 0);
+    // The answer of each key, and until when it is kept.
+    let mut kept: Vec<(String, Timestamp)> = Vec::new();
+    let (mut truth, mut replayed, mut again, mut misjudged) = (NOW, 0, 0, 0);
     for round in 1..=rounds {
-        kept.push((ask(round - 1).await.body, now.plus(DAY), now));
-        now = jump(now, &mut random);
-        service.clock.set(now);
-        kept.iter_mut().for_each(|(_, _, latest)| *latest = now.max(*latest));
+        kept.push((ask(round - 1).await.body, truth.plus(DAY)));
+        truth = jump(&service, truth, &mut random);
         for _ in 0..4 {
             let key = random.below(u64::from(round)) as u32;
-            let (body, expiry, latest) = &mut kept[key as usize];
+            let (body, expiry) = &mut kept[key as usize];
+            misjudged += u32::from((service.clock.now() < *expiry) != (truth < *expiry));
             let answer = ask(key).await;
             let is_replayed = answer.header("idempotent-replayed").is_some();
             assert_eq!(is_replayed, answer.body == *body, "key {key}");
-            assert!(!is_replayed || now < *expiry, "key {key} is kept until {expiry}, and it is {now}");
-            // What has expired may have been deleted before the clock was set back.
-            assert!(is_replayed || *latest >= *expiry, "key {key} is kept until {expiry}, and it is {now}");
+            assert_eq!(is_replayed, truth < *expiry, "key {key} is kept until {expiry}, and it is {truth}");
             replayed += u32::from(is_replayed);
             if !is_replayed {
-                anew += 1;
-                (*body, *expiry, *latest) = (answer.body, now.plus(DAY), now);
+                again += 1;
+                (*body, *expiry) = (answer.body, truth.plus(DAY));
             }
         }
     }
-    assert!(replayed > 0 && anew > 0, "{replayed} replayed, {anew} anew: the test has tested little");
+    // The control: by the system clock, records would have expired early or late.
+    assert!(replayed > 0 && again > 0 && misjudged > 0, "{replayed} replayed, {again} again: tested little");
     let effects: u32 = service.database().query_row("SELECT count(*) FROM pets", [], |row| row.get(0)).unwrap();
-    assert_eq!(effects, rounds + anew, "one for each answer that was not given before");
-    trial::measured(&format!("{replayed} answers given again before their expiry and none after, {anew} done anew"));
+    assert_eq!(effects, rounds + again, "one for each answer that was not given before");
+    trial::measured(&format!(
+        "{replayed} answers given again within a day of true time and none after, {again} requests carried out again; \
+         the system clock would have decided {misjudged} otherwise"
+    ));
 }
 
 /// No jump gives an account more requests at once than its limit, or keeps it out for longer than without one.
@@ -189,20 +197,53 @@ async fn a_clock_that_jumps_keeps_nobody_out() {
 /// For how many seconds somebody is kept out from `later` on, who comes back whenever `wait` says; at most `most`.
 async fn kept_out(service: &Service, later: Timestamp, most: u64, wait: &mut impl AsyncFnMut() -> Option<u64>) -> u64 {
     let mut waited = 0;
-    service.clock.set(later);
+    service.clock.jump_to(later);
     while let Some(seconds) = wait().await {
         waited += seconds;
         assert!(waited <= most, "kept out for {waited} s at {later}");
-        service.clock.set(later.plus(Duration::from_secs(waited)));
+        service.clock.advance(Duration::from_secs(seconds));
     }
     waited
 }
 
 /// Those that are stored, of keys that have one.
-fn expiries(service: &Service) -> Vec<Timestamp> {
+fn stored_expiries(service: &Service) -> Vec<Timestamp> {
     let database = service.database();
     let mut rows =
         database.prepare("SELECT expires_at FROM api_keys WHERE expires_at IS NOT NULL ORDER BY id").unwrap();
     let rows = rows.query_map([], |row| row.get(0)).unwrap();
     rows.map(|milliseconds| Timestamp::from_milliseconds(milliseconds.unwrap())).collect()
+}
+
+#[test]
+fn built_program_follows_true_time_when_its_clock_jumps() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), FakeClock::new());
+    let database = Database::folder(folder.path());
+    let key = database.make_key();
+    let short =
+        database.petstore("key create --account ada@example.com --name short --expires-in 3s").output().unwrap();
+    let short = String::from_utf8(short.stdout).unwrap().trim().to_owned();
+    let service = clock.serve(&database);
+    let create = || post_once(&service.store, "/v1/pets", &key, "once", r#"{"name":"Rex","categoryId":1}"#);
+    assert_eq!((create().status, service.get("/v1/pets", &short).status), (201, 200));
+
+    clock.set("+2d");
+    assert_eq!(wall_time(&service, &key), 2, "the program sees the jump");
+    assert!(create().is_replayed());
+    assert_eq!(service.get("/v1/pets", &short).status, 200, "nor does a key expire early");
+    clock.set("+0");
+    assert!(create().is_replayed());
+
+    within(Duration::from_secs(10), "expiry", || service.get("/v1/pets", &short).status == 401);
+    clock.set("-1d");
+    assert_eq!(wall_time(&service, &key), -1);
+    assert_eq!(service.get("/v1/pets", &short).status, 401, "an expired key stays expired");
+}
+
+/// For how many days the program's clock is ahead, by the time of a message.
+fn wall_time(service: &Process, key: &str) -> i64 {
+    let created_at = service.send_message(key, "Hello").json()["createdAt"].as_str().unwrap().to_owned();
+    let created_at: jiff::Timestamp = created_at.parse().unwrap();
+    let ahead = created_at.duration_since(jiff::Timestamp::now());
+    (ahead.as_secs_f64() / DAY.as_secs_f64()).round() as i64
 }

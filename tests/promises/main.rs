@@ -10,6 +10,7 @@ mod dead_writer;
 mod demoted;
 mod descriptors;
 mod drain;
+mod fake_clock;
 mod files_gone;
 mod forms;
 mod full_disk;

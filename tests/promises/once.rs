@@ -1,8 +1,11 @@
 //! Promise 6: one effect for each idempotency key.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
+use crate::fake_clock::FakeClock;
 use crate::process::{Answer, Process};
 use crate::shop::{Operation, Shop};
 use crate::trial;
@@ -13,17 +16,20 @@ const CLIENTS: usize = 20;
 #[test]
 fn requests_at_once_over_three_processes_have_one_effect_for_each_key() {
     let shop = Shop::on_postgresql();
-    let services = [(); 3].map(|()| Process::serve(&shop.database));
-    race(&shop, &services);
+    let clock = FakeClock::new();
+    let services = [(); 3].map(|()| clock.serve(&shop.database));
+    race(&shop, &services, &clock);
 }
 
 #[test]
 fn requests_at_once_have_one_effect_for_each_key_in_the_embedded_database() {
     let shop = Shop::on_sqlite();
-    race(&shop, &[Process::serve(&shop.database)]);
+    let clock = FakeClock::new();
+    race(&shop, &[clock.serve(&shop.database)], &clock);
 }
 
-fn race(shop: &Shop, services: &[Process]) {
+/// Meanwhile the system clock of the services jumps: two days forward and back, and a day back.
+fn race(shop: &Shop, services: &[Process], clock: &FakeClock) {
     let keys = trial::rounds(20) as usize;
     let operation = |n: usize| Operation::ALL[n % Operation::ALL.len()];
     let texts: Vec<_> = (0..keys).map(|n| operation(n).text(&services[0], &shop.key, &format!("text-{n}"))).collect();
@@ -36,10 +42,20 @@ fn race(shop: &Shop, services: &[Process]) {
         let service = &services[client % services.len()];
         operation(n).ask_until_settled(service, &shop.key, &format!("key-{n}"), &texts[n])
     };
+    let (done, mut jumps) = (AtomicBool::new(false), 0);
     let answers: Vec<Vec<Answer>> = thread::scope(|scope| {
+        scope.spawn(|| {
+            for time in ["+2d", "+0", "-1d", "+0"].iter().cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                clock.set(time);
+                jumps += 1;
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
         let clients: Vec<_> =
             (0..CLIENTS).map(|client| scope.spawn(move || (0..keys).map(|n| ask(client, n)).collect())).collect();
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
+        let answers = clients.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>();
+        done.store(true, Ordering::Relaxed);
+        answers.into_iter().map(Result::unwrap).collect()
     });
     for n in 0..keys {
         let answers: Vec<_> = answers.iter().map(|of_client| &of_client[n]).collect();
@@ -52,7 +68,10 @@ fn race(shop: &Shop, services: &[Process]) {
     let effects = shop.effects();
     assert_eq!(effects.len(), keys);
     assert!(effects.values().all(|count| *count == 1), "{effects:?}");
-    trial::measured(&format!("{keys} keys, {CLIENTS} requests at once over {} processes, 1 row each", services.len()));
+    trial::measured(&format!(
+        "{keys} keys, {CLIENTS} requests at once over {} processes, {jumps} jumps of their clock meanwhile: 1 row each",
+        services.len()
+    ));
 
     // The control: without the key, each of as many requests has its effect.
     for service in services.iter().cycle().take(CLIENTS) {

@@ -208,9 +208,10 @@ impl Postgres {
         request: KeyedRequest,
         id: i64,
         step: OrderStep,
+        now: Timestamp,
         answer: AnswerTo<Order>,
     ) -> Result<Outcome<NotTaken>> {
-        let step = StepOrder { account: request.account, id, step, now: request.now, answer };
+        let step = StepOrder { account: request.account, id, step, now, answer };
         idempotency::once(&self.keyed_steps, request, step).await
     }
 

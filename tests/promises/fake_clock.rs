@@ -1,0 +1,50 @@
+//! A system clock that a test sets for one process, by libfaketime. Monotonic time passes as it does.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::process::{Database, Process, SERVE};
+
+pub struct FakeClock {
+    folder: tempfile::TempDir,
+}
+
+impl FakeClock {
+    /// A clock that is right.
+    pub fn new() -> Self {
+        let clock = Self { folder: tempfile::tempdir().unwrap() };
+        clock.set("+0");
+        clock
+    }
+
+    /// Sets the clock of every process begun with it: `+2d` to two days ahead, `@1969-06-01 00:00:00` to that time.
+    pub fn set(&self, time: &str) {
+        // Under another name first, since a process must never read half of it.
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, time).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    /// `petstore serve` on free ports, under this clock.
+    pub fn command(&self, database: &Database) -> Command {
+        let mut command = database.petstore(SERVE);
+        command.env("LD_PRELOAD", library()).env("FAKETIME_TIMESTAMP_FILE", self.file());
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command
+    }
+
+    pub fn serve(&self, database: &Database) -> Process {
+        Process::start(self.command(database))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("time")
+    }
+}
+
+/// The variant for programs of several threads, wherever the architecture has it.
+fn library() -> PathBuf {
+    let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    libraries.find(|library| library.exists()).expect("faketime is not installed: run scripts/test, which installs it")
+}
