@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -9,12 +10,30 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
+use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 /// The cryptography behind TLS. Named wherever a connection is configured, so that nothing depends on a default of the
 /// process.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
+}
+
+/// Time for TLS: 1970 if the system clock is before that, where rustls's own provider panics.
+#[derive(Debug)]
+pub struct Time;
+
+impl Time {
+    pub fn is_before_1970() -> bool {
+        SystemTime::now() < UNIX_EPOCH
+    }
+}
+
+impl TimeProvider for Time {
+    fn current_time(&self) -> Option<UnixTime> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(UnixTime::since_unix_epoch(since))
+    }
 }
 
 /// The certificates in a PEM file, in their order; at least one. `file` is its name, for the error.
@@ -58,7 +77,7 @@ impl Authorities {
 pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, rustls::Error> {
     let provider = provider();
     let verifier = Verifier { trust, provider: Arc::clone(&provider) };
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = ClientConfig::builder_with_details(provider, Arc::new(Time)).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = config.with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];

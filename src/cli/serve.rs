@@ -15,7 +15,7 @@ use tracing::Level;
 use super::systemd::{self, Standing};
 use super::{Create, Failure, Outcome, backup, exposure, open, print, tell};
 use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
-use crate::domain::Clock;
+use crate::domain::{Clock, Timestamp};
 use crate::http::{self, Api, Edge};
 use crate::relay::{self, Relay};
 use crate::server::{self, Access, Limits, Stop, Tls};
@@ -52,10 +52,18 @@ impl Serve {
 
 /// One worker per core: short reads of the database run on them. With a single core there is nobody to share work with,
 /// and the runtime that never tries to is cheaper.
+///
+/// Fails if the system clock is before 1970: dates, ids and certificates have no such time.
 pub fn runtime() -> std::io::Result<Runtime> {
+    let now = Clock::System.now();
+    if now < Timestamp::from_milliseconds(0) {
+        let why = format!("the system clock is set to {now}: set it right, then start again");
+        return Err(std::io::Error::other(why));
+    }
+    server::prepare_thread();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut builder = if cores > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
-    builder.enable_all().build()
+    builder.enable_all().on_thread_start(server::prepare_thread).build()
 }
 
 /// Opens the doors and answers until SIGTERM or SIGINT; a second one stops at once. `welcome` is printed once all is open.

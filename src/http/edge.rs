@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::MatchedPath;
@@ -244,7 +244,8 @@ impl Edge {
     pub fn answer_without_request(error: ApiError) -> Vec<u8> {
         let body = error.body();
         let mut response = error.answer();
-        let date = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now())).expect("a date is visible ASCII");
+        let date = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now().max(UNIX_EPOCH)))
+            .expect("a date is visible ASCII");
         let headers = response.headers_mut();
         headers.insert(CONTENT_LENGTH, body.len().into());
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::url::RelayUrl;
 use crate::domain::{AccountId, Deployment, Message, MessageId};
+use crate::tls::Time;
 
 /// For one server to take the connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -43,6 +44,10 @@ pub struct Published {
 impl Broker {
     /// Connects to one of the servers, and makes the stream where there is none; one that is there stays as it is.
     pub async fn connect(url: &RelayUrl, deployment: Deployment) -> Result<Self, String> {
+        // The client's own TLS panics then.
+        if Time::is_before_1970() {
+            return Err("the system clock is before 1970".into());
+        }
         let options = url.authorize(
             ConnectOptions::new()
                 .name("petstore")

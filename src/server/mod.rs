@@ -2,6 +2,7 @@
 
 mod body;
 mod connection;
+mod date;
 mod deadlines;
 mod stream;
 mod tls;
@@ -20,6 +21,7 @@ use tokio::task::unconstrained;
 
 use crate::http::{Api, Edge, idempotency, limits};
 use connection::Connection;
+pub use date::prepare_thread;
 pub use tls::Tls;
 use turning_away::TurningAway;
 

@@ -8,6 +8,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::server::ProducesTickets;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
@@ -106,14 +107,40 @@ impl Files {
         let chain = tls::certificates(&self.certificate, &certificate)?;
         let private = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|_| format!("{key} has no private key in PEM; one with a passphrase can't be read"))?;
-        let config = ServerConfig::builder_with_provider(tls::provider()).with_safe_default_protocol_versions();
+        let config = ServerConfig::builder_with_details(tls::provider(), Arc::new(tls::Time));
+        let config = config.with_safe_default_protocol_versions();
         let config = config.map_err(|error| error.to_string())?.with_no_client_auth();
         let mut config = config
             .with_single_cert(chain, private)
             .map_err(|error| format!("{certificate} and {key} can't be used together: {error}"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Clients keep the state of their sessions themselves: nothing here grows with their number.
-        config.ticketer = Ticketer::new().map_err(|error| error.to_string())?;
+        if tls::Time::is_before_1970() {
+            return Err("the system clock is before 1970".into());
+        }
+        config.ticketer = Arc::new(Tickets(Ticketer::new().map_err(|error| error.to_string())?));
         Ok(config)
+    }
+}
+
+/// Session tickets, of which there are none while the system clock is before 1970: rustls would panic.
+#[derive(Debug)]
+struct Tickets(Arc<dyn ProducesTickets>);
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        self.0.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.0.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        if tls::Time::is_before_1970() { None } else { self.0.encrypt(plain) }
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        if tls::Time::is_before_1970() { None } else { self.0.decrypt(cipher) }
     }
 }

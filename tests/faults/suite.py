@@ -368,7 +368,7 @@ ROWS = (
         NUMBER=32,
         PROMISE="a clock that jumps prolongs nothing and ends nothing early",
         FIGURE="500 jumps of an hour or a day, forth and back, while the service runs: keys, sessions and idempotency records "
-        "expire by true time, limits sane, ids unique",
+        "expire by true time, limits sane, ids unique; a clock before 1970 breaks no connection and is refused at start",
         CONTROL="the system clock would have decided otherwise",
         ROUNDS=500,
         tests=(
@@ -377,6 +377,8 @@ ROWS = (
             "clock_jumps::a_clock_that_jumps_leaves_rate_limits_as_they_are",
             "clock_jumps::a_clock_that_jumps_keeps_nobody_out",
             "clock_jumps::built_program_follows_true_time_when_its_clock_jumps",
+            "clock_jumps::clock_before_1970_breaks_no_connection",
+            "clock_jumps::service_refuses_to_start_before_1970",
         ),
     ),
     Suite(

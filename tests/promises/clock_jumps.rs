@@ -1,7 +1,9 @@
 //! Promise 32: jumps of the system clock prolong nothing and end nothing early.
 
 use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
+use std::process::Stdio;
 use std::time::Duration;
 
 use petstore::config::{Network, RateLimit};
@@ -10,7 +12,7 @@ use petstore::domain::session::IDLE;
 
 use crate::fake_clock::FakeClock;
 use crate::person::{PASSWORD, Person, with_form};
-use crate::process::{Database, Process, post_once, within};
+use crate::process::{Answer, Database, Process, post_once, within};
 use crate::support::{NOW, Service, Setup};
 use crate::trial::{self, Random};
 
@@ -246,4 +248,39 @@ fn wall_time(service: &Process, key: &str) -> i64 {
     let created_at: jiff::Timestamp = created_at.parse().unwrap();
     let ahead = created_at.duration_since(jiff::Timestamp::now());
     (ahead.as_secs_f64() / DAY.as_secs_f64()).round() as i64
+}
+
+#[test]
+fn clock_before_1970_breaks_no_connection() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), FakeClock::new());
+    let database = Database::folder(folder.path());
+    let key = database.make_key();
+    let service = clock.serve(&database);
+    clock.set("@1969-06-01 00:00:00");
+    let ask: [&dyn Fn() -> Answer; 4] = [
+        &|| service.create_pet(&key, "Rex"),
+        &|| service.send_message(&key, "Hello"),
+        &|| service.get("/v1/pets/1", &key),
+        &|| service.get("/sign-in", &key),
+    ];
+    for round in 0..20 {
+        let statuses = ask.map(|ask| ask().status);
+        assert_eq!(statuses, [201, 202, 200, 200], "round {round}");
+    }
+    assert!(service.send_message(&key, "Hello").body().contains("\"createdAt\":\"1969-06-01T"));
+}
+
+#[test]
+fn service_refuses_to_start_before_1970() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), FakeClock::new());
+    clock.set("@1969-06-01 00:00:00");
+    let mut command = clock.command(&Database::folder(folder.path()));
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let said: Vec<_> = log.take_while(|line| !line.contains("\"listening\"")).collect();
+    // One that started would not end.
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("the system clock is set to 1969-06-01T")), "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("panicked")), "{said:?}");
 }
