@@ -1,9 +1,12 @@
 //! `--database-url`: PostgreSQL in the place of the folder, for every command.
 
+use std::path::Path;
+
 use expect_test::expect;
 
 use crate::postgres_server::Server;
 use crate::process::{Folder, Running, Signal};
+use crate::tls_client::Certificate;
 
 #[tokio::test]
 async fn every_command_works_on_postgresql() {
@@ -106,6 +109,42 @@ fn its_password_is_asked_for_and_never_shown() {
         let ended = folder.run("migrate --config petstore.toml");
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(ended.stderr.contains(" is not TOML: ") && !ended.stderr.contains("s3cret"), "{ended:?}");
+    }
+}
+
+#[test]
+fn unsupported_parameter_is_named() {
+    let folder = Folder::new();
+    let ended = folder.run("migrate --database-url postgres://ada:s3cret@db/shop?sslcert=s3cret.pem&sslkey=s3cret.key");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("has the parameter sslcert, which petstore does not support"), "{ended:?}");
+    assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
+}
+
+#[test]
+fn sslrootcert_system_trusts_the_authorities_of_the_system() {
+    let (folder, server) = (Folder::new(), Server::start());
+    let name = server.database().rsplit_once('/').unwrap().1.to_owned();
+    let authority = Certificate::of_authority(&server.folder, "authority");
+    let certificate = authority.sign(&server.folder, "server", "DNS:localhost");
+    server.require_tls(&certificate.file, &certificate.key);
+    let migrate = |host: &str, authorities: &Path| {
+        let url = format!("postgres://petstore@{host}:{}/{name}?sslrootcert=system", server.port());
+        let mut command = folder.command(&format!("migrate --database-url {url}"));
+        Running::start(command.env("SSL_CERT_FILE", authorities)).end()
+    };
+    let ended = migrate("localhost", &authority.file);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    // The system's own authorities do not know this one, and the name counts.
+    for (host, authorities, why) in [
+        ("localhost", Path::new("/etc/ssl/certs/ca-certificates.crt"), "UnknownIssuer"),
+        ("127.0.0.1", &authority.file, "not valid for name"),
+        ("localhost", Path::new("/dev/null"), "the system has no authorities"),
+    ] {
+        let ended = migrate(host, authorities);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains(why), "{ended:?}");
     }
 }
 

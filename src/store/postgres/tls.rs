@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -28,8 +28,16 @@ use crate::tls::{self, Authorities, Trust};
 #[derive(Clone, Debug)]
 pub struct Wanted {
     mode: Mode,
-    /// Certificates of authorities, in PEM.
-    authorities: Option<PathBuf>,
+    authorities: Option<Source>,
+}
+
+/// Where certificates of authorities come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// A file in PEM.
+    File(PathBuf),
+    /// The operating system, or the file in `SSL_CERT_FILE`.
+    System,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,27 +52,32 @@ enum Mode {
 impl Wanted {
     /// Takes what is about TLS out of a URL. Its errors repeat nothing of it.
     pub fn take_from(url: &str) -> std::result::Result<(String, Self), Invalid> {
-        let (mut mode, mut authorities) = (Mode::Prefer, None);
+        let (mut mode, mut authorities) = (None, None);
         let Some((address, query)) = url.split_once('?') else {
-            return Ok((url.to_owned(), Self { mode, authorities }));
+            return Ok((url.to_owned(), Self { mode: Mode::Prefer, authorities }));
         };
         let mut rest = Vec::new();
         for pair in query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(value).decode_utf8_lossy();
             match name {
-                "sslmode" => mode = Mode::parse(&value)?,
-                "sslrootcert" => authorities = Some(PathBuf::from(&*value)),
+                "sslmode" => mode = Some(Mode::parse(&value)?),
+                "sslrootcert" if value == "system" => authorities = Some(Source::System),
+                "sslrootcert" => authorities = Some(Source::File(PathBuf::from(&*value))),
                 _ => rest.push(pair),
             }
         }
-        match (mode, &authorities) {
+        let is_system = authorities == Some(Source::System);
+        match (mode.unwrap_or(if is_system { Mode::VerifyFull } else { Mode::Prefer }), &authorities) {
             (Mode::VerifyCa | Mode::VerifyFull, None) => Err(Invalid(
-                "asks for a verified certificate by its sslmode, which needs sslrootcert=FILE: the authorities to \
-                 believe, in PEM (the system's own are not looked up; Debian has them in \
-                 /etc/ssl/certs/ca-certificates.crt)"
+                "asks for a verified certificate by its sslmode, which needs the authorities to trust: \
+                 sslrootcert=FILE, in PEM, or sslrootcert=system"
                     .into(),
             )),
+            // As in libpq: many authorities give a certificate to anybody, so the name must count.
+            (Mode::Disable | Mode::Prefer | Mode::Require | Mode::VerifyCa, Some(Source::System)) => {
+                Err(Invalid("has sslrootcert=system, which needs sslmode=verify-full".into()))
+            }
             (Mode::Disable | Mode::Prefer, Some(_)) => Err(Invalid(
                 "has an sslrootcert, which its sslmode does not look at: verify-full does, or verify-ca".into(),
             )),
@@ -89,7 +102,7 @@ impl Wanted {
 
     /// Reads the authorities anew, so that a file that was renewed counts from the next connection on.
     pub fn connector(&self) -> Result<Connector> {
-        let authorities = self.authorities.as_deref().map(authorities).transpose();
+        let authorities = self.authorities.as_ref().map(Source::read).transpose();
         let authorities = authorities.map_err(|why| StoreError::Failed(format!("sslrootcert: {why}")))?;
         let trust = match (authorities, self.mode) {
             (None, _) => Trust::Anybody,
@@ -101,11 +114,19 @@ impl Wanted {
     }
 }
 
-fn authorities(file: &Path) -> std::result::Result<Authorities, String> {
-    let name = file.display();
-    let pem = std::fs::read(file).map_err(|error| format!("{name}: {error}"))?;
-    Authorities::new(tls::certificates(&pem, &name)?)
-        .ok_or_else(|| format!("{name} has no certificate that can be used"))
+impl Source {
+    fn read(&self) -> std::result::Result<Authorities, String> {
+        match self {
+            Self::File(file) => {
+                let name = file.display();
+                let pem = std::fs::read(file).map_err(|error| format!("{name}: {error}"))?;
+                Authorities::new(tls::certificates(&pem, &name)?)
+                    .ok_or_else(|| format!("{name} has no certificate that can be used"))
+            }
+            Self::System => Authorities::new(rustls_native_certs::load_native_certs().certs)
+                .ok_or_else(|| "the system has no authorities: install ca-certificates, or name a file".into()),
+        }
+    }
 }
 
 impl Mode {
@@ -249,11 +270,25 @@ mod tests {
         assert_eq!(taken("postgres://db/shop"), ("postgres://db/shop".into(), Mode::Prefer, None));
         assert_eq!(
             taken("postgres://db/shop?sslmode=verify-full&a=%20+b&sslrootcert=%2Fetc/my%20ca.pem"),
-            ("postgres://db/shop?a=%20+b".into(), Mode::VerifyFull, Some("/etc/my ca.pem".into()))
+            ("postgres://db/shop?a=%20+b".into(), Mode::VerifyFull, Some(Source::File("/etc/my ca.pem".into())))
         );
         assert_eq!(taken("postgres://db/shop?sslmode=disable"), ("postgres://db/shop".into(), Mode::Disable, None));
         let with_authorities = taken("postgres://db/shop?sslrootcert=ca.pem&sslmode=require");
         assert_eq!(with_authorities.1, Mode::VerifyCa, "as libpq has it");
+    }
+
+    #[test]
+    fn system_authorities_imply_verify_full() {
+        for query in
+            ["sslrootcert=system", "sslmode=verify-full&sslrootcert=system", "sslrootcert=system&sslmode=verify-full"]
+        {
+            let wanted = Wanted::take_from(&format!("postgres://db/shop?{query}")).unwrap().1;
+            assert_eq!((wanted.mode, wanted.authorities), (Mode::VerifyFull, Some(Source::System)), "{query}");
+        }
+        for mode in ["disable", "prefer", "require", "verify-ca"] {
+            let why = Wanted::take_from(&format!("postgres://db/shop?sslmode={mode}&sslrootcert=system")).unwrap_err();
+            assert_eq!(why.to_string(), "has sslrootcert=system, which needs sslmode=verify-full");
+        }
     }
 
     #[test]

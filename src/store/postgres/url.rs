@@ -43,7 +43,8 @@ impl DatabaseUrl {
             return Err(malformed());
         }
         let (address, tls) = Wanted::take_from(text)?;
-        let configure = |text: &str| configure(text, tls.mode()).ok_or_else(malformed);
+        let why = || unusable_parameter(&address).unwrap_or_else(malformed);
+        let configure = |text: &str| configure(text, tls.mode()).ok_or_else(why);
         let config = configure(&address)?;
         let hosts = one_by_one(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
         Ok(Self { config, hosts, tls, written: Secret::new(text) })
@@ -58,6 +59,72 @@ impl DatabaseUrl {
     pub(super) const fn tls(&self) -> &Wanted {
         &self.tls
     }
+}
+
+/// What may stand behind the `?` of an address.
+const PARAMETERS: &[&str] = &[
+    "application_name",
+    "channel_binding",
+    "connect_timeout",
+    "dbname",
+    "host",
+    "hostaddr",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "load_balance_hosts",
+    "options",
+    "password",
+    "port",
+    "sslmode",
+    "sslnegotiation",
+    "sslrootcert",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+];
+
+/// What libpq takes beyond that.
+const LIBPQ_PARAMETERS: &[&str] = &[
+    "client_encoding",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "keepalives_count",
+    "krbsrvname",
+    "passfile",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "service",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcert",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslkey",
+    "sslpassword",
+    "sslsni",
+];
+
+/// Names the first parameter that makes an address unusable. `None` if none does, or if its name may be secret.
+fn unusable_parameter(address: &str) -> Option<Invalid> {
+    let (hosts, query) = address.split_once('?')?;
+    hosts.parse::<Config>().ok()?;
+    let pairs = || query.split('&').map(|pair| (pair, pair.split_once('=').map_or(pair, |(name, _)| name)));
+    let (_, name) = pairs().find(|(pair, _)| format!("postgres://localhost?{pair}").parse::<Config>().is_err())?;
+    if PARAMETERS.contains(&name) {
+        return Some(Invalid(format!("has a value of the parameter {name} that cannot be used")));
+    }
+    // A password with an & in it ends there, and what follows looks like a name.
+    let is_plain = name.len() <= 32 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
+    let may_be_secret = !is_plain || pairs().any(|(_, name)| name == "password");
+    (LIBPQ_PARAMETERS.contains(&name) || !may_be_secret)
+        .then(|| Invalid(format!("has the parameter {name}, which petstore does not support: take it out")))
 }
 
 /// Reads a URL, and adds our deadlines.
@@ -164,6 +231,39 @@ mod tests {
         );
         assert_eq!(hosts("postgres://db"), [("db".to_owned(), vec![5432], 1)]);
         assert_eq!(hosts("postgres:///shop?host=db1,db2").len(), 1);
+    }
+
+    #[test]
+    fn unusable_parameters_are_named() {
+        let why = |text: &str| DatabaseUrl::parse(text).unwrap_err().to_string();
+        for (query, name) in [
+            ("sslcert=/etc/s3cret.pem", "sslcert"),
+            ("sslmode=require&sslkey=s3cret&application_name=shop", "sslkey"),
+            ("password=top&sslkey=s3cret", "sslkey"),
+            ("colour=s3cret", "colour"),
+        ] {
+            let why = why(&format!("postgres://ada:s3cret@db/shop?{query}"));
+            let named = why.starts_with(&format!("has the parameter {name}, which petstore does not support"));
+            assert!(named && !why.contains("s3cret"), "{why}");
+        }
+        let value = why("postgres://db/shop?connect_timeout=s3cret");
+        assert_eq!(value, "has a value of the parameter connect_timeout that cannot be used");
+        for secret in ["password=top&s3cret", "password=top&s3cret=x", "s3cret", "S3CRET=x"] {
+            let why = why(&format!("postgres://db/shop?{secret}"));
+            assert!(why.starts_with("is not postgres://"), "{why}");
+        }
+    }
+
+    #[test]
+    fn every_parameter_is_supported_or_refused() {
+        for name in PARAMETERS.iter().filter(|name| !name.starts_with("sslmode") && !name.starts_with("sslrootcert")) {
+            let values = ["5", "disable", "direct", "any", "127.0.0.1"];
+            let is_taken = |value: &&str| format!("postgres://db?{name}={value}").parse::<Config>().is_ok();
+            assert!(values.iter().any(is_taken), "{name}");
+        }
+        for name in LIBPQ_PARAMETERS {
+            assert!(DatabaseUrl::parse(&format!("postgres://db?{name}=1")).is_err(), "{name}");
+        }
     }
 
     #[test]
