@@ -5,6 +5,7 @@ mod crossing;
 mod idempotency;
 mod orders;
 mod outbox;
+mod pooler;
 mod postgres;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

@@ -154,7 +154,7 @@ impl Drop for Server {
 }
 
 /// A port below those that systems give to clients: a server that was stopped must find it free when it starts again.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let next = std::process::id().wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -197,7 +197,7 @@ fn binaries() -> PathBuf {
 }
 
 /// The beginning of a command that is not run as root.
-fn as_somebody() -> Command {
+pub fn as_somebody() -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new("env");
     }

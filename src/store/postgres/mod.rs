@@ -14,6 +14,7 @@ mod migrations;
 pub mod orders;
 pub mod outbox;
 pub mod pets;
+mod pooler;
 mod readers;
 mod rows;
 mod session;
@@ -307,7 +308,12 @@ impl Postgres {
 }
 
 async fn connect_patiently(url: &DatabaseUrl) -> Result<Connection> {
-    patiently(async || Ok(Connection::open(url, Arc::default()).await?.0)).await
+    patiently(async || {
+        let connection = Connection::open(url, Arc::default()).await?.0;
+        pooler::refuse_shared(&connection, url).await?;
+        Ok(connection)
+    })
+    .await
 }
 
 /// Opens something by `open`, and again where the server is out of reach.

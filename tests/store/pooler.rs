@@ -1,0 +1,68 @@
+//! PgBouncer between petstore and the server.
+
+use std::process::{Child, Stdio};
+
+use petstore::domain::{NewPet, PetName, PetStatus};
+use petstore::store::Store;
+use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
+
+use crate::postgres_server::{Server, as_somebody, free_port};
+
+/// A PgBouncer in front of a new database; gone with this value, or with the process of the test.
+struct PgBouncer {
+    url: DatabaseUrl,
+    keeper: Child,
+}
+
+impl PgBouncer {
+    /// With `settings` in its configuration, a line each.
+    fn start(settings: &str) -> Self {
+        let server = Server::shared();
+        let url = server.database();
+        let database = url.rsplit('/').next().unwrap();
+        let (port, server_port) = (free_port(), server.port());
+        let file = server.folder.join(format!("pgbouncer-{port}.ini"));
+        let config = format!(
+            "[databases]\n{database} = host=127.0.0.1 port={server_port} user=petstore\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n{settings}\n"
+        );
+        std::fs::write(&file, config).unwrap();
+        let mut command = as_somebody();
+        command.args(["sh", "-c", r#"/usr/sbin/pgbouncer --quiet "$0" & cat; kill $!"#]).arg(&file);
+        let keeper = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let url = format!("postgres://petstore@127.0.0.1:{port}/{database}");
+        Self { url: DatabaseUrl::parse(&url).unwrap(), keeper }
+    }
+
+    async fn open(&self) -> Result<Store, String> {
+        let opened = Postgres::open(&Options::new(self.url.clone())).await;
+        opened.map(|store| Store::Postgres(Box::new(store))).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+#[tokio::test]
+async fn pooler_that_shares_connections_is_refused() {
+    for mode in
+        ["transaction", "statement", "transaction\nserver_round_robin = 1", "transaction\ndefault_pool_size = 1"]
+    {
+        let why = PgBouncer::start(&format!("pool_mode = {mode}")).open().await.map(drop).unwrap_err();
+        assert!(why.contains("PgBouncer") && why.contains("pool_mode = session"), "{mode}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn pooler_in_session_mode_works() {
+    let pooler = PgBouncer::start("pool_mode = session\ndefault_pool_size = 40");
+    let store = pooler.open().await.unwrap();
+    let name = PetName::parse("Rex".into()).unwrap();
+    let pet = store.create_pet(NewPet { name, category_id: 1, status: PetStatus::Available }).await.unwrap();
+    assert_eq!(store.find_pet(pet.id).await.unwrap().unwrap().name, "Rex");
+    store.close().await;
+}
