@@ -173,6 +173,51 @@ async fn a_database_of_another_encoding_is_refused() {
     assert_eq!(refused, "the database's encoding is LATIN1: make one with ENCODING 'UTF8'");
 }
 
+#[tokio::test]
+async fn commits_wait_for_the_disk_whatever_the_server_is_set_to() {
+    let server = Server::start();
+    let url = server.database();
+    let open = async || {
+        let options = Options::new(DatabaseUrl::parse(&url).unwrap());
+        Arc::new(Store::Postgres(Box::new(Postgres::open(&options).await.unwrap())))
+    };
+    open().await.close().await;
+    // Each new animal is named after what its commit waits for.
+    query(
+        &url,
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN NEW.name = current_setting('synchronous_commit'); RETURN NEW; END $$;
+        CREATE TRIGGER note BEFORE INSERT ON pets FOR EACH ROW EXECUTE FUNCTION note()",
+    );
+    let waits_for = async |store: &Arc<Store>| {
+        let id = create(Arc::clone(store), "Rex".into()).await.unwrap();
+        store.find_pet(id).await.unwrap().unwrap().name.clone()
+    };
+    let name = url.rsplit('/').next().unwrap();
+    for (chosen, used) in [
+        ("off", "on"),
+        ("local", "on"),
+        ("on", "on"),
+        ("remote_write", "remote_write"),
+        ("remote_apply", "remote_apply"),
+    ] {
+        query(&url, &format!("ALTER DATABASE {name} SET synchronous_commit = {chosen}"));
+        let store = open().await;
+        assert_eq!(waits_for(&store).await, used, "set to {chosen}");
+        store.close().await;
+    }
+
+    query(&url, &format!("ALTER DATABASE {name} RESET synchronous_commit"));
+    let store = open().await;
+    server.set("synchronous_commit", "off");
+    while query(&url, "SHOW synchronous_commit") != "off" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..20 {
+        assert_eq!(waits_for(&store).await, "on", "set to off while petstore runs");
+    }
+}
+
 async fn open(settings: Settings) -> (Arc<Store>, String) {
     let url = Server::shared().database();
     let options = Options { settings, ..Options::new(DatabaseUrl::parse(&url).unwrap()) };

@@ -335,10 +335,15 @@ async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
             "the database's encoding is {encoding}: make one with ENCODING 'UTF8'"
         )));
     }
-    for durable in ["fsync", "synchronous_commit"] {
-        if setting(client, durable).await? == "off" {
-            tracing::warn!("PostgreSQL runs with {durable} = off: a crash may lose writes that were answered");
-        }
+    if setting(client, "fsync").await? == "off" {
+        tracing::warn!("PostgreSQL runs with fsync = off: a crash may lose writes that were answered");
+    }
+    // What it would be, had the connection not set it.
+    let chosen = "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'";
+    let chosen = client.query_one(chosen, &[]).await?;
+    let chosen: &str = chosen.try_get(0)?;
+    if matches!(chosen, "off" | "local") {
+        tracing::warn!("PostgreSQL is set to synchronous_commit = {chosen}, petstore commits with on");
     }
     let schema = Schema::read(client).await?;
     if schema.is_new() && options.create.is_none() {

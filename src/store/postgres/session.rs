@@ -19,8 +19,14 @@ use crate::store::{Result, StoreError};
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
 const OPEN: Duration = Duration::from_secs(3);
 
-/// Whatever the role, the database or the URL say: an answer may depend on a warning, see [`Connection::warnings`].
-const WARNINGS: &str = "SET client_min_messages = warning";
+/// Settings of every connection, whatever the server, the role, the database or the URL say.
+///
+/// An answer may depend on a warning, see [`Connection::warnings`]. Commits are at least as durable as with
+/// `synchronous_commit = on`, or as `remote_write` and `remote_apply` if that was chosen. Setting it to its own value keeps
+/// a later change of the server's configuration from reaching this connection.
+const DURABLE: &str = "SET client_min_messages = warning;
+    SELECT set_config('synchronous_commit', CASE WHEN chosen IN ('off', 'local') THEN 'on' ELSE chosen END, false)
+    FROM current_setting('synchronous_commit') AS chosen";
 
 /// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
 /// What is abandoned here does not go on over there for long.
@@ -51,7 +57,7 @@ impl Connection {
         let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), keys_changed));
         let discarded = AtomicBool::new(false);
         let connection = Self { client, warnings, driver: driver.abort_handle(), discarded };
-        let told = timeout(OPEN, connection.client.batch_execute(WARNINGS)).await;
+        let told = timeout(OPEN, connection.client.batch_execute(DURABLE)).await;
         match told.map_err(|_| silent(OPEN)).and_then(|told| Ok(told?)) {
             Ok(()) => Ok((connection, driver)),
             Err(error) => {
