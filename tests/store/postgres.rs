@@ -1,14 +1,20 @@
 //! What is particular to PostgreSQL.
 
 use std::collections::HashMap;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use petstore::domain::api_key::{KeyName, NewKey};
+use petstore::domain::{ApiKey, Deployment, Email, KeyHash, Timestamp};
 use petstore::domain::{NewPet, PageLimit, PetName, PetQuery, PetRef, PetStatus};
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres, Settings};
 use petstore::store::{Store, StoreError};
 
-use crate::postgres_server::{Server, query, try_query};
+use crate::postgres_server::{Server, binaries, query, try_query};
+
+const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id_back() {
@@ -139,6 +145,93 @@ async fn reads_that_wait_go_together() {
         read.await.unwrap();
     }
     blocker.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn key_look_ups_hold_up_no_other_read() {
+    let (store, url) = open(Settings { readers: 2, ..Settings::default() }).await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    // Look-ups wait for as long as this transaction holds the table of keys.
+    let mut blocker = psql(&url);
+    blocker.tell("BEGIN; LOCK TABLE api_keys;");
+    let locks = "FROM pg_locks WHERE relation = 'api_keys'::regclass AND";
+    first_but_none(&url, &format!("SELECT count(*) {locks} granted AND mode = 'AccessExclusiveLock'")).await;
+    let look_ups: Vec<_> = (0..100)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.find_key(&KeyHash([n; 32])).await })
+        })
+        .collect();
+    let waiting = &format!("SELECT count(*) {locks} NOT granted");
+    let at_the_server = first_but_none(&url, waiting).await;
+    assert_eq!(at_the_server, "1", "all others wait for the next statement");
+    for _ in 0..20 {
+        assert_eq!(list(&store, 20, 0).await, [1]);
+        assert!(store.find_pet(1).await.unwrap().is_some());
+    }
+    assert_ne!(query(&url, waiting), "0", "the table was locked all the time");
+    blocker.tell("COMMIT;");
+    for look_up in look_ups {
+        let found = look_up.await.unwrap();
+        // On a busy machine they may have waited for too long.
+        assert!(matches!(found, Ok(None) | Err(StoreError::Unavailable(_))), "{found:?}");
+    }
+    assert!(store.find_key(&KeyHash([0; 32])).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_key_of_a_batch_gets_its_own_grant() {
+    let (store, _) = open(Settings::default()).await;
+    let account = store.create_account(Email::parse("ada@example.com").unwrap(), None, NOW).await.unwrap().unwrap();
+    let keys: Vec<_> = (0..20).map(|_| ApiKey::generate(Deployment::Production)).collect();
+    let mut ids = HashMap::new();
+    for key in &keys {
+        let name = KeyName::parse("test".into()).unwrap();
+        ids.insert(key.hash().0, store.create_key(NewKey::of(key, account, name, NOW, None)).await.unwrap());
+    }
+    let unknown = (0..20).map(|n| KeyHash([n; 32]));
+    let look_ups = keys.iter().map(ApiKey::hash).chain(unknown).cycle().take(400).map(|hash| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { (hash.0, store.find_key(&hash).await.unwrap()) })
+    });
+    for look_up in look_ups.collect::<Vec<_>>() {
+        let (hash, grant) = look_up.await.unwrap();
+        assert_eq!(grant.map(|grant| grant.id), ids.get(&hash).copied());
+    }
+}
+
+/// What psql prints, once that is not 0.
+async fn first_but_none(url: &str, sql: &str) -> String {
+    let began = Instant::now();
+    loop {
+        match query(url, sql) {
+            none if none == "0" => tokio::time::sleep(Duration::from_millis(10)).await,
+            some => return some,
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "still none: {sql}");
+    }
+}
+
+/// A session of psql that is told statements; it ends with this value.
+struct Psql(Child);
+
+fn psql(url: &str) -> Psql {
+    let mut command = Command::new(binaries().join("psql"));
+    command.args(["--no-psqlrc", "--quiet", "-d", url]);
+    Psql(command.stdin(Stdio::piped()).spawn().unwrap())
+}
+
+impl Psql {
+    fn tell(&mut self, sql: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{sql}").unwrap();
+    }
+}
+
+impl Drop for Psql {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

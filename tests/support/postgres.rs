@@ -187,7 +187,7 @@ pub fn try_query(url: &str, sql: &str) -> Result<String, String> {
 }
 
 /// The newest of the installed versions. A machine without any fails the test.
-fn binaries() -> PathBuf {
+pub fn binaries() -> PathBuf {
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest = installed
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin"))))

@@ -1,9 +1,13 @@
 //! API keys. Every change bumps `keys_version`, by which other processes notice it, and notifies them, so that they
 //! need not wait until they look. Each change is one statement, so that all of it comes to be or nothing.
 
+use std::collections::HashMap;
+
 use tokio_postgres::Row;
 
 use super::Postgres;
+use super::readers::Readers;
+use super::together::{Question, Read};
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError};
@@ -30,8 +34,8 @@ pub const FIND_OF: &str =
     "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = $1 AND k.id = $2";
 
-pub const FIND: &str =
-    "SELECT id, account_id, expires_at, last_used_at FROM api_keys WHERE hash = $1 AND revoked_at IS NULL";
+pub const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at FROM api_keys
+    WHERE hash = ANY ($1::bytea[]) AND revoked_at IS NULL";
 
 pub const REVOKE: &str = "WITH revoked AS (
         UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING id
@@ -94,14 +98,33 @@ pub async fn find_of(db: &Postgres, account: AccountId, id: KeyId) -> Result<Opt
 }
 
 pub async fn find(db: &Postgres, hash: &KeyHash) -> Result<Option<KeyGrant>> {
-    let rows = db.readers.query(|known| &known.find_key, &[&&hash.0[..]]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(KeyGrant {
-        id: KeyId(row.try_get(0)?),
-        account: AccountId(row.try_get(1)?),
-        expires_at: time(row, 2)?,
-        last_used_at: time(row, 3)?,
-    }))
+    db.keys.ask(*hash).await
+}
+
+/// All in one statement. A flood of unknown keys, each of which is looked up, becomes a few large ones.
+impl Read for KeyHash {
+    type Answer = Option<KeyGrant>;
+
+    async fn run(readers: &Readers, batch: Vec<Question<Self>>) {
+        let hashes: Vec<_> = batch.iter().map(|question| &question.read.0[..]).collect();
+        let found = readers.query(|known| &known.find_keys, &[&hashes]).await;
+        let found = found.and_then(|rows| {
+            let grants = rows.iter().map(|row| Ok((row.try_get::<_, &[u8]>(0)?.to_owned(), grant(row)?)));
+            grants.collect::<Result<HashMap<_, _>>>()
+        });
+        for Question { read, reply } in batch {
+            _ = reply.send(found.as_ref().map(|found| found.get(&read.0[..]).copied()).map_err(Clone::clone));
+        }
+    }
+}
+
+fn grant(row: &Row) -> Result<KeyGrant> {
+    Ok(KeyGrant {
+        id: KeyId(row.try_get(1)?),
+        account: AccountId(row.try_get(2)?),
+        expires_at: time(row, 3)?,
+        last_used_at: time(row, 4)?,
+    })
 }
 
 pub async fn revoke(db: &Postgres, key: KeyId, now: Timestamp) -> Result<bool> {

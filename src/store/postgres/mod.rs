@@ -43,10 +43,11 @@ use together::Together;
 pub use url::DatabaseUrl;
 use writer::{Writer, settle};
 
-use super::{AnswerTo, Meters, MigrationStatus, Result, StoreError, deployment};
+use super::{AnswerTo, Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
 use crate::domain::order::{NotPlaced, NotTaken, Placing};
 use crate::domain::{
-    Answer, Deployment, KeyedRequest, Message, NewOrder, NewPet, Order, OrderStep, Outcome, Pet, PetQuery, Timestamp,
+    Answer, Deployment, KeyHash, KeyedRequest, Message, NewOrder, NewPet, Order, OrderStep, Outcome, Pet, PetQuery,
+    Timestamp,
 };
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
@@ -105,6 +106,9 @@ pub struct Postgres {
     readers: Arc<Readers>,
     lists: Together<PetQuery>,
     finds: Together<PetId>,
+    keys: Together<KeyHash>,
+    /// One connection for look-ups of keys, so that unknown keys, of which anybody can send many, hold up no other read.
+    key_readers: Arc<Readers>,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
     orders: Writer<NewOrder>,
@@ -125,8 +129,22 @@ impl Postgres {
         let deployment = prepare(&mut connection.client, options).await?;
         let version = setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
-        let (readers, pets, messages, orders, keyed_pets, keyed_messages, keyed_orders, keyed_steps, single) = tokio::try_join!(
-            Readers::open(url, &keys_changed, settings),
+        let meter = Arc::<ReaderMeter>::default();
+        let one_reader = Settings { readers: 1, ..*settings };
+        let (
+            readers,
+            key_readers,
+            pets,
+            messages,
+            orders,
+            keyed_pets,
+            keyed_messages,
+            keyed_orders,
+            keyed_steps,
+            single,
+        ) = tokio::try_join!(
+            Readers::open(url, &keys_changed, settings, &meter, "read"),
+            Readers::open(url, &keys_changed, &one_reader, &meter, "keys"),
             Link::open(url, &keys_changed, "animals"),
             Link::open(url, &keys_changed, "messages"),
             Link::open(url, &keys_changed, "orders"),
@@ -136,14 +154,16 @@ impl Postgres {
             Link::open(url, &keys_changed, "steps of orders, with idempotency keys"),
             Link::open(url, &keys_changed, "accounts and keys"),
         )?;
-        let readers = Arc::new(readers);
+        let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {
             url: url.clone(),
             deployment,
             version,
             lists: Together::start(&readers, settings),
             finds: Together::start(&readers, settings),
+            keys: Together::start(&key_readers, &one_reader),
             readers,
+            key_readers,
             pets: Writer::start(pets, settings),
             messages: Writer::start(messages, settings),
             orders: Writer::start(orders, settings),
@@ -274,9 +294,10 @@ impl Postgres {
     }
 
     pub fn meters(&self) -> Meters<'_> {
-        let (readers, reads) = (self.readers.meter(), self.readers.waiting());
+        let (readers, reads) = (self.readers.meter(), self.readers.waiting() + self.key_readers.waiting());
         let mut meters = Meters { writers: Vec::new(), readers, reads, connections: Vec::new() };
         meters.connections.extend(self.readers.are_up().map(|up| ("reads", up)));
+        meters.connections.extend(self.key_readers.are_up().map(|up| ("keys", up)));
         meters.connections.push(("accounts", self.single.watch().is_up()));
         let mut add = |name, (meter, up)| {
             meters.writers.push((name, meter));
@@ -304,6 +325,7 @@ impl Postgres {
         );
         self.single.close();
         self.readers.close();
+        self.key_readers.close();
     }
 }
 

@@ -24,19 +24,26 @@ pub struct Readers {
     /// Reads that wait for an answer.
     waiting: Gauge,
     most_waiting: usize,
-    meter: ReaderMeter,
+    meter: Arc<ReaderMeter>,
 }
 
 impl Readers {
-    pub async fn open(url: &DatabaseUrl, keys_changed: &Arc<Notify>, settings: &Settings) -> Result<Self> {
-        let links = (0..settings.readers).map(|_| Link::open(url, keys_changed, "read"));
+    /// Opens the connections, which the log calls `name`.
+    pub async fn open(
+        url: &DatabaseUrl,
+        keys_changed: &Arc<Notify>,
+        settings: &Settings,
+        meter: &Arc<ReaderMeter>,
+        name: &'static str,
+    ) -> Result<Self> {
+        let links = (0..settings.readers).map(|_| Link::open(url, keys_changed, name));
         let links = futures_util::future::try_join_all(links).await?;
         Ok(Self {
             links,
             turn: AtomicUsize::new(0),
             waiting: Gauge::default(),
             most_waiting: settings.queue,
-            meter: ReaderMeter::default(),
+            meter: Arc::clone(meter),
         })
     }
 
@@ -84,7 +91,7 @@ impl Readers {
         StoreError::Unavailable("too many reads wait for the database".into())
     }
 
-    pub const fn meter(&self) -> &ReaderMeter {
+    pub fn meter(&self) -> &ReaderMeter {
         &self.meter
     }
 

@@ -164,7 +164,7 @@ statements! {
     list_keys: keys::LIST,
     list_keys_of: keys::LIST_OF,
     find_key_of: keys::FIND_OF,
-    find_key: keys::FIND,
+    find_keys: keys::FIND,
     revoke_key: keys::REVOKE,
     rotate_key: keys::ROTATE,
     touch_keys: keys::TOUCH,
