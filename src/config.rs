@@ -21,7 +21,7 @@ pub use addresses::{Addresses, BaseUrl, Scheme, reachable};
 pub use network::{Network, client};
 pub use rate_limit::RateLimit;
 
-/// Where the database is, and how to speak of what happens: every command takes these.
+/// Where the database is, and how to log: every command that reads settings takes these.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
@@ -41,7 +41,7 @@ pub struct Common {
     /// How much to log, on stderr
     #[arg(long, value_name = "LEVEL", env = "PETSTORE_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
-    /// How to write the log; auto is human on a terminal, else json
+    /// How `serve` and `quickstart` write the log; auto is human on a terminal, else json
     #[arg(long, value_name = "FORMAT", env = "PETSTORE_LOG_FORMAT", default_value = "auto")]
     pub log_format: LogFormat,
 }

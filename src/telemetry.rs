@@ -1,5 +1,6 @@
-//! The log: on stderr, as text on a terminal, as JSON lines otherwise.
+//! The log, on stderr: of a service as text on a terminal and as JSON lines otherwise, of a one-shot command as plain text.
 
+mod plain;
 mod sampler;
 mod stderr;
 
@@ -16,6 +17,7 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+pub use self::plain::{label, start_plain};
 pub use self::sampler::Sampler;
 pub use self::stderr::{Flush, dropped_lines};
 use self::stderr::{Stderr, start_queue};

@@ -107,8 +107,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let level = setting(&parsed.matches, "log_level").unwrap_or(LogLevel::Info);
-    telemetry::start(level, setting(&parsed.matches, "log_format").unwrap_or(LogFormat::Auto));
     let serves = matches!(parsed.cli.command, Command::Quickstart(_) | Command::Serve(_));
+    if serves {
+        telemetry::start(level, setting(&parsed.matches, "log_format").unwrap_or(LogFormat::Auto));
+    } else {
+        telemetry::start_plain(level);
+    }
     // Dropped last, because the outcome is logged too.
     let _flush = match serves.then(telemetry::never_block).transpose() {
         Ok(flush) => flush,
@@ -239,7 +243,8 @@ fn not_opened(common: &Common, error: StoreError) -> Failure {
     }
 }
 
-/// Tells what came of a command: to a person at a terminal as it is, else as a line of the log.
+/// Reports the outcome of a command: as plain text on a terminal, else as an event of the log. The log of a one-shot command
+/// is the same plain text.
 fn tell(level: Level, text: &str) {
     if !std::io::stderr().is_terminal() {
         match level {
@@ -248,8 +253,7 @@ fn tell(level: Level, text: &str) {
             _ => tracing::info!("{text}"),
         }
     } else if level <= LevelFilter::current() {
-        let who = if level == Level::ERROR { "petstore: " } else { "" };
-        telemetry::write(&format!("{who}{text}\n"));
+        telemetry::write(&format!("{}{text}\n", telemetry::label(level)));
     }
 }
 

@@ -26,7 +26,7 @@ fn an_address_that_is_taken_is_refused_without_regard_to_case() {
 
     expect![[r#"
         exit 1
-        ERROR there is an account ADA@Example.COM already
+        error: there is an account ADA@Example.COM already
     "#]]
     .assert_eq(&folder.run("account create ADA@Example.COM").shown());
 }
@@ -64,7 +64,7 @@ fn a_password_has_12_to_128_characters() {
 
     expect![[r#"
         exit 1
-        ERROR the password has 11 characters; 12 to 128 are allowed
+        error: the password has 11 characters; 12 to 128 are allowed
     "#]]
     .assert_eq(&create("a@example.com", "elf letters").shown());
     assert_eq!(create("b@example.com", &"ä".repeat(129)).code, Some(1));

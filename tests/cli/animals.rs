@@ -24,7 +24,7 @@ fn what_was_exported_can_be_imported() {
 
     expect![[r#"
         exit 0
-        INFO imported 3 animals
+        imported 3 animals
     "#]]
     .assert_eq(&folder.run("pets import animals").shown());
     let exported = folder.succeed("pets export");
@@ -51,7 +51,7 @@ fn an_export_goes_to_a_file_or_stdout() {
 
     expect![[r#"
         exit 0
-        INFO exported 1 animal
+        exported 1 animal
     "#]]
     .assert_eq(&folder.run("pets export file").shown());
 
@@ -83,12 +83,12 @@ fn an_export_that_has_nowhere_to_go_is_a_failure_and_leaves_nothing() {
 
     expect![[r#"
         exit 1
-        ERROR nowhere/file: No such file or directory (os error 2)
+        error: nowhere/file: No such file or directory (os error 2)
     "#]]
     .assert_eq(&folder.run("pets export nowhere/file").shown());
     expect![[r#"
         exit 1
-        ERROR folder: Is a directory (os error 21)
+        error: folder: Is a directory (os error 21)
     "#]]
     .assert_eq(&folder.run("pets export folder").shown());
     assert_eq!(std::fs::read_dir(folder.path("folder")).unwrap().count(), 0);
@@ -104,7 +104,7 @@ fn an_export_into_a_full_device_is_a_failure() {
     let ended = Running::start_with_stdout(&mut folder.command("pets export"), full.into()).end();
 
     assert_eq!(ended.code, Some(1));
-    assert_eq!(ended.log(), "ERROR No space left on device (os error 28)\n");
+    assert_eq!(ended.stderr, "error: No space left on device (os error 28)\n");
 }
 
 #[test]
@@ -131,17 +131,17 @@ fn a_file_with_bad_lines_is_not_imported_at_all_and_each_of_them_is_told() {
 
     expect![[r#"
         exit 1
-        WARN line 3: The line is not JSON: EOF while parsing an object at column 13.
-        WARN line 4: The line is not a JSON object.
-        WARN line 5: The field `name` is required.
-        WARN line 6: `categoryId` must be an integer, not a string.
-        WARN line 7: `status` must be one of available, pending, sold.
-        WARN line 8: `name` is only white space; some other character is needed.
-        WARN line 9: The line is not JSON: trailing characters at column 31.
-        WARN line 10: The line is not UTF-8.
-        WARN line 11: The line is longer than 64 KiB.
-        WARN line 13: The line is not JSON: expected value at column 1.
-        ERROR nothing was imported: 10 bad lines; --keep-going leaves bad lines out
+        warning: line 3: The line is not JSON: EOF while parsing an object at column 13.
+        warning: line 4: The line is not a JSON object.
+        warning: line 5: The field `name` is required.
+        warning: line 6: `categoryId` must be an integer, not a string.
+        warning: line 7: `status` must be one of available, pending, sold.
+        warning: line 8: `name` is only white space; some other character is needed.
+        warning: line 9: The line is not JSON: trailing characters at column 31.
+        warning: line 10: The line is not UTF-8.
+        warning: line 11: The line is longer than 64 KiB.
+        warning: line 13: The line is not JSON: expected value at column 1.
+        error: nothing was imported: 10 bad lines; --keep-going leaves bad lines out
     "#]]
     .assert_eq(&folder.run("pets import animals").shown());
     assert_eq!(folder.succeed("pets export"), "");
@@ -153,12 +153,16 @@ fn a_line_may_have_64_kib_however_it_ends() {
     let line = |length: usize| format!("{REX}{}", " ".repeat(length - REX.len()));
     let longest = line(64 * 1024);
     folder.write("animals", format!("{longest}\n{longest}\r\n{longest}"));
-    assert_eq!(folder.run("pets import animals").shown(), "exit 0\nINFO imported 3 animals\n");
+    assert_eq!(folder.run("pets import animals").shown(), "exit 0\nimported 3 animals\n");
 
     let longer = line(64 * 1024 + 1);
     folder.write("animals", format!("{longer}\n{longer}\r\n{REX}\n{longer}"));
     let ended = folder.run("pets import animals --keep-going");
-    assert_eq!((ended.code, ended.log().matches("The line is longer than 64 KiB.").count()), (Some(0), 3), "{ended:?}");
+    assert_eq!(
+        (ended.code, ended.stderr.matches("The line is longer than 64 KiB.").count()),
+        (Some(0), 3),
+        "{ended:?}"
+    );
     assert_eq!(folder.succeed("pets export").lines().count(), 4);
 }
 
@@ -172,8 +176,8 @@ fn a_bad_last_line_keeps_thousands_of_good_ones_out() {
 
     expect![[r#"
         exit 1
-        WARN line 5001: The line is not JSON: expected value at column 1.
-        ERROR nothing was imported: 1 bad line; --keep-going leaves bad lines out
+        warning: line 5001: The line is not JSON: expected value at column 1.
+        error: nothing was imported: 1 bad line; --keep-going leaves bad lines out
     "#]]
     .assert_eq(&ended.shown());
     assert_eq!(folder.succeed("pets export"), "");
@@ -186,9 +190,9 @@ fn keep_going_leaves_the_bad_lines_out() {
 
     expect![[r#"
         exit 0
-        WARN line 2: The line is not JSON: expected value at column 1.
-        WARN line 4: The field `name` is required.
-        INFO imported 3 animals, left out 2 bad lines
+        warning: line 2: The line is not JSON: expected value at column 1.
+        warning: line 4: The field `name` is required.
+        imported 3 animals, left out 2 bad lines
     "#]]
     .assert_eq(&folder.run("pets import --keep-going animals").shown());
     assert_eq!(folder.succeed("pets export").lines().count(), 3);
@@ -199,13 +203,13 @@ fn beyond_twenty_bad_lines_are_only_counted() {
     let folder = Folder::new();
     folder.write("animals", "bad\n".repeat(1_000));
 
-    let log = folder.run("pets import animals").log();
+    let log = folder.run("pets import animals").stderr;
 
     let lines: Vec<_> = log.lines().collect();
     assert_eq!(lines.len(), 22);
-    assert!(lines[19].starts_with("WARN line 20: "), "{log}");
-    assert_eq!(lines[20], "WARN more bad lines are only counted");
-    assert_eq!(lines[21], "ERROR nothing was imported: 1000 bad lines; --keep-going leaves bad lines out");
+    assert!(lines[19].starts_with("warning: line 20: "), "{log}");
+    assert_eq!(lines[20], "warning: more bad lines are only counted");
+    assert_eq!(lines[21], "error: nothing was imported: 1000 bad lines; --keep-going leaves bad lines out");
 }
 
 #[test]
@@ -214,19 +218,19 @@ fn an_import_reads_stdin_and_what_else_can_be_read_only_once() {
 
     expect![[r#"
         exit 0
-        INFO imported 2 animals
+        imported 2 animals
     "#]]
     .assert_eq(&folder.run_with("pets import -", format!("{REX}\n{REX}\n")).shown());
     expect![[r#"
         exit 1
-        WARN line 1: The line is not JSON: expected value at column 1.
-        ERROR nothing was imported: 1 bad line; --keep-going leaves bad lines out
+        warning: line 1: The line is not JSON: expected value at column 1.
+        error: nothing was imported: 1 bad line; --keep-going leaves bad lines out
     "#]]
     .assert_eq(&folder.run_with("pets import -", "bad").shown());
     let from_pipe = format!("printf '%s' '{REX}' | {PETSTORE} pets import /dev/stdin");
     let ended = Running::start(folder.program("sh").args(["-c", &from_pipe])).end();
 
-    assert_eq!(ended.log(), "INFO imported 1 animal\n");
+    assert_eq!(ended.stderr, "imported 1 animal\n");
     assert_eq!(folder.succeed("pets export").lines().count(), 3);
 }
 
@@ -235,12 +239,12 @@ fn a_file_that_can_not_be_read_is_named() {
     let folder = Folder::new();
     expect![[r#"
         exit 1
-        ERROR animals: No such file or directory (os error 2)
+        error: animals: No such file or directory (os error 2)
     "#]]
     .assert_eq(&folder.run("pets import animals").shown());
     expect![[r#"
         exit 1
-        ERROR .: Is a directory (os error 21)
+        error: .: Is a directory (os error 21)
     "#]]
     .assert_eq(&folder.run("pets import .").shown());
     assert!(!folder.path("petstore-data").exists());
@@ -305,7 +309,7 @@ fn a_bar_shows_on_a_terminal_and_lines_for_people() {
 fn a_failure_on_a_terminal_is_a_line_for_people() {
     let folder = Folder::new();
     let failed = on_terminal(&folder, "pets import animals");
-    assert_eq!(failed, "petstore: animals: No such file or directory (os error 2)\r\n");
+    assert_eq!(failed, "error: animals: No such file or directory (os error 2)\r\n");
 }
 
 /// What a terminal shows of a command.
@@ -335,11 +339,11 @@ fn round_trip_in_bounded_memory(count: u64, name: &str) {
     );
 
     let import = folder.run("pets import animals");
-    assert_eq!(import.log(), format!("INFO imported {count} animals\n"));
+    assert_eq!(import.stderr, format!("imported {count} animals\n"));
     assert!(import.peak < MOST, "the import held {} MiB", import.peak >> 20);
 
     let export = folder.run("pets export exported");
-    assert_eq!(export.log(), format!("INFO exported {count} animals\n"));
+    assert_eq!(export.stderr, format!("exported {count} animals\n"));
     assert!(export.peak < MOST, "the export held {} MiB", export.peak >> 20);
 
     let same = Running::start(folder.program("cmp").args(["animals", "exported"])).end();

@@ -47,7 +47,7 @@ async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() 
     let made = folder.run("backup there.db");
 
     assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made:?}");
-    assert!(made.log().starts_with("INFO backed up ") && made.log().ends_with(" bytes to there.db\n"), "{made:?}");
+    assert!(made.stderr.starts_with("backed up ") && made.stderr.ends_with(" bytes to there.db\n"), "{made:?}");
     assert_eq!(fs::metadata(folder.path("there.db")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data", "there.db"], "it is one file");
     let animals = folder.succeed("pets export");
@@ -98,7 +98,7 @@ fn nothing_is_overwritten_unless_forced() {
     let refused = folder.run("backup there.db");
     expect![[r#"
         exit 1
-        ERROR there.db exists; --force replaces it
+        error: there.db exists; --force replaces it
     "#]]
     .assert_eq(&refused.shown());
     assert_eq!(folder.read("there.db"), "mine");
@@ -108,7 +108,7 @@ fn nothing_is_overwritten_unless_forced() {
     let refused = folder.run("restore there.db");
     expect![[r#"
         exit 1
-        ERROR there is a database in petstore-data; --force puts the backup in its place
+        error: there is a database in petstore-data; --force puts the backup in its place
     "#]]
     .assert_eq(&refused.shown());
     folder.succeed("key create --account grace@example.com --name test");
@@ -121,16 +121,16 @@ fn nothing_is_overwritten_unless_forced() {
     assert!(folder.program("mkfifo").arg("pipe").status().unwrap().success());
     for other in ["link", "pipe"] {
         let refused = folder.run(&format!("backup {other} --force"));
-        assert_eq!(refused.shown(), format!("exit 1\nERROR {other} is no regular file\n"));
+        assert_eq!(refused.shown(), format!("exit 1\nerror: {other} is no regular file\n"));
         assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
     }
     let nowhere = folder.run("backup nowhere/there.db");
-    assert_eq!(nowhere.shown(), "exit 1\nERROR nowhere: No such file or directory (os error 2)\n");
+    assert_eq!(nowhere.shown(), "exit 1\nerror: nowhere: No such file or directory (os error 2)\n");
 
     // The database itself is no place for its backup.
     for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {
         let refused = folder.run(&format!("backup --force {file}"));
-        assert_eq!(refused.shown(), format!("exit 1\nERROR {file} is the service's own file\n"));
+        assert_eq!(refused.shown(), format!("exit 1\nerror: {file} is the service's own file\n"));
     }
 }
 
@@ -139,7 +139,7 @@ fn a_database_in_use_is_not_replaced() {
     let (folder, _) = filled(3);
     folder.succeed("backup there.db");
     let text =
-        "exit 1\nERROR the database in petstore-data is in use: stop the service, and whatever else has it open\n";
+        "exit 1\nerror: the database in petstore-data is in use: stop the service, and whatever else has it open\n";
 
     let server = folder.serve("serve");
     assert_eq!(folder.run("restore there.db --force").shown(), text);
@@ -171,7 +171,7 @@ fn what_is_no_whole_database_is_not_restored() {
     for file in ["half.db", "torn.db", "text.db", "empty.db", "other.db", "missing.db"] {
         let refused = folder.run(&format!("restore {file} --force"));
         assert_eq!(refused.code, Some(1), "{file}: {refused:?}");
-        assert!(refused.log().starts_with(&format!("ERROR {file}: ")), "{file}: {refused:?}");
+        assert!(refused.stderr.starts_with(&format!("error: {file}: ")), "{file}: {refused:?}");
         assert_eq!(folder.succeed("pets export"), before, "{file}");
     }
     assert_eq!(names(&folder, "petstore-data"), ["petstore.db", "petstore.lock"], "nothing is left behind");
@@ -184,7 +184,7 @@ fn another_deployment_and_a_newer_schema_are_refused() {
     let refused = folder.run("restore good.db --data-dir new --deployment staging");
     expect![[r#"
         exit 1
-        ERROR good.db: the database is a production one and can't be opened as staging
+        error: good.db: the database is a production one and can't be opened as staging
     "#]]
     .assert_eq(&refused.shown());
     assert_eq!(folder.run("backup other.db --deployment staging").code, Some(1));
@@ -196,7 +196,7 @@ fn another_deployment_and_a_newer_schema_are_refused() {
     let refused = folder.run("restore good.db --data-dir new").shown();
     assert!(
         refused
-            .starts_with("exit 1\nERROR good.db: the database is at schema version 9999 and this program knows up to"),
+            .starts_with("exit 1\nerror: good.db: the database is at schema version 9999 and this program knows up to"),
         "{refused}"
     );
     assert!(!folder.path("new/petstore.db").exists());
@@ -258,14 +258,13 @@ fn what_is_no_file_is_not_swept_up() {
 #[test]
 fn postgresql_has_its_own_ways() {
     let folder = Folder::new();
-    for command in ["backup there.db", "restore there.db", "serve --backup-every 1h"] {
+    let text = "this is for the embedded database; PostgreSQL has its own ways: see docs/backup.md";
+    for command in ["backup there.db", "restore there.db"] {
         let refused = folder.run(&format!("{command} --database-url postgres://db/shop"));
-        assert_eq!(
-            refused.shown(),
-            "exit 1\nERROR this is for the embedded database; PostgreSQL has its own ways: see docs/backup.md\n",
-            "{command}"
-        );
+        assert_eq!(refused.shown(), format!("exit 1\nerror: {text}\n"), "{command}");
     }
+    let refused = folder.run("serve --backup-every 1h --database-url postgres://db/shop");
+    assert_eq!(refused.shown_log(), format!("exit 1\nERROR {text}\n"));
 }
 
 #[test]
@@ -317,8 +316,8 @@ fn a_backup_is_not_made_where_it_would_be_in_the_way() {
     let (folder, _) = filled(3);
     let refused = folder.run("backup no/such/folder/there.db");
     assert_eq!(refused.code, Some(1));
-    assert!(refused.log().contains("no/such/folder"), "{refused:?}");
+    assert!(refused.stderr.contains("no/such/folder"), "{refused:?}");
     let refused = folder.run("backup there.db --data-dir nowhere");
-    assert!(refused.log().starts_with("ERROR there is no database in nowhere"), "{refused:?}");
+    assert!(refused.stderr.starts_with("error: there is no database in nowhere"), "{refused:?}");
     assert!(!folder.path("nowhere").exists() && !folder.path("there.db").exists());
 }

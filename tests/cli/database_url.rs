@@ -23,8 +23,8 @@ async fn every_command_works_on_postgresql() {
     expect![[r#"
         exit 0
         {"id":1,"name":"Rex","categoryId":1,"status":"available"}
-        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        INFO exported 1 animal
+        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        exported 1 animal
     "#]]
     .assert_eq(&run("pets export").shown());
     expect![[r#"
@@ -60,21 +60,21 @@ fn a_database_is_made_once_and_for_one_deployment() {
     let shown = |line: &str| folder.run(&format!("{line} --database-url {url}")).shown().replace(&url, "URL");
     expect![[r#"
         exit 1
-        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        ERROR URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
+        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        error: URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
     "#]]
     .assert_eq(&shown("key list"));
     expect![[r#"
         exit 1
-        ERROR URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
+        error: URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
     "#]]
     .assert_eq(&shown("migrate status"));
     assert!(shown("migrate --deployment staging").starts_with("exit 0\n"));
     assert!(shown("migrate").starts_with("exit 0\n"));
     expect![[r#"
         exit 1
-        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        ERROR URL: the database is a staging one and can't be opened as production
+        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        error: URL: the database is a staging one and can't be opened as production
     "#]]
     .assert_eq(&shown("migrate --deployment production"));
 }

@@ -88,8 +88,9 @@ fn the_help_of_a_command_puts_what_is_its_own_first() {
               --config <FILE>        A TOML file of settings
               --log-level <LEVEL>    How much to log, on stderr [default: info] [possible values: error,
                                      warn, info, debug, trace]
-              --log-format <FORMAT>  How to write the log; auto is human on a terminal, else json [default:
-                                     auto] [possible values: auto, human, json]
+              --log-format <FORMAT>  How `serve` and `quickstart` write the log; auto is human on a
+                                     terminal, else json [default: auto] [possible values: auto, human,
+                                     json]
 
         Every setting is also a variable of the environment and a key of the configuration file: --data-dir
         is PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the

@@ -37,7 +37,7 @@ fn a_key_that_nobody_was_shown_is_a_failure() {
         let ended = Running::start_with_stdout(&mut folder.command(line), stdout).end();
         let again = format!("`petstore key rotate {id} --overlap 0s` puts another in its place");
         let told = format!("key {id} was made, but can't be shown: {why}; {again}");
-        assert_eq!((ended.code, ended.log()), (Some(1), format!("ERROR {told}\n")), "{line}");
+        assert_eq!((ended.code, ended.stderr), (Some(1), format!("error: {told}\n")), "{line}");
     }
 }
 
@@ -127,17 +127,17 @@ fn a_key_or_account_that_is_not_there_is_a_failure() {
     let folder = Folder::with_account();
     expect![[r#"
         exit 1
-        ERROR there is no key 9
+        error: there is no key 9
     "#]]
     .assert_eq(&folder.run("key revoke 9").shown());
     expect![[r#"
         exit 1
-        ERROR there is no key 9 that still works
+        error: there is no key 9 that still works
     "#]]
     .assert_eq(&folder.run("key rotate 9").shown());
     expect![[r#"
         exit 1
-        ERROR there is no account bob@example.com
+        error: there is no account bob@example.com
     "#]]
     .assert_eq(&folder.run("key create --account bob@example.com --name x").shown());
 }
@@ -180,7 +180,7 @@ fn a_key_that_no_longer_works_has_no_successor() {
 
     expect![[r#"
         exit 1
-        ERROR there is no key 1 that still works
+        error: there is no key 1 that still works
     "#]]
     .assert_eq(&folder.run("key rotate 1").shown());
     assert_eq!(folder.run("key rotate 2").code, Some(1));

@@ -62,7 +62,7 @@ async fn account_and_state_say_which() {
     assert_eq!(folder.succeed("messages list --limit 1").lines().count(), 2);
     expect![[r#"
         exit 1
-        ERROR there is no account eve@example.com
+        error: there is no account eve@example.com
     "#]]
     .assert_eq(&folder.run("messages list --account eve@example.com").shown());
 }
@@ -72,7 +72,7 @@ async fn an_export_to_a_file_says_how_many() {
     let folder = filled().await;
     expect![[r#"
         exit 0
-        INFO exported 2 messages
+        exported 2 messages
     "#]]
     .assert_eq(&folder.run("messages export there.ndjson").shown());
     assert_eq!(folder.read("there.ndjson").lines().count(), 2);

@@ -38,8 +38,8 @@ async fn everything_is_moved_and_goes_on() {
     // The address is shown in full where it has no password.
     expect![[r#"
         exit 0
-        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        INFO moved 1 account, 2 keys, 1500 animals, 1 order, 1 message, 0 sessions, 1 kept answer to URL
+        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        moved 1 account, 2 keys, 1500 animals, 1 order, 1 message, 0 sessions, 1 kept answer to URL
     "#]]
     .assert_eq(&moved);
 
@@ -75,8 +75,8 @@ async fn nothing_is_moved_to_where_something_is() {
     let refused = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
     expect![[r#"
         exit 1
-        WARN PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        ERROR URL: the database is not empty: it has accounts, and nothing was moved
+        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        error: URL: the database is not empty: it has accounts, and nothing was moved
     "#]]
     .assert_eq(&refused);
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
@@ -110,7 +110,7 @@ fn what_lies_in_postgresql_already_is_not_moved() {
     let refused = folder.run("move --to postgres://db/shop --database-url postgres://db/shop");
     expect![[r#"
         exit 1
-        ERROR `move` takes from the embedded database: leave --database-url out
+        error: `move` takes from the embedded database: leave --database-url out
     "#]]
     .assert_eq(&refused.shown());
 }

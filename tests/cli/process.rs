@@ -124,12 +124,17 @@ impl Ended {
         lines.collect()
     }
 
-    /// All there is to see of a command that keeps to the log, for a snapshot.
+    /// The exit code and all output of a one-shot command, for a snapshot.
     pub fn shown(&self) -> String {
+        format!("exit {:?}\n{}{}", self.code.unwrap(), self.stdout, self.stderr)
+    }
+
+    /// The same of `serve` and `quickstart`, which write a log.
+    pub fn shown_log(&self) -> String {
         format!("exit {:?}\n{}{}", self.code.unwrap(), self.stdout, self.log())
     }
 
-    /// The same for wrong usage, which is told as text.
+    /// The same of wrong usage.
     pub fn usage(&self) -> String {
         assert_eq!(self.stdout, "");
         format!("exit {:?}\n{}", self.code.unwrap(), self.stderr)

@@ -176,7 +176,7 @@ fn its_folder_can_not_be_opened_as_production() {
         exit 1
         ERROR the database is a staging one and can't be opened as production
     "#]]
-    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown());
+    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown_log());
     assert_eq!(folder.run("key list --deployment production").code, Some(1));
     folder.succeed("key list --deployment staging");
 }
@@ -209,7 +209,7 @@ fn it_adds_nothing_to_a_production_database_unless_told_to() {
         exit 1
         ERROR this is a production database, and quickstart would add a key and animals for a first look: use `petstore serve`, or say --deployment production
     "#]]
-    .assert_eq(&folder.run("quickstart").shown());
+    .assert_eq(&folder.run("quickstart").shown_log());
     folder.write("petstore-data/quickstart.key", "pet_live_of_another_store");
     assert_eq!(folder.run("quickstart").code, Some(1), "whatever lies beside it");
     assert_eq!((folder.succeed("pets export"), folder.keys()), (String::new(), serde_json::json!([])));

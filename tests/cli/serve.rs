@@ -27,7 +27,7 @@ fn a_stop_by_sigterm_or_sigint_is_a_success() {
         let folder = Folder::new();
         let ended = folder.serve("serve").stop(signal);
 
-        assert_eq!(ended.shown(), "exit 0\nINFO stopping\n");
+        assert_eq!(ended.shown_log(), "exit 0\nINFO stopping\n");
         let mut left: Vec<_> = std::fs::read_dir(folder.path("petstore-data")).unwrap().collect();
         left.retain(|file| file.as_ref().unwrap().file_name() != "petstore.lock");
         assert_eq!(left.len(), 1, "the write-ahead log was put back into the database: {left:?}");
@@ -50,7 +50,7 @@ fn a_second_signal_does_not_wait_for_the_drain_delay() {
         INFO stopping
         WARN stopping at once
     "#]]
-    .assert_eq(&ended.shown());
+    .assert_eq(&ended.shown_log());
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ fn a_deployment_is_chosen_once() {
         exit 1
         ERROR the database is a staging one and can't be opened as production
     "#]]
-    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown());
+    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown_log());
 }
 
 #[test]
@@ -108,7 +108,10 @@ fn every_command_but_quickstart_makes_production() {
         let folder = Folder::new();
         folder.succeed(line);
         let refused = folder.run("key list --deployment staging");
-        assert_eq!(refused.log(), "ERROR the database is a production one and can't be opened as staging\n", "{line}");
+        assert_eq!(
+            refused.stderr, "error: the database is a production one and can't be opened as staging\n",
+            "{line}"
+        );
     }
 }
 
@@ -159,7 +162,7 @@ fn a_file_without_doors_opens_none_and_is_a_failure() {
         exit 1
         ERROR there is no door to open: `doors` is empty
     "#]]
-    .assert_eq(&folder.run("serve --config petstore.toml").shown());
+    .assert_eq(&folder.run("serve --config petstore.toml").shown_log());
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ fn healthcheck_asks_through_tls_where_the_doors_speak_it() {
     assert!(by_variables.unwrap().success(), "a container has the service's environment");
     let plain = folder.run(&format!("healthcheck --ops-listen {address}")).shown();
     let why = "it answers 400: This port speaks TLS: the address begins with https://.";
-    assert_eq!(plain, format!("exit 1\nERROR {address} is not ready: {why}\n"));
+    assert_eq!(plain, format!("exit 1\nerror: {address} is not ready: {why}\n"));
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ fn it_does_not_start_with_a_certificate_that_can_not_be_used() {
         "--tls-cert cert.pem --tls-key other.key",
     ] {
         let ended = folder.run(&format!("serve --listen 127.0.0.1:0 {flags}"));
-        shown.push_str(&format!("{flags}\n{}", ended.shown()));
+        shown.push_str(&format!("{flags}\n{}", ended.shown_log()));
     }
     assert!(other.key.exists());
     expect![[r#"
@@ -189,7 +189,7 @@ fn production_refuses_an_address_that_others_reach_without_tls() {
         operations.to_owned(),
     ] {
         let ended = folder.run(&format!("serve --log-level warn {flags}"));
-        shown.push_str(&format!("{flags}\n{}", ended.shown()));
+        shown.push_str(&format!("{flags}\n{}", ended.shown_log()));
     }
     expect![[r#"
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0

@@ -1,4 +1,4 @@
-//! Wrong usage ends with 2 and a text that helps; a failure ends with 1 and one line of the log.
+//! Wrong usage ends with 2 and a text that helps; a failure ends with 1 and one line that says why.
 
 use expect_test::expect;
 
@@ -78,14 +78,33 @@ fn a_database_that_is_not_there_is_a_failure_and_is_not_made() {
     for line in ["key list", "key list --json", "key revoke 1", "key rotate 1", "pets export", "migrate status"] {
         let ended = folder.run(line);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{line}");
-        assert!(ended.log().contains("petstore-data"), "{line}: {}", ended.stderr);
+        assert!(ended.stderr.contains("petstore-data"), "{line}: {}", ended.stderr);
     }
     expect![[r#"
         exit 1
-        ERROR there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one
+        error: there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one
     "#]]
     .assert_eq(&folder.run("key list").shown());
     assert!(!folder.path("petstore-data").exists());
+}
+
+#[test]
+fn only_services_write_a_log_and_one_shot_commands_plain_text() {
+    let folder = Folder::new();
+    folder.write("file", "");
+    let why = "can't open the database in file/data: file/data: Not a directory (os error 20)\n";
+    for line in
+        ["migrate", "pets import -", "key list --log-format json", "healthcheck --listen 127.0.0.1:1 --doors store"]
+    {
+        let ended = folder.run(&format!("{line} --data-dir file/data"));
+        assert!(ended.stderr.starts_with("error: ") && ended.stderr.lines().count() == 1, "{line}: {ended:?}");
+    }
+    for line in ["serve", "quickstart"] {
+        let ended = folder.run(&format!("{line} --data-dir file/data"));
+        assert_eq!(ended.shown_log(), format!("exit 1\nERROR {why}"), "{line}");
+        let ended = folder.run(&format!("{line} --data-dir file/data --log-format human"));
+        assert!(ended.stderr.contains("ERROR") && ended.stderr.ends_with(why), "{line}: {ended:?}");
+    }
 }
 
 #[test]
@@ -95,7 +114,7 @@ fn a_data_directory_that_can_not_be_made_is_named() {
 
     expect![[r#"
         exit 1
-        ERROR can't open the database in file/data: file/data: Not a directory (os error 20)
+        error: can't open the database in file/data: file/data: Not a directory (os error 20)
     "#]]
     .assert_eq(&folder.run("migrate --data-dir file/data").shown());
 }
@@ -108,7 +127,7 @@ fn a_database_that_is_none_is_a_failure() {
 
     expect![[r#"
         exit 1
-        ERROR petstore-data/petstore.db: file is not a database
+        error: petstore-data/petstore.db: file is not a database
     "#]]
     .assert_eq(&folder.run("key list").shown());
     assert_eq!(folder.run("serve --listen 127.0.0.1:0").code, Some(1));
@@ -120,17 +139,18 @@ fn a_database_of_somebody_else_is_left_alone() {
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     folder.write("petstore-data/petstore.db", "");
     let nothing =
-        "exit 1\nERROR there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one\n";
+        "exit 1\nerror: there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one\n";
     assert_eq!(folder.run("key list").shown(), nothing);
     assert_eq!(folder.read("petstore-data/petstore.db"), "");
 
     let file = folder.path("petstore-data/petstore.db");
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE customers (id INTEGER)").unwrap();
     let before = std::fs::read(&file).unwrap();
-    for line in ["key list", "migrate", "serve --listen 127.0.0.1:0"] {
-        let foreign = "exit 1\nERROR petstore-data/petstore.db: this is no database of petstore\n";
-        assert_eq!(folder.run(line).shown(), foreign, "{line}");
+    let foreign = "petstore-data/petstore.db: this is no database of petstore\n";
+    for line in ["key list", "migrate"] {
+        assert_eq!(folder.run(line).shown(), format!("exit 1\nerror: {foreign}"), "{line}");
     }
+    assert_eq!(folder.run("serve --listen 127.0.0.1:0").shown_log(), format!("exit 1\nERROR {foreign}"));
     assert!(std::fs::read(&file).unwrap() == before);
 }
 
@@ -140,7 +160,7 @@ fn a_folder_that_can_not_be_looked_into_is_not_taken_for_an_empty_one() {
     folder.write("file", "");
     expect![[r#"
         exit 1
-        ERROR can't open the database in file/within: file/within: Not a directory (os error 20)
+        error: can't open the database in file/within: file/within: Not a directory (os error 20)
     "#]]
     .assert_eq(&folder.run("key list --data-dir file/within").shown());
 }
@@ -153,8 +173,8 @@ fn the_log_level_silences_what_is_below_it() {
     let errors = folder.run("pets import animals --log-level error");
     let warnings = folder.run("pets import animals --log-level warn --keep-going");
 
-    assert_eq!(errors.log().lines().count(), 1, "{errors:?}");
-    assert!(errors.log().starts_with("ERROR nothing was imported"));
-    assert_eq!(warnings.log().lines().count(), 1, "{warnings:?}");
-    assert!(warnings.log().starts_with("WARN line 2"));
+    assert_eq!(errors.stderr.lines().count(), 1, "{errors:?}");
+    assert!(errors.stderr.starts_with("error: nothing was imported"));
+    assert_eq!(warnings.stderr.lines().count(), 1, "{warnings:?}");
+    assert!(warnings.stderr.starts_with("warning: line 2"));
 }
