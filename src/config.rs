@@ -1,6 +1,7 @@
 //! What can be configured: flags over environment over the file over defaults.
 
 mod addresses;
+pub mod environment;
 mod network;
 mod rate_limit;
 
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
 
@@ -26,23 +27,23 @@ pub use rate_limit::RateLimit;
 #[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
     /// The folder of the embedded database
-    #[arg(long, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
+    #[arg(long, global = true, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
     pub data_dir: PathBuf,
     /// A PostgreSQL database instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by
     /// commas, are tried in turn
-    #[arg(long, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DATABASE_URL)]
+    #[arg(long, global = true, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DATABASE_URL)]
     pub database_url: Option<DatabaseUrl>,
     /// What the database is for; chosen when it is made, refused when it differs later
-    #[arg(long, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
+    #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
     pub deployment: Option<Deployment>,
     /// A TOML file of settings
-    #[arg(long, value_name = "FILE", env = "PETSTORE_CONFIG")]
+    #[arg(long, global = true, value_name = "FILE", env = "PETSTORE_CONFIG")]
     pub config: Option<PathBuf>,
     /// How much to log, on stderr
-    #[arg(long, value_name = "LEVEL", env = "PETSTORE_LOG_LEVEL", default_value = "info")]
+    #[arg(long, global = true, value_name = "LEVEL", env = "PETSTORE_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
     /// How `serve` and `quickstart` write the log; auto is human on a terminal, else json
-    #[arg(long, value_name = "FORMAT", env = "PETSTORE_LOG_FORMAT", default_value = "auto")]
+    #[arg(long, global = true, value_name = "FORMAT", env = "PETSTORE_LOG_FORMAT", default_value = "auto")]
     pub log_format: LogFormat,
 }
 
@@ -217,10 +218,14 @@ const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { whose: "relay", p
 impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretUrlParser<T> {
     type Value = T;
 
-    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
         (self.parse)(&value.to_string_lossy()).map_err(|why| {
             let told = format!("the address of the {} {why}\n", self.whose);
-            clap::Error::raw(ErrorKind::ValueValidation, told).with_cmd(command)
+            let mut error = clap::Error::raw(ErrorKind::ValueValidation, told).with_cmd(command);
+            if let Some(arg) = arg {
+                error.insert(ContextKind::InvalidArg, ContextValue::String(arg.to_string()));
+            }
+            error
         })
     }
 }
@@ -278,9 +283,8 @@ impl File {
         collect_settings(command, &mut known);
         for (key, value) in &table {
             let Some((_, takes_list)) = known.iter().find(|(name, _)| name == key) else {
-                let names = known.iter().map(|(name, _)| *name);
-                let nearest = names.max_by(|a, b| strsim::jaro(a, key).total_cmp(&strsim::jaro(b, key)));
-                return Err(format!("there is no setting `{key}`; did you mean `{}`?", nearest.unwrap_or_default()));
+                let nearest = nearest(known.iter().map(|(name, _)| *name), key);
+                return Err(format!("there is no setting `{key}`; did you mean `{nearest}`?"));
             };
             if value.is_array() && !takes_list {
                 return Err(format!("`{key}` takes one value and no list"));
@@ -327,6 +331,11 @@ pub enum Source {
 /// The settings among a command's flags: those that the environment can give too, save for the file's own place.
 pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
+}
+
+/// The name most similar to `wanted`.
+fn nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> &'a str {
+    names.max_by(|a, b| strsim::jaro(a, wanted).total_cmp(&strsim::jaro(b, wanted))).unwrap_or_default()
 }
 
 /// Where `text` is no TOML, and why. Not the line itself, as the error would show it: it may hold a password.

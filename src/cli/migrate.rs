@@ -11,7 +11,6 @@ use crate::store::sqlite::Sqlite;
 ///
 /// Every other command does so by itself when it opens the database.
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct Migrate {
     #[command(subcommand)]
     command: Option<Command>,

@@ -24,12 +24,13 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Common, File, LogFormat, LogLevel, settings};
+use crate::config::{Common, File, environment, settings};
 use crate::domain::Deployment;
 use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::{self, Sqlite};
@@ -41,12 +42,19 @@ const SETTINGS: &str = "\
 Every setting is also a variable of the environment and a key of the configuration file: --data-dir is \
 PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the file.";
 
+/// What the help of the whole program says below the commands.
+const BEFORE: &str = "\
+The settings of the database and the log, such as --data-dir, may stand before the command as well as after it.";
+
 /// An animal store as an HTTP and JSON service
 #[derive(Parser, Debug)]
-#[command(version, arg_required_else_help = true, max_term_width = 100)]
+#[command(version, arg_required_else_help = true, max_term_width = 100, after_help = BEFORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Those given before the command; after parsing, its values too.
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Subcommand, Debug)]
@@ -106,12 +114,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let level = setting(&parsed.matches, "log_level").unwrap_or(LogLevel::Info);
+    let Common { log_level, log_format, .. } = parsed.cli.common;
     let serves = matches!(parsed.cli.command, Command::Quickstart(_) | Command::Serve(_));
     if serves {
-        telemetry::start(level, setting(&parsed.matches, "log_format").unwrap_or(LogFormat::Auto));
+        telemetry::start(log_level, log_format);
     } else {
-        telemetry::start_plain(level);
+        telemetry::start_plain(log_level);
     }
     // Dropped last, because the outcome is logged too.
     let _flush = match serves.then(telemetry::never_block).transpose() {
@@ -121,6 +129,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if !matches!(parsed.cli.command, Command::Completions(_)) {
+        environment::warnings(&command()).iter().for_each(|warning| tell(Level::WARN, warning));
+    }
     match dispatch(parsed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(why)) => {
@@ -130,26 +141,61 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Parses the flags, then the environment with them, then the file with both: an error is that of the last one added.
 fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     let command = command();
-    let matches = command.clone().try_get_matches_from(arguments)?;
-    let Some(path) = setting::<PathBuf>(&matches, "config") else {
+    environment::ignored(command.clone()).try_get_matches_from(arguments).map_err(hide_passwords)?;
+    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| {
+        let (name, why) = refused(error);
+        invalid(&[environment::variable(&command, &name).unwrap_or(name), why].join(": "))
+    })?;
+    let Some(path) = matches.get_one::<PathBuf>("config") else {
         return Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file: File::default() });
     };
-    let invalid = |why: &str| clap::Error::raw(ErrorKind::InvalidValue, format!("{}: {why}\n", path.display()));
-    let file = File::read(&path, &command).map_err(|why| invalid(&why))?;
-    // Without the file all was well, so what is wrong now is in the file.
+    let file = File::read(path, &command).map_err(|why| invalid(&format!("{}: {why}", path.display())))?;
     let matches = file.apply(command).try_get_matches_from(arguments).map_err(|error| {
-        let why = error.to_string();
-        let end = why.find("\n\nFor more").unwrap_or(why.len());
-        invalid(why[..end].trim_start_matches("error: "))
+        let (name, why) = refused(error);
+        invalid(&[path.display().to_string(), name, why].join(": "))
     })?;
     Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file })
 }
 
+fn invalid(why: &str) -> clap::Error {
+    clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n"))
+}
+
+/// The name of the setting whose value was refused, and why, without the flag, by which the value was not given.
+fn refused(error: clap::Error) -> (String, String) {
+    let error = hide_passwords(error);
+    let flag = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) => flag.as_str(),
+        _ => "",
+    };
+    let name = flag.trim_start_matches('-').split([' ', '[', '=']).next().unwrap_or_default();
+    let why = error.to_string();
+    let end = why.find("\n\nFor more").unwrap_or(why.len());
+    let why = why[..end].trim_start_matches("error: ").trim_end().replace(&format!(" for '{flag}'"), "");
+    (name.to_owned(), why)
+}
+
+/// Hides an address with a password that the error would repeat.
+fn hide_passwords(mut error: clap::Error) -> clap::Error {
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
+        if let Some(ContextValue::String(text)) = error.get(kind)
+            && let Some((scheme, rest)) = text.split_once("://")
+            && (rest.contains('@') || rest.contains("password"))
+        {
+            let hidden = format!("{scheme}://[hidden]");
+            error.insert(kind, ContextValue::String(hidden));
+        }
+    }
+    error
+}
+
 /// The commands as they are parsed and shown, for what describes them: completions, the manual.
 pub fn command() -> clap::Command {
-    described(Cli::command())
+    // Help and environment of these settings belong to the commands that read them.
+    described(Cli::command().mut_args(|arg| arg.hide(true).env(Resettable::Reset)))
 }
 
 fn described(command: clap::Command) -> clap::Command {
@@ -159,12 +205,6 @@ fn described(command: clap::Command) -> clap::Command {
     // That text speaks of the environment once, and not at every flag.
     let command = command.mut_args(|arg| arg.hide_env(true));
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, described))
-}
-
-/// The value of a setting, where the command or subcommand that was given has it.
-fn setting<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Option<T> {
-    let given = matches.try_get_one::<T>(id).ok().flatten().cloned();
-    given.or_else(|| matches.subcommand().and_then(|(_, matches)| setting(matches, id)))
 }
 
 fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {

@@ -191,11 +191,11 @@ fn a_wrong_value_in_the_file_is_told_with_the_file() {
     };
     expect![[r#"
         exit 2
-        error: petstore.toml: invalid value '8080' for '--listen <ADDRESS>': an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080
+        error: petstore.toml: listen: invalid value '8080': an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080
     "#]].assert_eq(&refused("listen = 8080"));
     expect![[r#"
         exit 2
-        error: petstore.toml: invalid value 'shop' for '--doors <DOORS>'
+        error: petstore.toml: doors: invalid value 'shop'
           [possible values: store, messages, ops]
     "#]]
     .assert_eq(&refused("doors = [\"shop\"]"));
@@ -227,17 +227,92 @@ fn a_file_that_is_not_there_is_wrong_usage() {
 }
 
 #[test]
-fn a_wrong_value_in_the_environment_is_wrong_usage() {
+fn a_wrong_value_in_the_environment_names_its_variable() {
     let folder = Folder::new();
-    let ended = Running::start(folder.command("serve").env("PETSTORE_LOG_LEVEL", "loud")).end();
+    let refused = |line: &str, variable: &str, value: &str| {
+        Running::start(folder.command(line).env(variable, value)).end().usage()
+    };
     expect![[r#"
         exit 2
-        error: invalid value 'loud' for '--log-level <LEVEL>'
+        error: PETSTORE_LOG_LEVEL: invalid value 'loud'
           [possible values: error, warn, info, debug, trace]
-
-        For more information, try '--help'.
     "#]]
-    .assert_eq(&ended.usage());
+    .assert_eq(&refused("serve", "PETSTORE_LOG_LEVEL", "loud"));
+    expect![[r#"
+        exit 2
+        error: PETSTORE_OPS_LISTEN: invalid value '8082': an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080
+    "#]].assert_eq(&refused("healthcheck", "PETSTORE_OPS_LISTEN", "8082"));
+    expect![[r#"
+        exit 2
+        error: PETSTORE_DATABASE_URL: the address of the database is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)
+    "#]].assert_eq(&refused("key list", "PETSTORE_DATABASE_URL", "mysql://ada:s3cret@db/shop"));
+    expect![[r#"
+        exit 2
+        error: PETSTORE_BASE_URL: invalid value 'https://[hidden]': a base address is http:// or https://, a host, perhaps a path, and ends in /v1
+    "#]].assert_eq(&refused("serve", "PETSTORE_BASE_URL", "https://ada:s3cret@example.com/v1"));
+    expect![[r#"
+        exit 2
+        error: PETSTORE_DATA_DIR: a value is required but none was supplied
+    "#]]
+    .assert_eq(&refused("key list", "PETSTORE_DATA_DIR", ""));
+
+    // A flag stands over the variable, which is then not read.
+    let shown = refused("serve --log-level quiet", "PETSTORE_LOG_LEVEL", "loud");
+    assert!(shown.contains("'quiet' for '--log-level <LEVEL>'"), "{shown}");
+    let list = Running::start(folder.command("migrate --log-level info").env("PETSTORE_LOG_LEVEL", "loud")).end();
+    assert_eq!(list.shown(), "exit 0\n");
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_warned_of_once() {
+    let folder = Folder::new();
+    let run = |line: &str| {
+        let mut command = folder.command(line);
+        command
+            .env("PETSTORE_LISEN", ":8080")
+            .env("PETSTORE_DATADIR", "elsewhere")
+            .env("PETSTORE_CONFIG", "empty.toml");
+        // Kubernetes sets these for a service named petstore.
+        command.env("PETSTORE_SERVICE_HOST", "10.0.0.1").env("PETSTORE_PORT", "tcp://10.0.0.1:80");
+        Running::start(&mut command).end()
+    };
+    folder.write("empty.toml", "");
+    expect![[r#"
+        exit 0
+        warning: PETSTORE_DATADIR in the environment is not a setting; did you mean PETSTORE_DATA_DIR?
+        warning: PETSTORE_LISEN in the environment is not a setting; did you mean PETSTORE_LISTEN?
+    "#]]
+    .assert_eq(&run("migrate").shown());
+    expect![[r#"
+        exit 1
+        WARN PETSTORE_DATADIR in the environment is not a setting; did you mean PETSTORE_DATA_DIR?
+        WARN PETSTORE_LISEN in the environment is not a setting; did you mean PETSTORE_LISTEN?
+        ERROR a certificate needs its private key: give --tls-key too
+    "#]]
+    .assert_eq(&run("serve --doors ops --tls-cert missing.pem").shown_log());
+    assert_eq!(run("migrate --log-level error").shown(), "exit 0\n");
+    assert_eq!(run("completions bash").stderr, "", "it reads no settings");
+}
+
+#[test]
+fn settings_of_the_database_may_stand_before_the_command() {
+    let folder = Folder::new();
+    folder.succeed("--data-dir first account create ada@example.com");
+    assert!(folder.path("first/petstore.db").exists() && !folder.path("petstore-data").exists());
+    folder.succeed("key --data-dir first list");
+    folder.succeed("migrate --data-dir first status");
+    folder.write("petstore.toml", "data-dir = \"first\"");
+    folder.succeed("--config petstore.toml key create --account ada@example.com --name test");
+    folder.succeed("--data-dir nowhere key list --data-dir first");
+
+    let mut show =
+        folder.command("--data-dir first --log-format json --deployment staging config show --log-level warn");
+    let shown = Running::start(show.env("PETSTORE_DATA_DIR", "second").env("PETSTORE_DEPLOYMENT", "production")).end();
+    for (name, value) in
+        [("data-dir", "first"), ("deployment", "staging"), ("log-level", "warn"), ("log-format", "json")]
+    {
+        assert!(shown.stdout.contains(&format!("{name} = \"{value}\" # flag\n")), "{shown:?}");
+    }
 }
 
 #[test]

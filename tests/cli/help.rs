@@ -60,6 +60,9 @@ fn the_help_of_the_program_lists_the_commands() {
         Options:
           -h, --help     Print help
           -V, --version  Print version
+
+        The settings of the database and the log, such as --data-dir, may stand before the command as well
+        as after it.
     "#]]
     .assert_eq(&Folder::new().succeed("-h"));
 }

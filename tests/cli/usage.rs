@@ -73,6 +73,30 @@ fn a_value_out_of_range_is_told_with_what_is_allowed() {
 }
 
 #[test]
+fn an_address_given_without_its_flag_hides_its_password() {
+    for line in [
+        "serve postgres://ada:s3cret@db/shop",
+        "move postgres://ada:s3cret@db/shop",
+        "postgres://ada:s3cret@db/shop",
+        "key list --databse-url postgres://ada:s3cret@db/shop",
+        "key list --databse-url=postgres://ada:s3cret@db/shop",
+        "serve --base-url https://ada:s3cret@example.com/v1",
+    ] {
+        let shown = usage(line);
+        assert!(shown.starts_with("exit 2\nerror: ") && !shown.contains("s3cret"), "{line}: {shown}");
+    }
+    expect![[r#"
+        exit 2
+        error: unexpected argument 'postgres://[hidden]' found
+
+        Usage: petstore serve [OPTIONS]
+
+        For more information, try '--help'.
+    "#]]
+    .assert_eq(&usage("serve postgres://ada:s3cret@db/shop"));
+}
+
+#[test]
 fn a_database_that_is_not_there_is_a_failure_and_is_not_made() {
     let folder = Folder::new();
     for line in ["key list", "key list --json", "key revoke 1", "key rotate 1", "pets export", "migrate status"] {

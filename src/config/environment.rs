@@ -1,0 +1,82 @@
+//! Settings from environment variables: their names, and names that look like one.
+
+use clap::builder::Resettable;
+use clap::{Arg, Command};
+
+use super::nearest;
+
+const PREFIX: &str = "PETSTORE_";
+
+/// `command` without its variables, to parse the flags alone.
+pub fn ignored(command: Command) -> Command {
+    let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    let command = command.mut_args(|arg| arg.env(Resettable::Reset));
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, ignored))
+}
+
+/// The variable of the setting `--NAME`.
+pub fn variable(command: &Command, name: &str) -> Option<String> {
+    let mut args = command.get_arguments();
+    let variable = args.find(|arg| arg.get_long() == Some(name)).and_then(of);
+    variable.or_else(|| command.get_subcommands().find_map(|sub| self::variable(sub, name)))
+}
+
+/// A warning for each variable that begins with `PETSTORE_` and is no setting, in order of their names.
+pub fn warnings(command: &Command) -> Vec<String> {
+    let mut known = Vec::new();
+    collect(command, &mut known);
+    let mut unknown: Vec<_> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, value)| name.starts_with(PREFIX) && !known.contains(name) && !is_of_kubernetes(name, value))
+        .map(|(name, _)| name)
+        .collect();
+    unknown.sort_unstable();
+    let warning = |name: &String| {
+        let nearest = nearest(known.iter().map(String::as_str), name);
+        format!("{name} in the environment is not a setting; did you mean {nearest}?")
+    };
+    unknown.iter().map(warning).collect()
+}
+
+fn of(arg: &Arg) -> Option<String> {
+    Some(arg.get_env()?.to_str()?.to_owned())
+}
+
+fn collect(command: &Command, known: &mut Vec<String>) {
+    known.extend(command.get_arguments().filter_map(of));
+    command.get_subcommands().for_each(|sub| collect(sub, known));
+}
+
+/// Kubernetes sets variables in every container for each of its services (`PETSTORE_SERVICE_HOST` for one named
+/// `petstore`).
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    let name = &name[PREFIX.len() - 1..];
+    let is_port = |(_, rest): (&str, &str)| rest.is_empty() || rest.starts_with(|first: char| first.is_ascii_digit());
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.split_once("_PORT_").is_some_and(is_port)
+        || (name.ends_with("_PORT") && value.contains("://"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_kubernetes_are_recognised() {
+        for (name, value) in [
+            ("PETSTORE_SERVICE_HOST", "10.0.0.1"),
+            ("PETSTORE_MESSAGES_SERVICE_HOST", "10.0.0.1"),
+            ("PETSTORE_SERVICE_PORT", "8080"),
+            ("PETSTORE_SERVICE_PORT_HTTP", "8080"),
+            ("PETSTORE_PORT", "tcp://10.0.0.1:8080"),
+            ("PETSTORE_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+            ("PETSTORE_OPS_PORT_8082_TCP_ADDR", "10.0.0.1"),
+        ] {
+            assert!(is_of_kubernetes(name, value), "{name}");
+        }
+        for (name, value) in [("PETSTORE_PORT", "8080"), ("PETSTORE_LISEN", ":8080"), ("PETSTORE_PORT_NUMBER", "1")] {
+            assert!(!is_of_kubernetes(name, value), "{name}");
+        }
+    }
+}
