@@ -1,13 +1,13 @@
 //! `petstore backup` and `petstore restore`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use tracing::Level;
 
 use super::pets::Progress;
-use super::{Failure, Outcome, not_opened, tell};
+use super::{Failure, Outcome, interrupt, not_opened, tell};
 use crate::backups::{Backups, Schedule};
 use crate::config::{Common, Service};
 use crate::domain::Clock;
@@ -16,6 +16,9 @@ use crate::store::sqlite::backup::{self, Target};
 
 /// What PostgreSQL brings along for this.
 const POSTGRES: &str = "this is for the embedded database; PostgreSQL has its own ways: see docs/backup.md";
+
+const STDOUT: &str = "a backup cannot go to stdout, because it is checked before it gets its name: name a file \
+    (./- for one that is called -)";
 
 /// Copy the embedded database into a file, also while the service is running
 ///
@@ -50,10 +53,18 @@ pub struct Restore {
 impl Backup {
     pub fn run(self) -> Outcome {
         refuse_postgres(&self.common)?;
+        if self.file == Path::new("-") {
+            return Err(Failure(STDOUT.into()));
+        }
+        interrupt::catch()?;
         let target = Target { file: &self.file, replace: self.force };
         let Common { data_dir, deployment, .. } = &self.common;
-        let made = with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
-        let made = made.map_err(|error| not_opened(&self.common, error))?;
+        let (made, stopped) =
+            with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
+        let made = made.map_err(|error| match stopped {
+            true => Failure(format!("interrupted: nothing was written to {}", self.file.display())),
+            false => not_opened(&self.common, error),
+        })?;
         tell(Level::INFO, &format!("backed up {} bytes to {}", made.bytes, self.file.display()));
         Ok(())
     }
@@ -62,10 +73,14 @@ impl Backup {
 impl Restore {
     pub fn run(self) -> Outcome {
         refuse_postgres(&self.common)?;
+        interrupt::catch()?;
         let Common { data_dir, deployment, .. } = &self.common;
-        let restored =
+        let (restored, stopped) =
             with_bar("restoring", |progress| backup::restore(&self.file, data_dir, *deployment, self.force, progress));
-        let restored = restored.map_err(|error| Failure(error.to_string()))?;
+        let restored = restored.map_err(|error| match stopped {
+            true => Failure(format!("interrupted: nothing was restored to {}", data_dir.display())),
+            false => error.into(),
+        })?;
         let (bytes, deployment, dir) = (restored.bytes, restored.deployment, data_dir.display());
         tell(Level::INFO, &format!("restored {bytes} bytes, a {deployment} database, to {dir}"));
         Ok(())
@@ -89,14 +104,16 @@ pub fn start(service: &Service, store: &Arc<Store>) -> std::io::Result<Option<Ba
     Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
 }
 
-/// Copies, and shows on a terminal how far that is.
-fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> T {
+/// Copies, and shows on a terminal how far that is. Also tells whether a signal has stopped the copy.
+fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> (T, bool) {
+    let mut stopped = false;
     let bar = Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left").0;
     let copied = copy(&mut |done, of| {
         bar.set_length(of);
         bar.set_position(done);
-        true
+        stopped = interrupt::is_received();
+        !stopped
     });
     bar.finish_and_clear();
-    copied
+    (copied, stopped)
 }

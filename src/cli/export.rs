@@ -1,16 +1,17 @@
-//! Exports: newline-delimited JSON, to a file that is there whole or not at all, or to stdout.
+//! Exports: newline-delimited JSON, to a file that is written whole or not at all, or to stdout.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use indicatif::ProgressDrawTarget;
 use tracing::Level;
 
 use super::pets::{Progress, counted, named};
-use super::{Failure, Outcome, tell};
+use super::{Failure, Outcome, interrupt, tell};
 use crate::store::StoreError;
-use crate::store::sqlite::folder_of;
+use crate::store::sqlite::{Partial, folder_of};
 
 /// Why an export ended early.
 #[derive(Debug, thiserror::Error)]
@@ -21,16 +22,30 @@ pub enum Stopped {
     Store(#[from] StoreError),
 }
 
-/// Where an export goes: a file, or stdout.
-pub fn target(file: Option<&Path>) -> Option<&Path> {
-    // Behind the device's name may be a file, which was opened to be written to, and not to be replaced.
-    file.filter(|path| !["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|out| *path == Path::new(out)))
+/// Where an export goes.
+#[derive(Args, Debug)]
+pub struct Target {
+    /// The file, written whole or not at all, or - for stdout [default: -]
+    file: Option<PathBuf>,
+    /// Replace the file if there is one; of a link, the file that it leads to
+    #[arg(long)]
+    force: bool,
+}
+
+impl Target {
+    /// The file, `None` for stdout.
+    fn file(&self) -> Option<&Path> {
+        // Behind the device's name may be a file, which was opened to be written to, and not to be replaced.
+        let is_stdout =
+            |path: &Path| ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|out| path == Path::new(out));
+        self.file.as_deref().filter(|path| !is_stdout(path))
+    }
 }
 
 /// A bar over so many things, hidden where they themselves go to the terminal.
-pub fn progress(count: u64, file: Option<&Path>) -> Progress {
+pub fn progress(count: u64, target: &Target) -> Progress {
     let progress = Progress::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left");
-    if target(file).is_none() && io::stdout().is_terminal() {
+    if target.file().is_none() && io::stdout().is_terminal() {
         progress.0.set_draw_target(ProgressDrawTarget::hidden());
     }
     progress
@@ -38,12 +53,12 @@ pub fn progress(count: u64, file: Option<&Path>) -> Progress {
 
 /// Has `write` write all of it, and tells how many of `what` these were.
 pub async fn export(
-    file: Option<&Path>,
+    target: &Target,
     what: &str,
     progress: &Progress,
     write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
 ) -> Outcome {
-    let exported = to(target(file), write).await?;
+    let exported = to(target, write).await?;
     progress.0.finish_and_clear();
     match exported {
         // Who reads has seen enough, as in `petstore pets export | head`.
@@ -58,31 +73,57 @@ pub async fn export(
 }
 
 async fn to(
-    file: Option<&Path>,
+    target: &Target,
     write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
 ) -> Result<Result<u64, Stopped>, Failure> {
-    Ok(match file {
+    Ok(match target.file() {
         None => buffered(&mut io::stdout(), write).await,
         // A device or a pipe is written to; to put a file in its place would take it away.
         Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
             let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
             buffered(&mut file, write).await
         }
+        // One that is made meanwhile is noticed at the end.
+        Some(path) if !target.force && path.is_file() => return Err(exists(path)),
         Some(path) => {
             // Of a link, the file that it leads to is replaced, and the link stays.
             let path = &match path.symlink_metadata() {
                 Ok(there) if there.is_symlink() => behind(path).map_err(|error| named(path, &error))?,
                 _ => path.to_owned(),
             };
-            let folder = folder_of(path);
-            fs::metadata(folder).map_err(|error| named(path, &error))?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            let exported = buffered(file.as_file_mut(), write).await?;
-            file.as_file().sync_all()?;
-            file.persist(path).map_err(|error| named(path, &error.error))?;
+            interrupt::catch()?;
+            let mut partial = Partial::in_folder(folder_of(path)).map_err(|error| named(path, &error))?;
+            let exported = match buffered(&mut Interruptible(partial.file(), path), write).await {
+                Ok(exported) => exported,
+                failed => return Ok(failed),
+            };
+            partial.publish(path, target.force).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => exists(path),
+                _ => named(path, &error),
+            })?;
             Ok(exported)
         }
     })
+}
+
+fn exists(file: &Path) -> Failure {
+    Failure(format!("{} exists; --force replaces it", file.display()))
+}
+
+/// A file that takes no more once the command is interrupted.
+struct Interruptible<'a>(&'a mut File, &'a Path);
+
+impl Write for Interruptible<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if interrupt::is_received() {
+            return Err(io::Error::other(format!("interrupted: nothing was written to {}", self.1.display())));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Where a link leads to, be there a file yet or not.

@@ -1,7 +1,5 @@
 //! `petstore messages …`
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
 use super::export::{self, Stopped};
@@ -44,8 +42,8 @@ pub struct List {
 /// Every message that exists throughout the export appears exactly once, as it is when its page of 200 is read. The export is not of one moment; `petstore backup` is. However slowly the output is read, the service goes on.
 #[derive(Args, Debug)]
 pub struct Export {
-    /// The file, written whole or not at all, or - for stdout [default: -]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    target: export::Target,
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
@@ -103,8 +101,8 @@ impl Export {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
             let query = self.which.query(&store, None).await?;
-            let progress = export::progress(store.count_messages(&query).await?, self.file.as_deref());
-            export::export(self.file.as_deref(), "message", &progress, async |out| {
+            let progress = export::progress(store.count_messages(&query).await?, &self.target);
+            export::export(&self.target, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
                     progress.0.inc(1);
                     serde_json::to_writer(&mut *out, &ListedMessage::from(record))?;

@@ -7,6 +7,7 @@ mod config;
 mod export;
 mod exposure;
 mod healthcheck;
+mod interrupt;
 mod key;
 mod messages;
 mod migrate;
@@ -104,7 +105,7 @@ struct Parsed {
     file: File,
 }
 
-/// Runs a command line: 0 for success, 1 for a failure, 2 for wrong usage.
+/// Runs a command line: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and SIGTERM.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = match parse(&arguments.into_iter().collect::<Vec<_>>()) {
         Ok(parsed) => parsed,
@@ -136,7 +137,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(why)) => {
             tell(Level::ERROR, &why);
-            ExitCode::FAILURE
+            interrupt::exit_code().unwrap_or(ExitCode::FAILURE)
         }
     }
 }

@@ -9,13 +9,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tracing::Level;
 
 use super::export::{self, Stopped};
-use super::{Create, Failure, Outcome, tell, with_store};
+use super::{Create, Failure, Outcome, interrupt, tell, with_store};
 use crate::config::Common;
 use crate::domain::{NewPet, PetRef};
 use crate::http::parse_new_pet;
 
 /// A line may be as long as a request's body; longer ones are no animals, and are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
+
+const INTERRUPTED: &str = "interrupted: nothing was imported";
 
 /// How many bad lines are reported one by one.
 const REPORTED: u64 = 20;
@@ -51,8 +53,8 @@ pub struct Import {
 /// the service goes on.
 #[derive(Args, Debug)]
 pub struct Export {
-    /// The file, written whole or not at all, or - for stdout [default: -]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    target: export::Target,
     #[command(flatten)]
     common: Common,
 }
@@ -69,6 +71,8 @@ impl Pets {
 impl Import {
     fn run(self) -> Outcome {
         let mut file = open(&self.file)?;
+        // Before, the signal ends the process while it waits for a pipe.
+        interrupt::catch()?;
         let bad = check(&file)?;
         if bad > 0 && !self.keep_going {
             return Err(Failure(format!(
@@ -80,6 +84,7 @@ impl Import {
         let progress = Progress::bytes(&file, "importing");
         let keep_going = self.keep_going;
         let animals = Lines::new(file, progress.0.clone()).filter_map(move |line| match line {
+            _ if interrupt::is_received() => Some(Err(INTERRUPTED.to_owned())),
             Ok(line) => match line.animal {
                 Err(_) if keep_going => None,
                 animal => Some(animal.map_err(|why| format!("line {}: {why}", line.number))),
@@ -88,8 +93,9 @@ impl Import {
         });
         let added = with_store(&self.common, Create::PRODUCTION, async |store| {
             Ok(store.import_pets(Box::new(animals)).await?)
-        })?;
+        });
         progress.0.finish_and_clear();
+        let added = added?;
         let left_out = if bad > 0 { format!(", left out {}", counted(bad, "bad line")) } else { String::new() };
         tell(Level::INFO, &format!("imported {}{left_out}", counted(added, "animal")));
         Ok(())
@@ -102,6 +108,10 @@ fn check(file: &File) -> Result<u64, Failure> {
     let mut bad = 0;
     for line in Lines::new(file.try_clone()?, progress.0.clone()) {
         let line = line?;
+        if interrupt::is_received() {
+            progress.0.finish_and_clear();
+            return Err(Failure(INTERRUPTED.into()));
+        }
         if let Err(why) = line.animal {
             bad += 1;
             match bad {
@@ -209,8 +219,8 @@ impl Iterator for Lines {
 impl Export {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let progress = export::progress(store.count_pets().await?, self.file.as_deref());
-            export::export(self.file.as_deref(), "animal", &progress, async |out| {
+            let progress = export::progress(store.count_pets().await?, &self.target);
+            export::export(&self.target, "animal", &progress, async |out| {
                 let mut line = Vec::with_capacity(128);
                 let mut write = |pet: PetRef<'_>| {
                     line.clear();

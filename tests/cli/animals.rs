@@ -47,7 +47,6 @@ fn an_export_goes_to_a_file_or_stdout() {
     let folder = Folder::new();
     folder.run_with("pets import -", REX);
     let line = "{\"id\":1,\"name\":\"Rex\",\"categoryId\":3,\"status\":\"sold\"}\n";
-    folder.write("file", "something before");
 
     expect![[r#"
         exit 0
@@ -62,7 +61,7 @@ fn an_export_goes_to_a_file_or_stdout() {
 
     std::os::unix::fs::symlink("file", folder.path("link")).unwrap();
     folder.write("file", "something before");
-    folder.succeed("pets export link");
+    folder.succeed("pets export link --force");
     assert_eq!(folder.read("file"), line);
     assert!(folder.path("link").is_symlink(), "a link stays one");
     std::fs::create_dir(folder.path("folder")).unwrap();
@@ -73,6 +72,30 @@ fn an_export_goes_to_a_file_or_stdout() {
     let appended = File::options().append(true).open(folder.path("file")).unwrap();
     let ended = Running::start_with_stdout(&mut folder.command("pets export /dev/stdout"), appended.into()).end();
     assert_eq!((ended.code, folder.read("file")), (Some(0), line.repeat(2)), "behind stdout is a file");
+}
+
+#[test]
+fn export_replaces_a_file_only_with_force() {
+    let folder = Folder::new();
+    folder.run_with("pets import -", REX);
+    folder.write("file", "mine");
+    std::os::unix::fs::symlink("file", folder.path("link")).unwrap();
+
+    for (line, name) in [("pets export file", "file"), ("pets export link", "link"), ("messages export file", "file")] {
+        let refused = folder.run(line);
+        assert_eq!(refused.shown(), format!("exit 1\nerror: {name} exists; --force replaces it\n"), "{line}");
+        assert_eq!(folder.read("file"), "mine", "{line}");
+    }
+    folder.succeed("pets export file --force");
+    assert_eq!(folder.read("file").lines().count(), 1);
+    folder.succeed("messages export file --force");
+    assert_eq!(folder.read("file"), "");
+
+    // Devices and pipes are written to, not replaced.
+    folder.succeed("pets export /dev/null");
+    let line = format!("{PETSTORE} pets export >(cat >copy) && while [ ! -s copy ]; do sleep 0.01; done; cat copy");
+    let piped = Running::start(folder.program("bash").args(["-c", &line])).end();
+    assert_eq!((piped.code, piped.stdout.lines().count()), (Some(0), 1), "{piped:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod backups;
 mod configuration;
 mod database_url;
 mod help;
+mod interrupts;
 mod keys;
 mod logs;
 mod messages;

@@ -164,6 +164,24 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Waits until the process has a handler for SIGINT. Returns false if it ended before.
+    pub fn catches_sigint(&self) -> bool {
+        let started = Instant::now();
+        loop {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+            // An ended process that was not waited for has no signals of its own.
+            let Some(mask) = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")) else { return false };
+            if u64::from_str_radix(mask, 16).unwrap() & 2 != 0 {
+                return true;
+            }
+            if status.contains("State:\tZ") {
+                return false;
+            }
+            assert!(started.elapsed() < PATIENCE, "the process does not catch SIGINT");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Waits for the end.
     pub fn end(mut self) -> Ended {
         let started = Instant::now();

@@ -5,6 +5,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use rusqlite::backup::StepResult;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -23,6 +26,9 @@ const STEP: i32 = 1_024;
 /// While a copy is made, the write-ahead log can't be written back. At this length, half of where the service would
 /// refuse writes, the backup makes way.
 const LONGEST_LOG: u64 = 512 << 20;
+
+/// How often a check looks at whether to go on.
+const POLL: Duration = Duration::from_millis(50);
 
 /// How far a copy is, in bytes, and whether to go on.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
@@ -85,13 +91,16 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     let at_most = length().max(LONGEST_LOG);
     let partial = Partial::in_folder(folder).map_err(|error| failed(folder, &error))?;
     copy(conn, partial.path(), &mut |done, of| match progress(done, of) {
-        false => Err(StoreError::Failed("the backup was stopped".into())),
+        false => Err(stopped()),
         true if length() > at_most => Err(StoreError::Failed(
             "so much was written meanwhile that the backup makes way for it; try again when there is less to do".into(),
         )),
         true => Ok(()),
     })?;
-    let copied = check(partial.path())?;
+    let copied = check(partial.path(), &mut |bytes| match progress(bytes, bytes) {
+        true => Ok(()),
+        false => Err(stopped()),
+    })?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(target.file),
         _ => failed(target.file, &error),
@@ -130,10 +139,14 @@ pub fn restore(
     let named = |error: StoreError| StoreError::Failed(format!("{}: {error}", backup.display()));
     copy(&source, partial.path(), &mut |done, of| match progress(done, of) {
         true => Ok(()),
-        false => Err(StoreError::Unavailable("the restore was stopped".into())),
+        false => Err(stopped()),
     })
     .map_err(named)?;
-    let copied = check(partial.path()).map_err(named)?;
+    let copied = check(partial.path(), &mut |bytes| match progress(bytes, bytes) {
+        true => Ok(()),
+        false => Err(stopped()),
+    })
+    .map_err(named)?;
     deployment::agree(copied.deployment, deployment).map_err(named)?;
     end_sessions(partial.path())?;
     // SQLite ignores the log and the journal of an empty file.
@@ -212,6 +225,10 @@ fn failed(path: &Path, error: &std::io::Error) -> StoreError {
     StoreError::Failed(format!("{}: {error}", path.display()))
 }
 
+fn stopped() -> StoreError {
+    StoreError::Failed("the copy was stopped".into())
+}
+
 fn exists(file: &Path) -> StoreError {
     StoreError::Failed(format!("{} exists; --force replaces it", file.display()))
 }
@@ -253,11 +270,12 @@ fn steps(
     }
 }
 
-/// Whether a copy is whole, and a database that this program can open; what it is for.
-fn check(file: &Path) -> Result<Copied> {
+/// Checks that a copy is whole, and a database that this program can open. `going_on` gets its size from time to time.
+fn check(file: &Path, going_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Copied> {
     partial::without_log(file).map_err(|error| unavailable(file, &error))?;
     let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    let verdict: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    let bytes = file.metadata().map_err(|error| unavailable(file, &error))?.len();
+    let (conn, verdict) = integrity(conn, &mut || going_on(bytes))?;
     if verdict != "ok" {
         return Err(StoreError::Failed(format!("the database is damaged: {verdict}")));
     }
@@ -267,6 +285,29 @@ fn check(file: &Path) -> Result<Copied> {
     }
     let deployment = kept_deployment(&conn)?;
     let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never finished".into()))?;
-    let bytes = file.metadata().map_err(|error| unavailable(file, &error))?.len();
     Ok(Copied { deployment, bytes })
+}
+
+/// SQLite's own check, which may take as long as the copy. Interrupts it when `going_on` fails.
+fn integrity(conn: Connection, going_on: &mut dyn FnMut() -> Result<()>) -> Result<(Connection, String)> {
+    let interrupt = conn.get_interrupt_handle();
+    let (done, ended) = mpsc::channel();
+    let checking = thread::spawn(move || {
+        let verdict = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0));
+        // The receiver waits for it.
+        let _ = done.send((conn, verdict));
+    });
+    let (conn, verdict) = loop {
+        match ended.recv_timeout(POLL) {
+            Ok(ended) => break ended,
+            Err(RecvTimeoutError::Timeout) => going_on().inspect_err(|_| {
+                interrupt.interrupt();
+                // The file is removed next.
+                let _ = ended.recv();
+            })?,
+            Err(RecvTimeoutError::Disconnected) => return Err(StoreError::Failed("the check broke off".into())),
+        }
+    };
+    let _ = checking.join();
+    Ok((conn, verdict?))
 }

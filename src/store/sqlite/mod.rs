@@ -32,7 +32,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use files::Files;
-pub use partial::folder_of;
+pub use partial::{Partial, folder_of};
 use read_only::ReadOnly;
 use readers::Readers;
 pub use wal_index::Stamp as Version;

@@ -15,7 +15,7 @@ use super::sync_folder;
 const NAME: (&str, &str) = (".petstore-", ".partial");
 
 /// An unfinished file, readable by its owner only. Dropping it removes it. If the process is killed, [`sweep`] removes
-/// it: at the next backup into the folder, or when the database in the folder is next opened.
+/// it: at the next backup or export into the folder, or when the database in the folder is next opened.
 #[derive(Debug)]
 pub struct Partial(NamedTempFile);
 
@@ -35,6 +35,10 @@ impl Partial {
 
     pub fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    pub fn file(&mut self) -> &mut File {
+        self.0.as_file_mut()
     }
 
     /// Gives it its name, once all of it is on the disk; the name is there for good once this returns.

@@ -1,0 +1,44 @@
+//! SIGINT and SIGTERM while a one-shot command writes: it cleans up, says what was written, and exits with 128 and the
+//! signal's number, as a shell reports it.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Number of the signal received, 0 for none.
+static RECEIVED: AtomicU8 = AtomicU8::new(0);
+
+/// Catches both signals from now on. The command polls [`is_received`]; a second signal ends the process at once.
+pub fn catch() -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let entered = runtime.enter();
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    drop(entered);
+    let wait = async move {
+        loop {
+            let number = tokio::select! {
+                _ = interrupt.recv() => 2,
+                _ = terminate.recv() => 15,
+            };
+            if RECEIVED.swap(number, Ordering::Relaxed) != 0 {
+                std::process::exit(128 + i32::from(number));
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait))?;
+    Ok(())
+}
+
+pub fn is_received() -> bool {
+    RECEIVED.load(Ordering::Relaxed) != 0
+}
+
+/// Exit status of a command that failed because of a signal, `None` if there was none.
+pub fn exit_code() -> Option<ExitCode> {
+    let number = RECEIVED.load(Ordering::Relaxed);
+    (number != 0).then(|| ExitCode::from(128 + number))
+}

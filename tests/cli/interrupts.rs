@@ -1,0 +1,91 @@
+//! SIGINT and SIGTERM while a command writes: no unfinished file is left, and the message says what was written.
+
+use std::fs;
+
+use crate::process::{Ended, Folder, Running, Signal};
+
+/// A folder with so many animals that commands take long enough to be interrupted, also as a file.
+fn filled() -> Folder {
+    let folder = Folder::new();
+    let animals = (0..50_000).map(|n| format!("{{\"name\":\"Rex {n}\",\"categoryId\":{n}}}\n"));
+    folder.write("animals.ndjson", animals.collect::<String>());
+    folder.succeed("pets import animals.ndjson");
+    folder
+}
+
+fn names(folder: &Folder, path: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder.path(path)).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Runs the command until a signal hits it in the middle. `unfinished` tells that it is there, `undo` prepares the next run.
+fn interrupted(folder: &Folder, line: &str, signal: Signal, unfinished: impl Fn() -> bool, undo: impl Fn()) -> Ended {
+    for _ in 0..50 {
+        let running = Running::start(&mut folder.command(line));
+        if running.catches_sigint() {
+            while !unfinished() && running.catches_sigint() {}
+            running.signal(signal);
+        }
+        let ended = running.end();
+        if ended.code != Some(0) {
+            return ended;
+        }
+        undo();
+    }
+    panic!("no signal hit `{line}` in the middle");
+}
+
+fn has_partial(folder: &Folder, path: &str) -> bool {
+    folder.path(path).exists() && names(folder, path).iter().any(|name| name.ends_with(".partial"))
+}
+
+#[test]
+fn interrupted_backup_leaves_no_file() {
+    let folder = filled();
+    let undo = || fs::remove_file(folder.path("there.db")).unwrap();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let ended = interrupted(&folder, "backup there.db", signal, || has_partial(&folder, "."), undo);
+        assert_eq!(ended.shown(), format!("exit {code}\nerror: interrupted: nothing was written to there.db\n"));
+        assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data"]);
+    }
+}
+
+#[test]
+fn interrupted_restore_leaves_the_database_as_it_was() {
+    let folder = filled();
+    folder.succeed("backup there.db");
+    let before = folder.succeed("pets export");
+    let partial = || has_partial(&folder, "petstore-data");
+    let ended = interrupted(&folder, "restore there.db --force", Signal::INT, partial, || ());
+    assert_eq!(ended.shown(), "exit 130\nerror: interrupted: nothing was restored to petstore-data\n");
+    assert!(!has_partial(&folder, "petstore-data"));
+    assert!(folder.succeed("pets export") == before);
+}
+
+#[test]
+fn interrupted_export_leaves_no_file() {
+    let folder = filled();
+    let undo = || fs::remove_file(folder.path("there.ndjson")).unwrap();
+    let ended = interrupted(&folder, "pets export there.ndjson", Signal::INT, || has_partial(&folder, "."), undo);
+    assert_eq!(ended.shown(), "exit 130\nerror: interrupted: nothing was written to there.ndjson\n");
+    assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data"]);
+}
+
+#[test]
+fn interrupted_import_adds_nothing() {
+    let folder = filled();
+    folder.succeed("migrate --data-dir new");
+    let undo = || {
+        fs::remove_dir_all(folder.path("new")).unwrap();
+        folder.succeed("migrate --data-dir new");
+    };
+    let checking = || true;
+    let adding = || folder.path("new/petstore.db-wal").exists();
+    for unfinished in [&checking as &dyn Fn() -> bool, &adding] {
+        let ended = interrupted(&folder, "pets import animals.ndjson --data-dir new", Signal::INT, unfinished, undo);
+        assert_eq!(ended.shown(), "exit 130\nerror: interrupted: nothing was imported\n");
+        assert_eq!(folder.succeed("pets export --data-dir new"), "");
+    }
+}
