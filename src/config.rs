@@ -2,6 +2,7 @@
 
 mod addresses;
 pub mod environment;
+mod listen;
 mod network;
 mod rate_limit;
 
@@ -19,6 +20,7 @@ use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 pub use addresses::{Addresses, BaseUrl, Scheme, reachable};
+use listen::address;
 pub use network::{Network, client};
 pub use rate_limit::RateLimit;
 
@@ -51,7 +53,8 @@ pub struct Common {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the service")]
 pub struct Service {
-    /// The address of the store door: an IP address and a port; port 0 takes a free one
+    /// The address of the store door: an IP address or localhost, and a port; :8080 is every IPv4 address (0.0.0.0:8080),
+    /// port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
     /// The address of the messages door
@@ -117,7 +120,7 @@ pub struct Service {
     #[arg(long, value_name = "DURATION", env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_parser = duration)]
     pub drain_delay: Duration,
     /// How often to back up the embedded database, for instance 1h [default: never]
-    #[arg(long, value_name = "DURATION", env = "PETSTORE_BACKUP_EVERY", value_parser = interval)]
+    #[arg(long, value_name = "DURATION", env = "PETSTORE_BACKUP_EVERY", value_parser = at_least_a_second)]
     pub backup_every: Option<Duration>,
     /// How many of these backups to keep, the newest
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_BACKUP_KEEP", default_value = "24", value_parser = clap::value_parser!(u32).range(1..))]
@@ -247,16 +250,10 @@ pub fn duration(text: &str) -> Result<Duration, Invalid> {
     total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
 }
 
-/// A duration after which something comes again.
-fn interval(text: &str) -> Result<Duration, Invalid> {
-    let interval = duration(text)?;
-    if interval.is_zero() { Err(Invalid("it begins at 1s".into())) } else { Ok(interval) }
-}
-
-fn address(text: &str) -> Result<SocketAddr, Invalid> {
-    text.parse().map_err(|_| {
-        Invalid("an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080".into())
-    })
+/// A duration of 1 s or more.
+pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
+    let duration = duration(text)?;
+    if duration.is_zero() { Err(Invalid("it must be at least 1s".into())) } else { Ok(duration) }
 }
 
 fn origin(text: &str) -> Result<String, Invalid> {

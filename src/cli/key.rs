@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::table::{in_order, moment};
 use super::{Create, Failure, Outcome, print, with_store, write_out};
-use crate::config::{Common, duration};
+use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Clock, Email, Invalid, KeyId, KeyRecord, Timestamp};
 
@@ -28,7 +28,7 @@ pub struct CreateKey {
     #[arg(long, value_parser = key_name)]
     name: KeyName,
     /// After how long the key stops working, for instance 90d [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
     expires_in: Option<Duration>,
     #[command(flatten)]
     common: Common,

@@ -191,7 +191,7 @@ fn a_wrong_value_in_the_file_is_told_with_the_file() {
     };
     expect![[r#"
         exit 2
-        error: petstore.toml: listen: invalid value '8080': an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080
+        error: petstore.toml: listen: invalid value '8080': an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or localhost:8080; :8080 is every IPv4 address
     "#]].assert_eq(&refused("listen = 8080"));
     expect![[r#"
         exit 2
@@ -240,7 +240,7 @@ fn a_wrong_value_in_the_environment_names_its_variable() {
     .assert_eq(&refused("serve", "PETSTORE_LOG_LEVEL", "loud"));
     expect![[r#"
         exit 2
-        error: PETSTORE_OPS_LISTEN: invalid value '8082': an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080
+        error: PETSTORE_OPS_LISTEN: invalid value '8082': an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or localhost:8080; :8080 is every IPv4 address
     "#]].assert_eq(&refused("healthcheck", "PETSTORE_OPS_LISTEN", "8082"));
     expect![[r#"
         exit 2

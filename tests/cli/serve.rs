@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use expect_test::expect;
 
-use crate::process::{Folder, Running, Signal};
+use crate::process::{Folder, Running, Server, Signal};
 use crate::support::Request;
 
 #[test]
@@ -151,6 +151,25 @@ fn a_port_in_use_is_named_with_its_flag() {
         let wanted = format!("ERROR can't listen on {taken} ({flag}): Address already in use (os error 98)\n");
         assert_eq!((ended.code, ended.log(), ended.stdout.as_str()), (Some(1), wanted, ""));
     }
+}
+
+#[test]
+fn addresses_may_be_localhost_or_a_port_alone() {
+    let folder = Folder::new();
+    let mut command =
+        folder.command("serve --listen localhost:0 --messages-listen LOCALHOST:0 --ops-listen 127.0.0.1:0");
+    let server = Server::start(&mut command);
+    for door in ["store", "messages"] {
+        assert!(server.address(door).to_string().starts_with("127.0.0.1:"), "{}", server.listening);
+    }
+    let port = server.address("ops").port();
+    folder.succeed(&format!("healthcheck --ops-listen :{port}"));
+    folder.succeed(&format!("healthcheck --ops-listen localhost:{port}"));
+
+    // Every address is more than this machine: production does not take keys on it without TLS.
+    let refused = folder.run("serve --listen :0");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.log().starts_with("ERROR the store door listens on 0.0.0.0:0, which other machines may reach"));
 }
 
 #[test]

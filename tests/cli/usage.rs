@@ -47,8 +47,8 @@ fn no_command_at_all_is_wrong_usage_and_gets_the_help() {
 #[test]
 fn a_value_out_of_range_is_told_with_what_is_allowed() {
     for (line, wanted) in [
-        ("serve --listen 8080", "an address is an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080"),
-        ("serve --listen localhost:8080", "an address is an IP address and a port"),
+        ("serve --listen 8080", "an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080"),
+        ("serve --ops-listen example.com:8080", "an address is an IP address or localhost, and a port"),
         ("serve --doors shop", "[possible values: store, messages, ops]"),
         ("serve --base-url https://example.com", "a base address is http:// or https://, a host, perhaps a path, and"),
         ("serve --cors-origin example.com", "an origin is a scheme, a host and perhaps a port, for instance https://"),
@@ -58,6 +58,7 @@ fn a_value_out_of_range_is_told_with_what_is_allowed() {
         ("key create --account ada --name x", "must be an e-mail address, for instance ada@example.com"),
         ("key create --account ada@example.com --name=", "has 0 characters; 1 to 100 are allowed"),
         ("key create --account a@b --name x --expires-in 3w", "a duration is a number and s, m, h or d"),
+        ("key create --account a@b --name x --expires-in 0s", "it must be at least 1s"),
         ("key create --name x", "--account <EMAIL>"),
         ("key revoke first", "a key's id is a number, as `petstore key list` shows it"),
         ("key revoke", "<ID>"),
