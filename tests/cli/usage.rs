@@ -159,6 +159,25 @@ fn a_database_that_is_none_is_a_failure() {
 }
 
 #[test]
+fn database_or_backup_that_is_a_pipe_is_refused() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("petstore-data")).unwrap();
+    assert!(folder.program("mkfifo").arg("petstore-data/petstore.db").status().unwrap().success());
+    for line in ["key list", "migrate", "migrate status", "backup there.db", "restore there.db"] {
+        if line == "restore there.db" {
+            assert!(folder.program("mkfifo").arg("there.db").status().unwrap().success());
+        }
+        let refused = folder.run(line).shown();
+        assert!(
+            refused.starts_with("exit 1\nerror: ") && refused.ends_with(" is no regular file\n"),
+            "{line}: {refused}"
+        );
+    }
+    let refused = folder.run("serve --listen 127.0.0.1:0").shown_log();
+    assert_eq!(refused, "exit 1\nERROR petstore-data/petstore.db is no regular file\n");
+}
+
+#[test]
 fn a_database_of_somebody_else_is_left_alone() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::partial::{self, Partial};
 use super::{
     FILE, LOCK, Sqlite, beside, connect, create_data_dir, has_content, kept_deployment, lock_file, migrations,
-    sync_folder, unavailable, without_migrating,
+    refuse_special_file, sync_folder, unavailable, without_migrating,
 };
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
@@ -123,6 +123,7 @@ pub fn restore(
     progress: Progress<'_>,
 ) -> Result<Copied> {
     fs::metadata(backup).map_err(|error| failed(backup, &error))?;
+    refuse_special_file(backup)?;
     create_data_dir(data_dir)?;
     // Whoever opens the database from now on waits; whoever has it open already holds the folder.
     let _opening = lock_file(data_dir).map_err(|error| unavailable(&data_dir.join(LOCK), &error))?;

@@ -114,6 +114,7 @@ impl Sqlite {
         } else {
             require_database(&options.data_dir)?;
         }
+        refuse_special_file(&file)?;
         // Processes that start together make and migrate the database one after the other.
         let lock = match lock_file(&options.data_dir) {
             Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => {
@@ -293,6 +294,7 @@ fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
 fn without_migrating(data_dir: &Path) -> Result<(Connection, Option<fs::File>)> {
     require_database(data_dir)?;
     let file = data_dir.join(FILE);
+    refuse_special_file(&file)?;
     match lock_file(data_dir) {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
             Ok((ReadOnly::of(&file, &data_dir.join(LOCK))?.connect(&file)?, None))
@@ -343,6 +345,14 @@ fn refuse_log_alone(file: &Path) -> Result<()> {
 
 fn has_content(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.len() > 0)
+}
+
+/// Refuses what is there and no regular file. Opening a pipe would wait for its other end.
+fn refuse_special_file(file: &Path) -> Result<()> {
+    match fs::metadata(file) {
+        Ok(there) if !there.is_file() => Err(StoreError::Failed(format!("{} is no regular file", file.display()))),
+        _ => Ok(()),
+    }
 }
 
 fn missing(dir: &Path) -> StoreError {
