@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod export;
 mod exposure;
+mod formats;
 mod healthcheck;
 mod interrupt;
 mod key;

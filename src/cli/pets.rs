@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tracing::Level;
 
 use super::export::{self, Stopped};
-use super::{Create, Failure, Outcome, interrupt, tell, with_store};
+use super::{Create, Failure, Outcome, formats, interrupt, tell, with_store};
 use crate::config::Common;
 use crate::domain::{NewPet, PetRef};
 use crate::http::parse_new_pet;
@@ -73,6 +73,7 @@ impl Import {
         let mut file = open(&self.file)?;
         // Before, the signal ends the process while it waits for a pipe.
         interrupt::catch()?;
+        formats::refuse_others(&mut file, &self.file)?;
         let bad = check(&file)?;
         if bad > 0 && !self.keep_going {
             return Err(Failure(format!(
@@ -182,6 +183,7 @@ impl Lines {
             self.progress.inc(bytes.len() as u64);
             let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = line.strip_prefix(formats::BYTE_ORDER_MARK).filter(|_| self.number == 1).unwrap_or(line);
             let animal = if line.len() as u64 > LONGEST_LINE {
                 if !bytes.ends_with(b"\n") {
                     let skipped = self.reader.skip_until(b'\n')?;

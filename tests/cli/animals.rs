@@ -171,6 +171,76 @@ fn a_file_with_bad_lines_is_not_imported_at_all_and_each_of_them_is_told() {
 }
 
 #[test]
+fn json_array_and_csv_are_refused_with_a_command_that_converts_them() {
+    let folder = Folder::new();
+    folder.succeed("migrate");
+    let refused = |file: &str, content: &[u8]| {
+        folder.write(file, content);
+        folder.run(&format!("pets import {file} --keep-going")).shown()
+    };
+    expect![[r#"
+        exit 1
+        error: nothing was imported: array.json is a JSON array, and newline-delimited JSON is needed: one object per line, such as {"name":"Rex","categoryId":3,"status":"available"}. Convert it:
+          jq -c '.[]' < array.json > array.ndjson
+    "#]].assert_eq(&refused(
+        "array.json",
+        b"[{\"name\":\"Rex\",\"categoryId\":3}, {\"name\":\"Mimi\",\"categoryId\":1}]",
+    ));
+    let pretty =
+        refused("it's.ndjson", b"\xef\xbb\xbf\n[\n  {\n    \"name\": \"Rex\",\n    \"categoryId\": 3\n  }\n]\n");
+    let csv = refused(
+        "animals.csv",
+        b"\xef\xbb\xbfname,categoryId,status\r\n\"Rex, the 1st\",3,sold\r\n\xc3\x9f,-1,available\r\n",
+    );
+    expect![[r#"
+        exit 1
+        error: nothing was imported: animals.csv is CSV, and newline-delimited JSON is needed: one object per line, such as {"name":"Rex","categoryId":3,"status":"available"}. Convert it:
+          python3 -c 'import csv, json; [print(json.dumps({**row, "categoryId": int(row["categoryId"])})) for row in csv.DictReader(open(0, encoding="utf-8-sig", newline=""))]' < animals.csv > animals.ndjson
+    "#]].assert_eq(&csv);
+    let semicolons = refused("semicolons.csv", b"\"categoryId\";\"name\"\n7;\"Luna; Lu\"\n");
+    let tabs = refused("tabs.tsv", b"categoryId\tName\tname\n7\tx\tLuna\n");
+    let array = folder.run_with("pets import -", "[]").shown();
+    assert!(array.contains("jq -c '.[]' < animals > animals.ndjson\n"), "{array}");
+    assert_eq!(folder.succeed("pets export"), "");
+
+    // The commands do what they say.
+    let array = refused("array.json", b"[{\"name\":\"Rex\",\"categoryId\":3}, {\"name\":\"Mimi\",\"categoryId\":1}]");
+    for (shown, made) in [
+        (array, "array.ndjson"),
+        (pretty, "it's.converted.ndjson"),
+        (csv, "animals.ndjson"),
+        (semicolons, "semicolons.ndjson"),
+        (tabs, "tabs.ndjson"),
+    ] {
+        let command = shown.lines().last().unwrap().trim();
+        let converted = Running::start(folder.program("sh").args(["-c", command])).end();
+        assert_eq!((converted.code, converted.stderr.as_str()), (Some(0), ""), "{command}");
+        let imported = folder.command("pets import").arg(made).output().unwrap();
+        assert!(imported.status.success(), "{command}: {imported:?}");
+    }
+    expect![[r#"
+        {"id":1,"name":"Rex","categoryId":3,"status":"available"}
+        {"id":2,"name":"Mimi","categoryId":1,"status":"available"}
+        {"id":3,"name":"Rex","categoryId":3,"status":"available"}
+        {"id":4,"name":"Rex, the 1st","categoryId":3,"status":"sold"}
+        {"id":5,"name":"ß","categoryId":-1,"status":"available"}
+        {"id":6,"name":"Luna; Lu","categoryId":7,"status":"available"}
+        {"id":7,"name":"Luna","categoryId":7,"status":"available"}
+    "#]]
+    .assert_eq(&folder.succeed("pets export"));
+}
+
+#[test]
+fn byte_order_mark_before_the_first_line_is_skipped() {
+    let folder = Folder::new();
+    folder.write("animals", format!("\u{feff}{REX}\n{REX}\n"));
+    assert_eq!(folder.run("pets import animals").shown(), "exit 0\nimported 2 animals\n");
+
+    folder.write("animals", format!("{REX}\n\u{feff}{REX}\n"));
+    assert_eq!(folder.run("pets import animals").code, Some(1), "only there");
+}
+
+#[test]
 fn a_line_may_have_64_kib_however_it_ends() {
     let folder = Folder::new();
     let line = |length: usize| format!("{REX}{}", " ".repeat(length - REX.len()));
