@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use indicatif::HumanBytes;
 use tracing::Level;
 
 use super::pets::Progress;
@@ -65,7 +66,7 @@ impl Backup {
             true => Failure(format!("interrupted: nothing was written to {}", self.file.display())),
             false => not_opened(&self.common, error),
         })?;
-        tell(Level::INFO, &format!("backed up {} bytes to {}", made.bytes, self.file.display()));
+        tell(Level::INFO, &format!("backed up {} to {}", HumanBytes(made.bytes), self.file.display()));
         Ok(())
     }
 }
@@ -81,8 +82,8 @@ impl Restore {
             true => Failure(format!("interrupted: nothing was restored to {}", data_dir.display())),
             false => error.into(),
         })?;
-        let (bytes, deployment, dir) = (restored.bytes, restored.deployment, data_dir.display());
-        tell(Level::INFO, &format!("restored {bytes} bytes, a {deployment} database, to {dir}"));
+        let (size, deployment, dir) = (HumanBytes(restored.bytes), restored.deployment, data_dir.display());
+        tell(Level::INFO, &format!("restored {size}, a {deployment} database, to {dir}"));
         Ok(())
     }
 }
@@ -107,7 +108,7 @@ pub fn start(service: &Service, store: &Arc<Store>) -> std::io::Result<Option<Ba
 /// Copies, and shows on a terminal how far that is. Also tells whether a signal has stopped the copy.
 fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> (T, bool) {
     let mut stopped = false;
-    let bar = Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left").0;
+    let bar = Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}").0;
     let copied = copy(&mut |done, of| {
         bar.set_length(of);
         bar.set_position(done);

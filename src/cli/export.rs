@@ -44,7 +44,7 @@ impl Target {
 
 /// A bar over so many things, hidden where they themselves go to the terminal.
 pub fn progress(count: u64, target: &Target) -> Progress {
-    let progress = Progress::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left");
+    let progress = Progress::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}{left}");
     if target.file().is_none() && io::stdout().is_terminal() {
         progress.0.set_draw_target(ProgressDrawTarget::hidden());
     }

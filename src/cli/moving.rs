@@ -35,7 +35,7 @@ impl Move {
             ..sqlite::Options::new(&self.common.data_dir)
         };
         let from = Sqlite::open(&options)?;
-        let progress = Progress::new(0, "moving", "{msg} {wide_bar} {percent}%, {eta} left");
+        let progress = Progress::new(0, "moving", "{msg} {wide_bar} {percent}%{left}");
         let moved = super::serve::runtime()?.block_on(async {
             let moved = moving::copy(&from, &self.to, |done, of| {
                 progress.0.set_length(of);

@@ -1,11 +1,13 @@
 //! `petstore pets …`
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use tracing::Level;
 
 use super::export::{self, Stopped};
@@ -152,7 +154,7 @@ pub fn named(path: &Path, error: &io::Error) -> Failure {
 }
 
 pub fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
 }
 
 /// The lines of a file that are not blank, each with the animal it holds or why it holds none.
@@ -238,17 +240,40 @@ impl Export {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// How long a command runs before its remaining time is shown, because the first estimates are far off.
+const STEADY: Duration = Duration::from_secs(3);
+
+/// A bar on a terminal, nothing elsewhere. `{left}` in its template is the remaining time.
 pub struct Progress(pub ProgressBar);
 
 impl Progress {
     fn bytes(file: &File, what: &'static str) -> Self {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
-        Self::new(length, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {eta} left")
+        Self::new(length, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}")
     }
 
     pub fn new(length: u64, what: &'static str, template: &str) -> Self {
         let style = ProgressStyle::with_template(template).expect("the template is valid");
+        let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
+            // A failure to write only shortens the line.
+            let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
+        });
         Self(ProgressBar::new(length).with_style(style).with_message(what))
+    }
+}
+
+fn remaining(elapsed: Duration, eta: Duration) -> String {
+    if elapsed < STEADY { String::new() } else { format!(", {:#} left", HumanDuration(eta)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remaining_time_is_shown_after_some_seconds() {
+        let eta = Duration::from_secs(20);
+        assert_eq!(remaining(Duration::from_secs(2), eta), "");
+        assert_eq!(remaining(Duration::from_secs(3), eta), ", 20s left");
     }
 }

@@ -302,7 +302,7 @@ fn beyond_twenty_bad_lines_are_only_counted() {
     assert_eq!(lines.len(), 22);
     assert!(lines[19].starts_with("warning: line 20: "), "{log}");
     assert_eq!(lines[20], "warning: more bad lines are only counted");
-    assert_eq!(lines[21], "error: nothing was imported: 1000 bad lines; --keep-going leaves bad lines out");
+    assert_eq!(lines[21], "error: nothing was imported: 1,000 bad lines; --keep-going leaves bad lines out");
 }
 
 #[test]
@@ -386,16 +386,26 @@ fn a_bar_shows_on_a_terminal_and_lines_for_people() {
 
     let import = on_terminal(&folder, "pets import animals --keep-going");
     for wanted in
-        ["checking █", "importing █", " KiB, ", "line 20001: ", "imported 20000 animals, left out 1 bad line\r\n"]
+        ["checking █", "importing █", " KiB of ", "line 20001: ", "imported 20,000 animals, left out 1 bad line\r\n"]
     {
         assert!(import.contains(wanted), "{wanted:?} is missing: {import}");
     }
     let export = on_terminal(&folder, "pets export file");
-    for wanted in ["exporting █", " of 20,000", "exported 20000 animals\r\n"] {
+    for wanted in ["exporting █", " of 20,000", "exported 20,000 animals\r\n"] {
         assert!(export.contains(wanted), "{wanted:?} is missing: {export}");
     }
     let list = on_terminal(&folder, "pets export -");
     assert!(!list.contains("exporting"), "animals and a bar would mix");
+}
+
+#[test]
+fn remaining_time_is_not_shown_at_the_start() {
+    let folder = Folder::new();
+    folder.write("animals", format!("{REX}\n").repeat(500));
+    for line in ["pets import animals", "pets export file"] {
+        let shown = on_terminal(&folder, line);
+        assert!(shown.contains("porting █") && !shown.contains("s left"), "{line}: {shown}");
+    }
 }
 
 #[test]
@@ -432,11 +442,11 @@ fn round_trip_in_bounded_memory(count: u64, name: &str) {
     );
 
     let import = folder.run("pets import animals");
-    assert_eq!(import.stderr, format!("imported {count} animals\n"));
+    assert_eq!(import.stderr, "imported 110,000 animals\n");
     assert!(import.peak < MOST, "the import held {} MiB", import.peak >> 20);
 
     let export = folder.run("pets export exported");
-    assert_eq!(export.stderr, format!("exported {count} animals\n"));
+    assert_eq!(export.stderr, "exported 110,000 animals\n");
     assert!(export.peak < MOST, "the export held {} MiB", export.peak >> 20);
 
     let same = Running::start(folder.program("cmp").args(["animals", "exported"])).end();

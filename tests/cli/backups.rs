@@ -47,7 +47,7 @@ async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() 
     let made = folder.run("backup there.db");
 
     assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made:?}");
-    assert!(made.stderr.starts_with("backed up ") && made.stderr.ends_with(" bytes to there.db\n"), "{made:?}");
+    assert!(made.stderr.starts_with("backed up ") && made.stderr.ends_with(" KiB to there.db\n"), "{made:?}");
     assert_eq!(fs::metadata(folder.path("there.db")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data", "there.db"], "it is one file");
     let animals = folder.succeed("pets export");
@@ -58,7 +58,7 @@ async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() 
     assert_eq!(created.key(&key).json(r#"{"name":"Late","categoryId":1}"#).send().await.json()["id"], 101);
     server.stop(Signal::TERM);
     let restored = folder.run("restore there.db --data-dir new/one").shown();
-    assert!(restored.contains("a production database, to new/one"), "{restored}");
+    assert!(restored.contains(" KiB, a production database, to new/one"), "{restored}");
     assert_eq!(folder.succeed("pets export --data-dir new/one"), animals);
     assert_eq!(folder.succeed("key list --json --data-dir new/one"), keys);
 
@@ -126,6 +126,10 @@ fn nothing_is_overwritten_unless_forced() {
     }
     let nowhere = folder.run("backup nowhere/there.db");
     assert_eq!(nowhere.shown(), "exit 1\nerror: nowhere: No such file or directory (os error 2)\n");
+
+    let stdout = folder.run("backup -");
+    assert!(stdout.code == Some(1) && stdout.stderr.starts_with("error: a backup cannot go to stdout"), "{stdout:?}");
+    assert!(!folder.path("-").exists());
 
     // The database itself is no place for its backup.
     for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {

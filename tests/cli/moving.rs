@@ -39,7 +39,7 @@ async fn everything_is_moved_and_goes_on() {
     expect![[r#"
         exit 0
         warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        moved 1 account, 2 keys, 1500 animals, 1 order, 1 message, 0 sessions, 1 kept answer to URL
+        moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 kept answer to URL
     "#]]
     .assert_eq(&moved);
 
