@@ -26,7 +26,7 @@ use crate::domain::{AccountId, Answer, NewOrder, Order, OrderQuery, OrderStatus,
     params(
         ("limit" = Option<i32>, Query, description = "Maximum number of orders returned.", minimum = 1, maximum = 100, example = 20),
         ("status" = Option<OrderStatus>, Query, description = "Keeps only orders with this status."),
-        ("after" = Option<i64>, Query, description = "Returns what follows this id: where the page before ended."),
+        ("after" = Option<i64>, Query, description = "Returns the orders with greater ids, in order: pass the last id you received. Ids become visible in increasing order, so a client that keeps following `after` without `status` receives every order of the account exactly once."),
     ),
     responses((
         status = 200, description = "A page of orders.", body = schema::Orders,

@@ -26,7 +26,7 @@ use crate::domain::{Answer, NewPet, Pet, PetName, PetQuery, PetStatus};
     params(
         ("limit" = Option<i32>, Query, description = "Maximum number of animals returned.", minimum = 1, maximum = 100, example = 20),
         ("status" = Option<PetStatus>, Query, description = "Keeps only animals with this status."),
-        ("after" = Option<i64>, Query, description = "Provisional: returns what follows this id: where the page before ended."),
+        ("after" = Option<i64>, Query, description = "Provisional: returns the animals with greater ids, in order: pass the last id you received. Ids become visible in increasing order, so a client that keeps following `after` without `status` receives every animal exactly once."),
     ),
     responses((
         status = 200, description = "A page of animals.", body = schema::Pets,

@@ -428,6 +428,18 @@ ROWS = (
             "outbox::every_message_that_was_answered_reaches_the_stream_from_postgresql",
         ),
     ),
+    Suite(
+        NUMBER=37,
+        PROMISE="a follower of `after` misses nothing",
+        FIGURE="100 rounds over three processes, one killed and one stopped for 1.4 s in each, animals and orders with and "
+        "without idempotency keys: every acknowledged id received exactly once, in order; also in the embedded database",
+        CONTROL="an id that becomes visible after a greater one is missed",
+        ROUNDS=100,
+        tests=(
+            "followers::followers_miss_nothing_across_three_processes",
+            "followers::followers_miss_nothing_in_the_embedded_database",
+        ),
+    ),
 )
 
 

@@ -12,6 +12,7 @@ mod descriptors;
 mod drain;
 mod fake_clock;
 mod files_gone;
+mod followers;
 mod forms;
 mod full_disk;
 mod fuzz;

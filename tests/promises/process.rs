@@ -177,8 +177,7 @@ impl Process {
 
     /// SIGTERM, and waits for the end.
     pub fn stop(&mut self) -> ExitStatus {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         self.ended(PATIENCE)
     }
 
@@ -190,6 +189,10 @@ impl Process {
             ended.is_some()
         });
         ended.unwrap()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// `kill -9`.
@@ -214,6 +217,11 @@ pub fn try_get(address: &str, path: &str) -> Option<Answer> {
 /// A new animal by the door at `address`; nothing where nobody answers.
 pub fn try_create_pet(address: &str, key: &str, name: &str) -> Option<Answer> {
     Answer::try_to(address, "POST", "/v1/pets", key, "", &new_pet(name)).ok()
+}
+
+/// A POST to the listener at `address`.
+pub fn post(address: &str, path: &str, key: &str, body: &str) -> Answer {
+    Answer::to(address, "POST", path, key, "", body)
 }
 
 /// A POST to the door at `address` with an `Idempotency-Key`.

@@ -99,13 +99,15 @@ fn an_answer_that_no_standby_has_is_not_given_again() {
     assert_eq!(service.create_pet(&shop.key, "Rex").status, 201);
     server.set("synchronous_standby_names", "nobody");
     within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status == 503);
+    // That animal holds the lock of the ids until its wait ends; the next one must get as far as a wait of its own.
+    let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    within(Duration::from_secs(10), "ending its wait", || server.sql("postgres", cancel) == "0");
 
     for operation in Operation::OF_TEXT {
         operation.ask(&service, &shop.key, "a", "late").assert_unavailable();
     }
     let kept = || shop.sql("SELECT count(*) FROM idempotency_records").remove(0);
     within(Duration::from_secs(10), "cutting the waits short", || {
-        let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         server.sql("postgres", cancel);
         kept() == "2"
     });

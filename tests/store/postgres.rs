@@ -42,6 +42,39 @@ async fn every_write_of_a_batch_gets_its_own_id_back() {
     assert_eq!(seen, 2_000);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn imported_ids_follow_those_created_meanwhile() {
+    let (store, _) = open(Settings::default()).await;
+    let (halfway, at_half) = tokio::sync::oneshot::channel();
+    let (go_on, created) = std::sync::mpsc::channel();
+    let mut halfway = Some(halfway);
+    // More than one chunk is sent to the server before the import waits here.
+    let source = (0..3_000).map(move |n| {
+        if n == 1_500 {
+            halfway.take().unwrap().send(()).unwrap();
+            created.recv().unwrap();
+        }
+        Ok(new_pet(format!("imported {n}")))
+    });
+    let import = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.import_pets(Box::new(source)).await }
+    });
+    at_half.await.unwrap();
+    let created = create(Arc::clone(&store), "created".into()).await.unwrap();
+    assert_eq!(list(&store, 100, 0).await, [created]);
+    go_on.send(()).unwrap();
+    assert_eq!(import.await.unwrap().unwrap(), 3_000);
+    let mut names = Vec::new();
+    let mut each = |pet: PetRef<'_>| {
+        names.push(pet.name.to_owned());
+        Ok(())
+    };
+    store.export_pets(&mut each).await.unwrap().unwrap();
+    let expected: Vec<_> = ["created".into()].into_iter().chain((0..3_000).map(|n| format!("imported {n}"))).collect();
+    assert_eq!(names, expected, "a follower that has seen the created animal still receives the imported ones");
+}
+
 #[tokio::test]
 async fn ids_end_before_2_to_the_53rd_and_a_batch_that_fails_leaves_nothing() {
     let (store, url) = open(Settings::default()).await;
@@ -122,7 +155,7 @@ async fn reads_that_wait_go_together() {
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     let blocker = tokio::task::spawn_blocking({
         let url = url.clone();
-        move || try_query(&url, "BEGIN; LOCK TABLE pets; SELECT pg_sleep(1.5); COMMIT")
+        move || try_query(&url, "BEGIN; LOCK TABLE pets; SELECT pg_sleep(1.2); COMMIT")
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     let reads = (0..100).map(|_| {
@@ -318,8 +351,11 @@ async fn open(settings: Settings) -> (Arc<Store>, String) {
 }
 
 async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {
-    let pet = NewPet { name: PetName::parse(name).unwrap(), category_id: 1, status: PetStatus::Available };
-    store.create_pet(pet).await.map(|pet| pet.id)
+    store.create_pet(new_pet(name)).await.map(|pet| pet.id)
+}
+
+fn new_pet(name: String) -> NewPet {
+    NewPet { name: PetName::parse(name).unwrap(), category_id: 1, status: PetStatus::Available }
 }
 
 /// The ids of a page.

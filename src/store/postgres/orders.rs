@@ -19,6 +19,9 @@ use crate::store::{AnswerTo, Result};
 ///
 /// The account's row is locked, so that none that is being deleted gets an order. The animals are locked in order of their
 /// ids, so that no two batches wait for each other. Who had to wait sees by then whether the animal still is available. The constraint `orders_of_pet` has the last word.
+///
+/// `turn` makes ids visible in increasing order, as in [`pets::INSERT`]. Its lock is taken after all rows are locked and
+/// before the first id: while a transaction holds it, it waits for no other transaction.
 pub const PLACE: &str = "WITH given AS (
         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
             WITH ORDINALITY AS given (account_id, pet_id, now, position)
@@ -27,9 +30,11 @@ pub const PLACE: &str = "WITH given AS (
             JOIN accounts ON accounts.id = given.account_id JOIN pets ON pets.id = given.pet_id
         WHERE accounts.deleted_at IS NULL AND pets.status = $4 ORDER BY pets.id
         FOR KEY SHARE OF accounts FOR NO KEY UPDATE OF pets
+    ), turn AS MATERIALIZED (
+        SELECT pg_advisory_xact_lock('orders'::regclass::int, 0) FROM available HAVING count(*) > 0
     ), placed AS (
         INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
-        SELECT account_id, pet_id, $5, now, now FROM available ORDER BY position
+        SELECT account_id, pet_id, $5, now, now FROM available, turn ORDER BY position
         ON CONFLICT DO NOTHING RETURNING pet_id, id
     ), reserved AS (
         UPDATE pets SET status = $6 WHERE id IN (SELECT pet_id FROM placed)

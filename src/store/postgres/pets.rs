@@ -18,12 +18,30 @@ use super::writer::Write;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError, export};
 
-/// Ids grow in the order of the arrays, and are returned in it: `ORDER BY` stands below the identity's default, which
-/// is worked out row by row as rows are inserted, and `RETURNING` follows them.
-pub const INSERT: &str = "INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
+/// Inserts animals and returns their ids, in the order of the arrays: the identity's default is evaluated above
+/// `ORDER BY`, row by row, and `RETURNING` follows it.
+///
+/// `turn` makes ids visible in increasing order, across connections and processes: the statement takes the table's
+/// advisory lock before its first id, and PostgreSQL releases the lock after the commit is visible.
+pub const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
+    INSERT INTO pets (name, category_id, status)
+    SELECT name, category_id, status FROM turn, unnest($1::text[], $2::bigint[], $3::smallint[])
         WITH ORDINALITY AS given (name, category_id, status, position)
     ORDER BY position RETURNING id";
+
+/// Where an import collects its animals, so that it holds the lock of [`INSERT`] only while it copies them.
+const STAGE: &str = "CREATE TEMPORARY TABLE imported (
+        position bigint GENERATED ALWAYS AS IDENTITY, name text, category_id bigint, status smallint
+    ) ON COMMIT DROP";
+
+const ADD_TO_STAGE: &str = "INSERT INTO pg_temp.imported (name, category_id, status)
+    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
+        WITH ORDINALITY AS given (name, category_id, status, position)
+    ORDER BY position";
+
+const INSERT_STAGED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
+    INSERT INTO pets (name, category_id, status)
+    SELECT name, category_id, status FROM turn, pg_temp.imported ORDER BY position";
 
 pub const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2";
 
@@ -133,13 +151,14 @@ impl Read for PetId {
     }
 }
 
+/// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
 pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
-    let mut connection = db.connect().await?;
-    let warnings = connection.warnings();
-    let transaction = connection.client.transaction().await?;
-    let insert = transaction.prepare(INSERT).await?;
+    let connection = db.connect().await?;
+    let (client, warnings) = (&connection.client, connection.warnings());
+    client.batch_execute("BEGIN").await?;
+    client.batch_execute(STAGE).await?;
+    let (stage, insert) = (client.prepare(ADD_TO_STAGE).await?, client.prepare(INSERT_STAGED).await?);
     let mut source = source.fuse();
-    let mut added = 0;
     loop {
         let chunk: Vec<_> = source
             .by_ref()
@@ -149,10 +168,12 @@ pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
         if chunk.is_empty() {
             break;
         }
-        transaction.execute(&insert, &Columns::of(&chunk).parameters()).await?;
-        added += chunk.len() as u64;
+        client.execute(&stage, &Columns::of(&chunk).parameters()).await?;
     }
-    transaction.commit().await?;
+    // Both are sent before the first response, so that a process which hangs here does not keep the lock.
+    let (added, committed) = tokio::join!(client.execute(&insert, &[]), client.batch_execute("COMMIT"));
+    let added = added?;
+    committed?;
     connection.not_warned_since(warnings)?;
     Ok(added)
 }

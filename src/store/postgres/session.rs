@@ -29,10 +29,11 @@ const DURABLE: &str = "SET client_min_messages = warning;
     FROM current_setting('synchronous_commit') AS chosen";
 
 /// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
-/// What is abandoned here does not go on over there for long.
+/// What is abandoned here does not go on over there for long. The wait for a lock ends before the writer's wait for its
+/// batch (`COMMIT`), so that abandoned statements do not queue in the server.
 const SETTINGS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off;
-    SET statement_timeout = '5s'; LISTEN petstore_keys";
+    SET statement_timeout = '5s'; SET lock_timeout = '1400ms'; LISTEN petstore_keys";
 
 /// A connection that is driven by a task of its own.
 ///
