@@ -440,6 +440,19 @@ ROWS = (
             "followers::followers_miss_nothing_in_the_embedded_database",
         ),
     ),
+    Suite(
+        NUMBER=38,
+        PROMISE="a process that hangs delays other processes for a bounded time",
+        FIGURE="100 processes stopped in the middle of a batch on PostgreSQL, of orders and of animals: writes of others "
+        "succeed within 1 s",
+        CONTROL="while the lock is held for longer than a write waits, writes are refused, and none waits on in the server",
+        ROUNDS=100,
+        tests=(
+            "hung_process::hung_batch_of_orders_delays_others_within_the_bound",
+            "hung_process::hung_batch_of_animals_delays_others_within_the_bound",
+        ),
+        controls=("hung_process::abandoned_writes_do_not_wait_on_in_the_server",),
+    ),
 )
 
 

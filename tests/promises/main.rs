@@ -18,6 +18,7 @@ mod full_disk;
 mod fuzz;
 mod gone_client;
 mod guessing;
+mod hung_process;
 mod ledger;
 mod load;
 mod malformed;

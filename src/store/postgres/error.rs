@@ -9,13 +9,14 @@ use super::tls;
 use crate::store::StoreError;
 
 /// Whether nothing more should be asked on the connection: it is closed, or its server is stopping, starting or has
-/// become one that takes no writes.
+/// become one that takes no writes, or has ended a transaction in which this process was silent for too long.
 pub fn ends_connection(error: &Error) -> bool {
     let Some(state) = error.code() else { return true };
     let class = state.code().get(..2);
     class == Some("08")
         || class == Some("57") && *state != SqlState::QUERY_CANCELED
         || *state == SqlState::READ_ONLY_SQL_TRANSACTION
+        || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
 }
 
 /// Whether trying again may help: the server stands in the way, and not what was asked.

@@ -1,0 +1,165 @@
+//! A process that hangs in the middle of a batch on PostgreSQL delays other processes for a bounded time.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::postgres_server::{Server, query, try_query};
+use crate::process::{Answer, PATIENCE, Process, new_pet, post_once, within};
+use crate::shop::Shop;
+use crate::trial;
+
+/// A process may hold locks that others need for half a second without a word to the server. The rest is for the
+/// requests themselves; beside other tests, on a busy machine, that takes longer.
+fn bound() -> Duration {
+    Duration::from_millis(if trial::is_full() { 1_000 } else { 5_000 })
+}
+
+const LOCK_PETS: &str = "SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)";
+
+#[test]
+fn hung_batch_of_orders_delays_others_within_the_bound() {
+    let rounds = trial::rounds(2);
+    let mut slowest = Duration::ZERO;
+    for _ in 0..rounds {
+        let yard = Yard::new();
+        let [contested, free] = ["contested", "free"].map(|name| yard.animal(name));
+        let hung = yard.stop_in_keyed_batch(
+            &format!("SELECT id FROM pets WHERE id = {contested} FOR UPDATE"),
+            "/v1/store/orders",
+            &order_of(contested),
+        );
+        // Both orders go to the database in one batch if the first one has to wait.
+        let first = yard.order_at_the_other(contested);
+        thread::sleep(Duration::from_millis(50));
+        let second = yard.order_at_the_other(free);
+        for answer in [first, second].map(|order| order.join().unwrap()) {
+            assert_eq!(answer.status, 201, "{answer:?}");
+            slowest = slowest.max(answer.took);
+        }
+        hung.end();
+    }
+    assert!(slowest < bound(), "{slowest:?}");
+    trial::measured(&format!("{rounds} processes stopped within a batch of orders: others took {slowest:?} at most"));
+}
+
+#[test]
+fn hung_batch_of_animals_delays_others_within_the_bound() {
+    let rounds = trial::rounds(2);
+    let mut slowest = Duration::ZERO;
+    for _ in 0..rounds {
+        let yard = Yard::new();
+        let hung = yard.stop_in_keyed_batch(LOCK_PETS, "/v1/pets", &new_pet("hung"));
+        let answer = yard.other.create_pet(&yard.shop.key, "other");
+        assert_eq!(answer.status, 201, "{answer:?}");
+        slowest = slowest.max(answer.took);
+        hung.end();
+    }
+    assert!(slowest < bound(), "{slowest:?}");
+    trial::measured(&format!("{rounds} processes stopped within a batch of animals: others took {slowest:?} at most"));
+}
+
+#[test]
+fn abandoned_writes_do_not_wait_on_in_the_server() {
+    let yard = Yard::new();
+    let blocker = yard.hold(LOCK_PETS);
+    for _ in 0..2 {
+        yard.other.create_pet(&yard.shop.key, "refused").assert_unavailable();
+    }
+    within(Duration::from_secs(2), "giving up", || waiting(&yard.url) == 0);
+    assert!(!blocker.thread.is_finished(), "the lock was free by then");
+    blocker.release();
+    assert_eq!(yard.other.create_pet(&yard.shop.key, "accepted").status, 201);
+    assert_eq!(query(&yard.url, "SELECT name FROM pets"), "accepted");
+}
+
+/// A database and two processes on it.
+struct Yard {
+    url: String,
+    shop: Shop,
+    hanging: Process,
+    other: Process,
+}
+
+impl Yard {
+    fn new() -> Self {
+        let url = Server::shared().database();
+        let shop = Shop::at(url.clone());
+        let [hanging, other] = [(); 2].map(|()| Process::serve(&shop.database));
+        Self { url, shop, hanging, other }
+    }
+
+    fn animal(&self, name: &str) -> i64 {
+        self.other.create_pet(&self.shop.key, name).json()["id"].as_i64().unwrap()
+    }
+
+    fn order_at_the_other(&self, pet: i64) -> thread::JoinHandle<Answer> {
+        let (address, key) = (self.other.store.clone(), self.shop.key.clone());
+        thread::spawn(move || crate::process::post(&address, "/v1/store/orders", &key, &order_of(pet)))
+    }
+
+    /// Carries out `sql` in a transaction that stays open.
+    fn hold(&self, sql: &str) -> Blocker {
+        let (url, sql) = (self.url.clone(), format!("BEGIN; {sql}; SELECT pg_sleep(60); COMMIT"));
+        let thread = thread::spawn({
+            let url = url.clone();
+            move || _ = try_query(&url, &sql)
+        });
+        within(PATIENCE, "blocking", || query(&url, &format!("SELECT count(*) FROM {SLEEPING}")) == "1");
+        Blocker { url, thread }
+    }
+
+    /// Stops a process in the middle of a batch with idempotency keys: PostgreSQL has carried out its write, which first
+    /// had to wait for what `sql` locks, and the process neither commits nor goes away.
+    fn stop_in_keyed_batch(&self, sql: &str, path: &'static str, body: &str) -> Hung<'_> {
+        let blocker = self.hold(sql);
+        let (address, key, body) = (self.hanging.store.clone(), self.shop.key.clone(), body.to_owned());
+        let request = thread::spawn(move || post_once(&address, path, &key, "hung", &body));
+        within(PATIENCE, "reaching the lock", || waiting(&self.url) == 1);
+        self.hanging.signal(Signal::STOP);
+        blocker.release();
+        Hung { process: &self.hanging, request }
+    }
+}
+
+/// A process that is stopped, and the client that waits for it.
+struct Hung<'a> {
+    process: &'a Process,
+    request: thread::JoinHandle<Answer>,
+}
+
+impl Hung<'_> {
+    /// The process goes on. Its client learns that the outcome is unknown, or that it succeeded.
+    fn end(self) {
+        self.process.signal(Signal::CONT);
+        let answer = self.request.join().unwrap();
+        assert!(matches!(answer.status, 201 | 503), "{answer:?}");
+    }
+}
+
+/// A transaction of psql that sleeps.
+struct Blocker {
+    url: String,
+    thread: thread::JoinHandle<()>,
+}
+
+const SLEEPING: &str = "pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
+
+impl Blocker {
+    fn release(self) {
+        query(&self.url, &format!("SELECT pg_terminate_backend(pid) FROM {SLEEPING}"));
+        self.thread.join().unwrap();
+    }
+}
+
+/// How many batches of animals or orders wait for a lock.
+fn waiting(url: &str) -> u32 {
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'INSERT INTO (pets|orders)'";
+    query(url, waiting).parse().unwrap()
+}
+
+fn order_of(pet: i64) -> String {
+    format!(r#"{{"petId":{pet}}}"#)
+}
