@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use crate::load::read_answer;
 use crate::postgres_server::{Server, query};
-use crate::process::{Database, Process};
+use crate::process::{Database, PATIENCE, Process, within};
 use crate::trial::{self, Random};
 
 const CLIENTS: u64 = 32;
@@ -45,7 +45,7 @@ fn orders_and_animals_agree_after_kill_9() {
         rows.map(Result::unwrap).collect()
     };
     let change = |sql: &str| _ = Connection::open(&file).unwrap().execute(sql, []).unwrap();
-    crash(&database, sql, change);
+    crash(&database, sql, change, || {});
     let check: String =
         Connection::open(&file).unwrap().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
@@ -58,10 +58,15 @@ fn orders_and_animals_agree_after_kill_9_on_postgresql_too() {
         let rows = query(&url, sql);
         rows.lines().map(|row| row.split('|').map(|column| column.parse().unwrap()).collect()).collect()
     };
-    crash(&Database::url(&url), sql, |sql| _ = query(&url, sql));
+    // The server may still carry out what the killed process has sent, until its sessions end.
+    let sessions = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'petstore'";
+    let settle = || _ = within(PATIENCE, "ending the sessions", || query(&url, sessions) == "0");
+    crash(&Database::url(&url), sql, |sql| _ = query(&url, sql), settle);
 }
 
-fn crash(database: &Database, sql: impl Fn(&str) -> Vec<Vec<i64>>, change: impl Fn(&str)) {
+/// `settle` waits until nothing of a killed process can be written any more.
+fn crash(database: &Database, sql: impl Fn(&str) -> Vec<Vec<i64>>, change: impl Fn(&str), settle: impl Fn()) {
     let (rounds, mut random) = (u64::from(trial::rounds(8)), Random::from_seed());
     let key = database.make_key();
     let animals = tempfile::tempdir().unwrap();
@@ -92,6 +97,7 @@ fn crash(database: &Database, sql: impl Fn(&str) -> Vec<Vec<i64>>, change: impl 
             ledgers.push(ledger);
             refused += others;
         }
+        settle();
         let wrong = wrong(&ledgers, &sql, (round + 1) * CLIENTS);
         assert!(wrong.is_empty(), "round {round}: {wrong:#?}");
     }
