@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::nats::{Broker, STREAM, Stored};
-use crate::postgres_server::Server as Postgres;
+use crate::postgres_server::{Server as Postgres, query, try_query};
 use crate::process::{Folder, Server, Signal};
 use crate::support::{Answer, Request};
 
@@ -136,6 +136,45 @@ async fn what_was_taken_on_without_a_relay_leaves_with_the_first_one() {
         assert_eq!(bodies, expected);
         server.stop(Signal::TERM);
     }
+}
+
+/// The grants that the documentation gives for a role that serves: all that it may do.
+fn grant_to_serve(url: &str) -> String {
+    let (_, page) = include_str!("../../docs/scale-out.md").split_once("```sql\n").unwrap();
+    let (grants, _) = page.split_once("```").unwrap();
+    let (role, database) = ("petstore_serve", url.rsplit('/').next().unwrap());
+    query(url, &format!("REVOKE ALL ON DATABASE {database} FROM PUBLIC; REVOKE ALL ON SCHEMA public FROM PUBLIC"));
+    query(url, &grants.replace("DATABASE petstore", &format!("DATABASE {database}")));
+    url.replacen("//petstore@", &format!("//{role}@"), 1)
+}
+
+#[tokio::test]
+async fn serving_and_relaying_need_no_more_than_the_documented_grants() {
+    let owner = Postgres::shared().database();
+    let mut shop = Shop { folder: Folder::new(), url: Some(owner.clone()), key: String::new() };
+    shop.succeed("migrate");
+    shop.url = Some(grant_to_serve(&owner));
+    shop.succeed("account create ada@example.com");
+    shop.key = shop.succeed("key create --account ada@example.com --name test").trim_end().to_owned();
+    shop.folder.write("animals.ndjson", "{\"name\":\"Rex\",\"categoryId\":1}\n");
+    shop.succeed("pets import animals.ndjson");
+    let broker = Broker::start();
+
+    let server = shop.serve(&format!("--relay {}", broker.url()));
+
+    shop.send(&server, "Hello").await;
+    arrived(&broker, 1).await;
+    for (path, body) in [("/v1/pets", r#"{"name":"Mimi","categoryId":1}"#), ("/v1/store/orders", r#"{"petId":1}"#)] {
+        let post = Request::new(server.address("store"), "POST", path).key(&shop.key).json(body.to_owned());
+        let answer = post.header("Idempotency-Key", "once").send().await;
+        assert!(matches!(answer.status(), 200 | 201), "{path}: {}", answer.body);
+    }
+    eventually(Duration::from_secs(5), || shop.list("--state waiting").is_empty()).await;
+    let log = server.stop(Signal::TERM).log();
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    // The control: this role owns nothing.
+    let refused = try_query(shop.url.as_ref().unwrap(), "CREATE INDEX ON messages (created_at)").unwrap_err();
+    assert!(refused.contains("must be owner"), "{refused}");
 }
 
 #[tokio::test]

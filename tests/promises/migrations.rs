@@ -128,9 +128,11 @@ fn a_process_that_is_killed_within_a_step_leaves_nothing_of_it() {
 /// What a migration makes last, which is where it can be held up.
 enum Step {
     Table(String),
-    /// A column of a table, by a step that makes no table: only the last step can be one, since a database is brought to
-    /// the state before it by taking the column away.
+    /// A column of a table, by a step that makes no table. A database is brought to the state before it by taking the
+    /// column away.
     Column(String, String),
+    /// An index and its table.
+    Index(String, String),
 }
 
 fn steps() -> Vec<Step> {
@@ -143,6 +145,10 @@ fn steps() -> Vec<Step> {
         if let Some((_, after)) = sql.rsplit_once("CREATE TABLE ") {
             return Step::Table(word(after));
         }
+        if let Some((_, after)) = sql.rsplit_once("CREATE INDEX IF NOT EXISTS ") {
+            let (index, after) = after.split_once(" ON ").expect("an index is on a table");
+            return Step::Index(index.to_owned(), word(after));
+        }
         let (_, after) = sql.rsplit_once("ALTER TABLE ").expect("any other step needs a hold of its own");
         let (table, after) = after.split_once(" ADD COLUMN ").expect("any other step needs a hold of its own");
         Step::Column(table.to_owned(), word(after))
@@ -153,11 +159,15 @@ fn steps() -> Vec<Step> {
 impl Step {
     /// Brings an empty database to where the step can be held up.
     fn prepare(&self, url: &str, database: &Database, before: usize) {
-        if let Self::Column(table, column) = self {
-            migrates(database);
-            query(url, &format!("ALTER TABLE {table} DROP COLUMN {column}"));
-            query(url, &format!("DELETE FROM refinery_schema_history WHERE version > {before}"));
-        }
+        let undo = match self {
+            Self::Table(_) => return,
+            // Indexes on the column go with it.
+            Self::Column(table, column) => format!("ALTER TABLE {table} DROP COLUMN {column}"),
+            Self::Index(index, _) => format!("DROP INDEX {index}"),
+        };
+        migrates(database);
+        query(url, &undo);
+        query(url, &format!("DELETE FROM refinery_schema_history WHERE version > {before}"));
     }
 
     /// What somebody else does, until whose end the step stops there.
@@ -165,13 +175,14 @@ impl Step {
         match self {
             Self::Table(table) => format!("CREATE TABLE {table} ()"),
             Self::Column(table, _) => format!("LOCK TABLE {table} IN ACCESS SHARE MODE"),
+            Self::Index(_, table) => format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE"),
         }
     }
 
     /// Asks whether nothing of it is there.
     fn is_undone(&self) -> String {
         match self {
-            Self::Table(table) => format!("SELECT to_regclass('{table}') IS NULL"),
+            Self::Table(name) | Self::Index(name, _) => format!("SELECT to_regclass('{name}') IS NULL"),
             Self::Column(table, column) => format!(
                 "SELECT count(*) = 0 FROM information_schema.columns
                  WHERE table_name = '{table}' AND column_name = '{column}'"

@@ -187,18 +187,21 @@ async fn one_process_has_the_lease_until_it_ends() {
 }
 
 #[tokio::test]
-async fn an_index_that_somebody_left_unfinished_is_made_again() {
-    let server = postgres_server::Server::shared();
-    let url = server.database();
-    let store = Store::Postgres(Box::new(
-        Postgres::open(&postgres::Options::new(postgres::DatabaseUrl::parse(&url).unwrap())).await.unwrap(),
-    ));
+async fn migration_replaces_an_index_that_was_left_invalid() {
+    let url = postgres_server::Server::shared().database();
+    let open = async || {
+        let options = postgres::Options::new(postgres::DatabaseUrl::parse(&url).unwrap());
+        Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))
+    };
+    let store = open().await;
     take_on(&store, 3).await;
-    postgres_server::query(&url, "CREATE INDEX messages_by_sending ON messages (sent_at, id)");
+    store.close().await;
+    // The state in which a relay of schema 5 could leave a database.
     let spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass";
     postgres_server::query(&url, spoil);
+    postgres_server::query(&url, "DELETE FROM refinery_schema_history WHERE version > 5");
 
-    let _lease = lease(&store).await;
+    let store = open().await;
 
     let valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_sending'::regclass";
     assert_eq!(postgres_server::query(&url, valid), "t");

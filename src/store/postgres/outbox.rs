@@ -1,8 +1,8 @@
 //! The outbox: messages that wait for the relay, those it has sent, and which process relays.
 
 use tokio::time::timeout;
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use super::rows::long_query;
@@ -61,25 +61,8 @@ async fn take(db: &Postgres, session: &mut Option<LeaseSession>) -> Result<bool>
     let Some(LeaseSession { connection, held }) = session else { return Ok(false) };
     let ask = if *held { "SELECT $1::bigint > 0" } else { "SELECT pg_try_advisory_lock($1)" };
     let answer = timeout(PATIENCE, connection.client.query_one(ask, &[&LOCK])).await;
-    let taken = answer.map_err(|_| silent(PATIENCE))??.try_get(0)?;
-    if taken && !*held {
-        index(&connection.client).await?;
-        *held = true;
-    }
-    Ok(taken)
-}
-
-/// Makes the index that only a relay needs: messages that wait, oldest first. Without one, a message is written to the
-/// table and its primary key only. Made while others write; whoever makes it holds the lock until it is done or undone.
-async fn index(client: &Client) -> Result<()> {
-    let there = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('messages_by_sending')";
-    match client.query_opt(there, &[]).await?.map(|row| row.try_get(0)).transpose()? {
-        Some(true) => return Ok(()),
-        // Somebody ended in the middle of it.
-        Some(false) => client.batch_execute("DROP INDEX messages_by_sending").await?,
-        None => {}
-    }
-    Ok(client.batch_execute("CREATE INDEX CONCURRENTLY messages_by_sending ON messages (sent_at, id)").await?)
+    *held = answer.map_err(|_| silent(PATIENCE))??.try_get(0)?;
+    Ok(*held)
 }
 
 pub async fn unsent(db: &Postgres, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {

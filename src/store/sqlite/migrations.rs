@@ -96,7 +96,7 @@ mod tests {
     }
 
     /// What each version's program may have left behind, as SQL for that version's schema.
-    const LEFT_BEHIND: [(i32, &str); 5] = [(
+    const LEFT_BEHIND: [(i32, &str); 6] = [(
         1,
         "INSERT INTO accounts VALUES (1, 'Ada@example.com', 'ada@example.com', NULL, 1795167000123);
          INSERT INTO api_keys VALUES (1, 1, 'test', zeroblob(32), 'pet_test_…abcd', 1795167000123, NULL, NULL, NULL, NULL);
@@ -131,6 +131,13 @@ mod tests {
          INSERT INTO pets VALUES (1, 'Rex', -9223372036854775808, 0), (9007199254740991, 'ß🦊', 9223372036854775807, 2);
          CREATE INDEX messages_by_sending ON messages (sent_at, id);
          INSERT INTO messages VALUES (1, zeroblob(16), 'Hello', 1795167000123, 1795167000124);",
+    ), (
+        6,
+        "INSERT INTO accounts VALUES (1, 'Ada@example.com', 'ada@example.com', NULL, 1795167000123, NULL);
+         INSERT INTO api_keys VALUES (1, 1, 'test', zeroblob(32), 'pet_test_…abcd', 1795167000123, NULL, NULL, NULL, NULL);
+         INSERT INTO pets VALUES (1, 'Rex', -9223372036854775808, 0), (9007199254740991, 'ß🦊', 9223372036854775807, 2);
+         CREATE INDEX messages_by_sending ON messages (sent_at, id);
+         INSERT INTO messages VALUES (1, zeroblob(16), 'Hello', 1795167000123, NULL);",
     )];
 
     #[test]
