@@ -433,7 +433,7 @@ ROWS = (
         ),
     ),
     Suite(
-        NUMBER=37,
+        NUMBER=44,
         PROMISE="a follower of `after` misses nothing",
         FIGURE="100 rounds over three processes, one killed and one stopped for 1.4 s in each, animals and orders with and "
         "without idempotency keys: every acknowledged id received exactly once, in order; also in the embedded database",
@@ -445,7 +445,7 @@ ROWS = (
         ),
     ),
     Suite(
-        NUMBER=38,
+        NUMBER=45,
         PROMISE="a process that hangs delays other processes for a bounded time",
         FIGURE="100 processes stopped in the middle of a batch on PostgreSQL, of orders and of animals: writes of others "
         "succeed within 1 s",
