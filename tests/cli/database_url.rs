@@ -34,6 +34,7 @@ async fn every_command_works_on_postgresql() {
         applied  V3__orders
         applied  V4__idempotency
         applied  V5__outbox
+        applied  V6__relay_index
     "#]]
     .assert_eq(&run("migrate status").shown());
 
