@@ -1,17 +1,22 @@
 //! `petstore account …`
 
-use std::io::{BufRead, stdin};
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use clap::{Args, Subcommand};
 
-use super::{Create, Failure, Outcome, print, with_store};
+use super::table::in_order;
+use super::{Create, Failure, Outcome, print, with_store, write_out};
 use crate::config::Common;
-use crate::domain::account::{HashingMemory, NewPassword};
-use crate::domain::{Clock, Email, Secret};
+use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
+use crate::domain::{Account as AccountRecord, Clock, Email, Secret, Timestamp};
+use crate::store::Store;
 
 #[derive(Subcommand, Debug)]
 pub enum Account {
     Create(CreateAccount),
+    List(ListAccounts),
+    SetPassword(SetPassword),
+    Delete(DeleteAccount),
 }
 
 /// Make an account
@@ -29,14 +34,60 @@ pub struct CreateAccount {
     common: Common,
 }
 
+/// List the accounts
+#[derive(Args, Debug)]
+pub struct ListAccounts {
+    /// Print a JSON array of objects
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Set an account's password and end its console sessions
+///
+/// Without --password-stdin, generates a password and prints it: it is not shown again.
+#[derive(Args, Debug)]
+pub struct SetPassword {
+    /// The e-mail address of the account
+    #[arg(value_parser = Email::parse)]
+    email: Email,
+    /// Read the new password (12 to 128 characters) from the first line of stdin
+    #[arg(long)]
+    password_stdin: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Delete an account, revoke its keys and cancel its open orders
+///
+/// Its messages and the animals it added stay. On a terminal, asks for confirmation first.
+#[derive(Args, Debug)]
+pub struct DeleteAccount {
+    /// The e-mail address of the account
+    #[arg(value_parser = Email::parse)]
+    email: Email,
+    #[command(flatten)]
+    common: Common,
+}
+
 impl Account {
     pub fn run(self) -> Outcome {
-        let Self::Create(command) = self;
-        let password = command.password_stdin.then(read_password).transpose()?;
-        with_store(&command.common, Create::PRODUCTION, async |store| {
-            let digest = password.map(|password| password.hash(&mut HashingMemory::default()));
-            let email = command.email.as_str().to_owned();
-            match store.create_account(command.email, digest, Clock::System.now()).await? {
+        match self {
+            Self::Create(command) => command.run(),
+            Self::List(command) => command.run(),
+            Self::SetPassword(command) => command.run(),
+            Self::Delete(command) => command.run(),
+        }
+    }
+}
+
+impl CreateAccount {
+    fn run(self) -> Outcome {
+        let password = self.password_stdin.then(read_password).transpose()?;
+        with_store(&self.common, Create::PRODUCTION, async |store| {
+            let email = self.email.as_str().to_owned();
+            match store.create_account(self.email, password.as_ref().map(digest), Clock::System.now()).await? {
                 Some(_) => print(&format!("{email}\n")),
                 None => Err(Failure(format!("there is an account {email} already"))),
             }
@@ -44,9 +95,97 @@ impl Account {
     }
 }
 
+impl ListAccounts {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            let accounts: Vec<_> = store.list_accounts().await?.into_iter().map(ListedAccount::from).collect();
+            print(&if self.json { format!("{}\n", serde_json::to_string_pretty(&accounts)?) } else { table(&accounts) })
+        })
+    }
+}
+
+impl SetPassword {
+    fn run(self) -> Outcome {
+        let given = self.password_stdin.then(read_password).transpose()?;
+        with_store(&self.common, Create::Never, async |store| {
+            let account = find(&store, &self.email).await?;
+            let password = given.clone().unwrap_or_else(NewPassword::generate);
+            if !store.set_password(account.id, digest(&password)).await? {
+                return Err(unknown(&self.email));
+            }
+            match given {
+                Some(_) => Ok(()),
+                None => write_out(&format!("{}\n", password.expose())).map_err(|error| {
+                    Failure(format!("the password was changed, but cannot be shown: {error}; set another one"))
+                }),
+            }
+        })
+    }
+}
+
+impl DeleteAccount {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            let account = find(&store, &self.email).await?;
+            if stdin().is_terminal() && !confirms_deletion(&account)? {
+                return Err(Failure("nothing was deleted".into()));
+            }
+            match store.delete_account(account.id, None, Clock::System.now()).await? {
+                true => Ok(()),
+                false => Err(unknown(&self.email)),
+            }
+        })
+    }
+}
+
+async fn find(store: &Store, email: &Email) -> Result<AccountRecord, Failure> {
+    store.find_account(email).await?.ok_or_else(|| unknown(email))
+}
+
+fn unknown(email: &Email) -> Failure {
+    Failure(format!("there is no account {}", email.as_str()))
+}
+
+fn digest(password: &NewPassword) -> PasswordDigest {
+    password.hash(&mut HashingMemory::default())
+}
+
 fn read_password() -> Result<NewPassword, Failure> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("the password can't be read: {error}")))?;
     let password = line.trim_end_matches(['\n', '\r']);
     NewPassword::parse(Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
+}
+
+fn confirms_deletion(account: &AccountRecord) -> std::io::Result<bool> {
+    let email = in_order(account.email.as_str());
+    write!(stderr(), "Delete {email}, revoke its keys and cancel its open orders? This cannot be undone. [y/N] ")?;
+    let mut answer = String::new();
+    stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// An account as `--json` shows it.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedAccount {
+    id: i64,
+    email: String,
+    created_at: Timestamp,
+    has_password: bool,
+}
+
+impl From<AccountRecord> for ListedAccount {
+    fn from(account: AccountRecord) -> Self {
+        let AccountRecord { id, email, created_at, has_password } = account;
+        Self { id: id.0, email: email.as_str().to_owned(), created_at, has_password }
+    }
+}
+
+fn table(accounts: &[ListedAccount]) -> String {
+    let rows = accounts.iter().map(|account| {
+        let password = if account.has_password { "yes" } else { "no" };
+        [account.id.to_string(), in_order(&account.email), account.created_at.to_string(), password.to_owned()]
+    });
+    super::table::table(["ID", "EMAIL", "CREATED", "PASSWORD"], rows)
 }

@@ -63,7 +63,7 @@ struct Cli {
 enum Command {
     Quickstart(quickstart::Quickstart),
     Serve(serve::Serve),
-    /// Make accounts
+    /// Make, list and delete accounts, set their passwords
     #[command(subcommand)]
     Account(account::Account),
     /// Make, list, revoke and rotate API keys

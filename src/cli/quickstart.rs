@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use clap::Args;
 
 use super::serve::{runtime, serve};
 use super::{Create, Failure, Outcome, backup, open};
-use crate::config::{Addresses, Common, Service};
+use crate::config::{Addresses, BaseUrl, Common, Service};
+use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
-use crate::domain::{ApiKey, Clock, Deployment, Email, NewPet, PetName, PetStatus};
+use crate::domain::{Account, AccountId, ApiKey, Clock, Deployment, Email, NewPet, PetName, PetStatus};
 use crate::store::Store;
 
 const ACCOUNT: &str = "quickstart@localhost";
@@ -45,14 +47,21 @@ impl Quickstart {
                 store.close().await;
                 return Err(Failure(PRODUCTION.into()));
             }
+            let account = account(&store).await?;
             let key = match kept {
                 Some(key) => key,
-                None => new_key(&store, &file).await?,
+                None => new_key(&store, account.id, &file).await?,
             };
             if store.count_pets().await? == 0 {
                 store.import_pets(Box::new(animals())).await?;
             }
-            serve(&self.service, store, |addresses| welcome(addresses, &self.service, &key)).await
+            let of_store = Arc::clone(&store);
+            serve(&self.service, store, async |addresses, operations| {
+                // Not before the doors are open: a start that fails would leave a password that nobody has seen.
+                let password = first_password(&of_store, &account).await?;
+                Ok(welcome(addresses, operations, &self.service, &key, password.as_ref()))
+            })
+            .await
         })
     }
 }
@@ -65,13 +74,25 @@ async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure>
     Ok(works.then(|| kept.trim().to_owned()))
 }
 
-async fn new_key(store: &Store, file: &Path) -> Result<String, Failure> {
-    let now = Clock::System.now();
+/// The account `quickstart@localhost`, created if it is not there.
+async fn account(store: &Store) -> Result<Account, Failure> {
     let email = Email::parse(ACCOUNT)?;
-    let account = match store.create_account(email.clone(), None, now).await? {
-        Some(account) => account,
-        None => store.find_account(&email).await?.ok_or_else(|| Failure("the account has gone".into()))?.id,
-    };
+    store.create_account(email.clone(), None, Clock::System.now()).await?;
+    store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
+}
+
+/// Gives the account a password if it has none.
+async fn first_password(store: &Store, account: &Account) -> Result<Option<NewPassword>, Failure> {
+    if account.has_password {
+        return Ok(None);
+    }
+    let password = NewPassword::generate();
+    store.set_password(account.id, password.hash(&mut HashingMemory::default())).await?;
+    Ok(Some(password))
+}
+
+async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<String, Failure> {
+    let now = Clock::System.now();
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("quickstart".into())?;
     store.create_key(NewKey::of(&key, account, name, now, None)).await?;
@@ -101,11 +122,24 @@ fn animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
     })
 }
 
-fn welcome(addresses: &Addresses, service: &Service, key: &str) -> String {
+fn welcome(
+    addresses: &Addresses,
+    operations: Option<SocketAddr>,
+    service: &Service,
+    key: &str,
+    password: Option<&NewPassword>,
+) -> String {
     let curl = service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with);
     let store = addresses.base_url.as_str();
     let messages = addresses.messages_base_url.as_str();
     let root = addresses.base_url.root();
+    let operations = operations.map_or_else(String::new, |bound| {
+        format!("  operations     {}/metrics\n", BaseUrl::of_bound(addresses.scheme, bound).root())
+    });
+    let password = match password {
+        Some(password) => format!("{}  (shown only now)", password.expose()),
+        None => format!("shown at the first start; `petstore account set-password {ACCOUNT}` generates another"),
+    };
     format!(
         "petstore is running.
 
@@ -114,6 +148,9 @@ fn welcome(addresses: &Addresses, service: &Service, key: &str) -> String {
   console        {root}/
   API reference  {root}/docs
   document       {root}/openapi.json
+{operations}
+  account        {ACCOUNT}
+  password       {password}
   API key        {key}
 
 List the animals that are available:

@@ -45,7 +45,7 @@ impl Serve {
         backup::check(&self.service, &self.common)?;
         runtime()?.block_on(async {
             let store = Arc::new(open(&self.common, Create::PRODUCTION).await?);
-            serve(&self.service, store, |_| String::new()).await
+            serve(&self.service, store, async |_, _| Ok(String::new())).await
         })
     }
 }
@@ -66,8 +66,13 @@ pub fn runtime() -> std::io::Result<Runtime> {
     builder.enable_all().on_thread_start(server::prepare_thread).build()
 }
 
-/// Opens the doors and answers until SIGTERM or SIGINT; a second one stops at once. `welcome` is printed once all is open.
-pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&Addresses) -> String) -> Outcome {
+/// Opens the doors and answers until SIGTERM or SIGINT; a second one stops at once. `welcome` is called once all doors are
+/// open, with the address of the operations door if this process opens it, and what it returns is printed.
+pub async fn serve(
+    service: &Service,
+    store: Arc<Store>,
+    welcome: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<String, Failure>,
+) -> Outcome {
     let mut signals =
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     tokio::spawn(follow_level(signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?));
@@ -90,7 +95,7 @@ pub async fn serve(service: &Service, store: Arc<Store>, welcome: impl FnOnce(&A
         tell(Level::INFO, &first_account(service, &addresses));
     }
     listeners.log(&store);
-    print_banner(welcome(&addresses)).await?;
+    print_banner(welcome(&addresses, bound(listeners.operations.as_ref())).await?).await?;
     let backups = backup::start(service, &store)?;
     let relay = relay(service, &store, &api);
     let (asked, stop) = watch::channel(Stop::No);

@@ -72,7 +72,7 @@ pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields:
     let place = begin_attempt(&api, from, &who.session.email)?;
     if let Some((account, checked)) =
         check_password(&api, &place, &who.session.email, fields.secret("password")).await?
-        && api.store.delete_account(account, checked, api.clock.now()).await?
+        && api.store.delete_account(account, Some(checked), api.clock.now()).await?
     {
         api.keyring.note_change();
         return Ok(without_token(&api, who.visitor.redirect("?notice=account-deleted")));

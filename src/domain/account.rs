@@ -5,6 +5,7 @@ use std::fmt;
 use argon2::password_hash::phc::{Output, ParamsString, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
 
+use super::api_key::push_random;
 use super::{Invalid, Secret, Timestamp};
 
 /// Identifies an account within its database.
@@ -16,6 +17,8 @@ pub struct Account {
     pub id: AccountId,
     pub email: Email,
     pub created_at: Timestamp,
+    /// Whether its owner can sign in to the console.
+    pub has_password: bool,
 }
 
 /// An e-mail address: kept as given, equal without regard to case.
@@ -62,6 +65,18 @@ impl NewPassword {
             12..=128 => Ok(Self(password)),
             length => Err(Invalid(format!("has {length} characters; 12 to 128 are allowed"))),
         }
+    }
+
+    /// Makes a password of 20 random base62 characters (119 bits).
+    pub fn generate() -> Self {
+        let mut password = String::new();
+        push_random(&mut password, 20);
+        Self(Secret::new(password))
+    }
+
+    /// The password itself, to show a generated one to its owner.
+    pub fn expose(&self) -> &str {
+        self.0.expose()
     }
 
     /// Hashes with Argon2id (RFC 9106), 19 MiB, 2 passes, 1 lane: OWASP's password storage cheat sheet.

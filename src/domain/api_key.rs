@@ -22,14 +22,7 @@ impl ApiKey {
     pub fn generate(deployment: Deployment) -> Self {
         let mut key = String::with_capacity(LENGTH);
         key.push_str(prefix(deployment));
-        while key.len() < PREFIX + RANDOM {
-            let mut bytes = [0; RANDOM];
-            getrandom::fill(&mut bytes).expect("the operating system has random bytes");
-            // 248 is the greatest multiple of 62 below 256: what is above would favour the first characters.
-            let fair =
-                bytes.iter().filter(|&&byte| byte < 248).map(|byte| char::from(ALPHABET[usize::from(byte % 62)]));
-            key.extend(fair.take(PREFIX + RANDOM - key.len()));
-        }
+        push_random(&mut key, RANDOM);
         let checksum = checksum(&key.as_bytes()[PREFIX..]);
         key.extend(checksum.map(char::from));
         Self(Secret::new(key))
@@ -143,6 +136,18 @@ pub struct KeyRecord {
     pub last_used_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
+}
+
+/// Appends `length` base62 characters from the operating system's random bytes.
+pub(super) fn push_random(text: &mut String, length: usize) {
+    let end = text.len() + length;
+    while text.len() < end {
+        let mut bytes = [0; RANDOM];
+        getrandom::fill(&mut bytes).expect("the operating system has random bytes");
+        // 248 is the greatest multiple of 62 below 256: larger bytes would favour the first characters.
+        let fair = bytes.iter().filter(|&&byte| byte < 248).map(|byte| char::from(ALPHABET[usize::from(byte % 62)]));
+        text.extend(fair.take(end - text.len()));
+    }
 }
 
 const fn prefix(deployment: Deployment) -> &'static str {

@@ -28,6 +28,14 @@ impl Store {
         }
     }
 
+    /// All accounts other than deleted ones, in order of their ids.
+    pub async fn list_accounts(&self) -> Result<Vec<Account>> {
+        match self {
+            Self::Sqlite(db) => db.read(sqlite::accounts::list),
+            Self::Postgres(db) => postgres::accounts::list(db).await,
+        }
+    }
+
     /// Whether there is any account, other than deleted ones.
     pub async fn has_accounts(&self) -> Result<bool> {
         match self {
@@ -60,14 +68,32 @@ impl Store {
         }
     }
 
-    /// Forgets an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
-    /// messages stay, since they were taken on. Returns whether `checked` still is its password's digest; else nothing happens.
-    pub async fn delete_account(&self, account: AccountId, checked: PasswordDigest, now: Timestamp) -> Result<bool> {
+    /// Sets a password without asking for the current one, and ends every session of the account. Returns `false` if the
+    /// account has been deleted.
+    pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::sessions::set_password(conn, account, &new)).await,
+            Self::Postgres(db) => postgres::sessions::set_password(db, account, &new).await,
+        }
+    }
+
+    /// Erases an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
+    /// messages stay, because they were accepted for delivery.
+    ///
+    /// `checked` is the digest that its owner's password was checked against; `None` deletes the account without a
+    /// password. Changes nothing and returns `false` if that digest is no longer the account's, or if the account has
+    /// been deleted already.
+    pub async fn delete_account(
+        &self,
+        account: AccountId,
+        checked: Option<PasswordDigest>,
+        now: Timestamp,
+    ) -> Result<bool> {
         match self {
             Self::Sqlite(db) => {
-                db.write_steps(move |conn| sqlite::sessions::delete_account(conn, account, &checked, now)).await
+                db.write_steps(move |conn| sqlite::sessions::delete_account(conn, account, checked.as_ref(), now)).await
             }
-            Self::Postgres(db) => postgres::sessions::delete_account(db, account, &checked, now).await,
+            Self::Postgres(db) => postgres::sessions::delete_account(db, account, checked.as_ref(), now).await,
         }
     }
 

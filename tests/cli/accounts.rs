@@ -1,8 +1,14 @@
-//! `account create`.
+//! `account create`, `list`, `set-password` and `delete`.
+
+use std::time::Duration;
 
 use expect_test::expect;
 
-use crate::process::Folder;
+use crate::postgres_server::Server as PostgresServer;
+use crate::process::{Folder, Server};
+use crate::support::{Answer, Request, soon};
+
+const PASSWORD: &str = "correct horse battery";
 
 #[test]
 fn an_account_is_made_with_its_database() {
@@ -83,4 +89,168 @@ fn a_password_never_shows() {
     for ended in [refused, made] {
         assert!(!format!("{ended:?}").contains("-pass"), "{ended:?}");
     }
+}
+
+#[test]
+fn account_list_has_exactly_the_decided_fields() {
+    let folder = Folder::with_account();
+    folder.run_with("account create Grace@Example.com --password-stdin", PASSWORD);
+    folder.succeed("account create gone@example.com");
+    folder.succeed("account delete gone@example.com");
+
+    let accounts = accounts(&folder, "");
+
+    let fields: Vec<_> = accounts[0].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["id", "email", "createdAt", "hasPassword"]);
+    let shown: Vec<_> = accounts.iter().map(|one| (one["email"].as_str().unwrap(), &one["hasPassword"])).collect();
+    assert_eq!(shown, [("ada@example.com", &false.into()), ("Grace@Example.com", &true.into())]);
+    assert!(accounts[0]["createdAt"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+
+    let created = accounts.iter().map(|account| account["createdAt"].as_str().unwrap());
+    let table = created.fold(folder.succeed("account list"), |table, time| table.replace(time, &"#".repeat(24)));
+    expect![[r#"
+        ID  EMAIL              CREATED                   PASSWORD
+        1   ada@example.com    ########################  no
+        2   Grace@Example.com  ########################  yes
+    "#]]
+    .assert_eq(&table);
+}
+
+#[tokio::test]
+async fn set_password_ends_the_accounts_console_sessions() {
+    let postgres = PostgresServer::shared();
+    for database in [String::new(), format!("--database-url {}", postgres.database())] {
+        let folder = Folder::new();
+        let create = format!("account create ada@example.com --password-stdin {database}");
+        assert_eq!(folder.run_with(&create, PASSWORD).code, Some(0));
+        let server = folder.serve(&format!("serve {database}"));
+        let session = sign_in(&server, "ada@example.com", PASSWORD).await.expect("the password is right");
+        assert!(is_signed_in(&server, &session).await);
+
+        let set = format!("account set-password ADA@example.com --password-stdin {database}");
+        let set = folder.run_with(&set, "another fine password\n");
+
+        assert_eq!((set.code, set.stdout.as_str()), (Some(0), ""), "{set:?}");
+        assert!(!is_signed_in(&server, &session).await, "{database}");
+        assert_eq!(sign_in(&server, "ada@example.com", PASSWORD).await, None);
+        assert!(sign_in(&server, "ada@example.com", "another fine password").await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn set_password_prints_the_password_it_generates() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve");
+
+    let password = folder.succeed("account set-password ada@example.com");
+
+    assert_eq!(password.trim_end().len(), 20, "{password}");
+    assert!(sign_in(&server, "ada@example.com", password.trim_end()).await.is_some());
+}
+
+#[tokio::test]
+async fn delete_revokes_keys_and_cancels_open_orders() {
+    let postgres = PostgresServer::shared();
+    for database in [String::new(), format!("--database-url {}", postgres.database())] {
+        let folder = Folder::new();
+        for email in ["ada@example.com", "grace@example.com"] {
+            folder.run_with(&format!("account create {email} --password-stdin {database}"), PASSWORD);
+        }
+        let key = |email| folder.succeed(&format!("key create --account {email} --name test {database}"));
+        let (key, graces_key) = (key("ada@example.com"), key("grace@example.com"));
+        let server = folder.serve(&format!("serve {database}"));
+        let session = sign_in(&server, "ada@example.com", PASSWORD).await.unwrap();
+        for (path, body) in [("/v1/pets", r#"{"name":"Rex","categoryId":1}"#), ("/v1/store/orders", r#"{"petId":1}"#)] {
+            let request = || {
+                Request::new(server.address("store"), "POST", path)
+                    .key(key.trim_end())
+                    .header("idempotency-key", "once")
+                    .json(body)
+            };
+            assert_eq!(answered(request).await.status(), 201);
+        }
+        assert_eq!(server.get("/v1/pets?status=available", graces_key.trim_end()).await.json(), serde_json::json!([]));
+
+        let deleted = folder.run(&format!("account delete ada@example.com {database}"));
+
+        assert_eq!((deleted.code, deleted.stdout.as_str()), (Some(0), ""), "{deleted:?}");
+        soon(async { while server.get("/v1/pets", key.trim_end()).await.status() != 401 {} }).await;
+        assert!(!is_signed_in(&server, &session).await);
+        assert_eq!(sign_in(&server, "ada@example.com", PASSWORD).await, None);
+        let available = server.get("/v1/pets?status=available", graces_key.trim_end()).await.json();
+        assert_eq!(available[0]["id"], 1, "{database}: the order for it was cancelled");
+        let left = accounts(&folder, &database);
+        assert_eq!((left.len(), &left[0]["email"]), (1, &"grace@example.com".into()), "{database}");
+    }
+}
+
+#[test]
+fn delete_asks_for_confirmation_on_a_terminal() {
+    let folder = Folder::with_account();
+    let on_a_terminal = |answer: &str| {
+        let delete = format!("{} account delete ada@example.com", crate::process::PETSTORE);
+        let script = format!("printf '{answer}\\n' | script --quiet --return --command '{delete}' /dev/null");
+        let output = folder.program("sh").args(["-c", &script]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+
+    for answer in ["", "n", "yes, please"] {
+        let (code, shown) = on_a_terminal(answer);
+        assert!(shown.contains("Delete ada@example.com, revoke its keys and cancel its open orders?"), "{shown}");
+        assert!(code == Some(1) && shown.contains("error: nothing was deleted"), "{shown}");
+        assert_eq!(accounts(&folder, "").len(), 1);
+    }
+    assert_eq!(on_a_terminal("Y").0, Some(0));
+    assert!(accounts(&folder, "").is_empty());
+}
+
+#[test]
+fn set_password_and_delete_fail_for_an_unknown_account() {
+    let folder = Folder::with_account();
+    for command in ["set-password", "delete"] {
+        let ended = folder.run(&format!("account {command} bob@example.com"));
+        assert_eq!(ended.shown(), "exit 1\nerror: there is no account bob@example.com\n");
+    }
+}
+
+/// `account list --json`.
+fn accounts(folder: &Folder, database: &str) -> Vec<serde_json::Value> {
+    serde_json::from_str(&folder.succeed(&format!("account list --json {database}"))).unwrap()
+}
+
+/// The session cookie, or `None` if the console refuses the password.
+pub async fn sign_in(server: &Server, email: &str, password: &str) -> Option<String> {
+    let address = server.address("store");
+    let form = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs([("email", email), ("password", password)])
+        .finish();
+    let request = || {
+        Request::new(address, "POST", "/sign-in")
+            .header("origin", &format!("http://{address}"))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(form.clone())
+    };
+    let answer = answered(request).await;
+    assert!([303, 422].contains(&answer.status()), "{}", answer.body);
+    answer.header("set-cookie").map(|cookie| cookie.split(';').next().unwrap().to_owned())
+}
+
+async fn is_signed_in(server: &Server, session: &str) -> bool {
+    let overview = answered(|| Request::new(server.address("store"), "GET", "/").header("cookie", session)).await;
+    assert_eq!(overview.status(), 200, "{}", overview.body);
+    overview.body.contains("Sign out")
+}
+
+/// Sends a request again while the database of a busy machine takes too long for it.
+async fn answered(request: impl Fn() -> Request) -> Answer {
+    soon(async {
+        loop {
+            let answer = request().send().await;
+            if answer.status() != 503 {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await
 }

@@ -4,12 +4,15 @@ use expect_test::expect;
 
 use crate::process::Folder;
 
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 29] = [
     "",
     "quickstart",
     "serve",
     "account",
     "account create",
+    "account list",
+    "account set-password",
+    "account delete",
     "key",
     "key create",
     "key list",
@@ -43,7 +46,7 @@ fn the_help_of_the_program_lists_the_commands() {
         Commands:
           quickstart   Make all that is needed for a first look, and run the service
           serve        Run the service
-          account      Make accounts
+          account      Make, list and delete accounts, set their passwords
           key          Make, list, revoke and rotate API keys
           pets         Take animals in and out as newline-delimited JSON
           messages     Look at messages: those that wait and those that were sent

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use expect_test::expect;
 
+use crate::accounts::sign_in;
 use crate::process::{Ended, Folder, Server, Signal};
 
 #[test]
@@ -16,6 +17,8 @@ fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
     let shown = printed
         .replace(&server.address("store").to_string(), "STORE")
         .replace(&server.address("messages").to_string(), "MESSAGES")
+        .replace(&server.address("ops").to_string(), "OPERATIONS")
+        .replace(password(&printed), "PASSWORD")
         .replace(folder.read("petstore-data/quickstart.key").trim_end(), "KEY");
     expect![[r#"
         petstore is running.
@@ -25,6 +28,10 @@ fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
           console        http://STORE/
           API reference  http://STORE/docs
           document       http://STORE/openapi.json
+          operations     http://OPERATIONS/metrics
+
+          account        quickstart@localhost
+          password       PASSWORD  (shown only now)
           API key        KEY
 
         List the animals that are available:
@@ -78,13 +85,42 @@ fn every_curl_line_works_when_it_is_pasted_into_a_shell() {
     assert!(message.starts_with("202 {\"id\":\"msg_") && message.contains("\"status\":\"queued\""), "{message}");
 }
 
+#[tokio::test]
+async fn its_account_signs_in_with_the_password_printed_once() {
+    let folder = Folder::new();
+    let server = folder.serve("quickstart");
+    let printed = server.printed_until("Stop");
+    let first = password(&printed).to_owned();
+    assert!(sign_in(&server, "quickstart@localhost", &first).await.is_some(), "{printed}");
+    drop(server);
+
+    let server = folder.serve("quickstart");
+    let printed = server.printed_until("Stop");
+
+    let line = "shown at the first start; `petstore account set-password quickstart@localhost` generates another";
+    assert!(printed.contains(line) && !printed.contains(&first), "{printed}");
+    assert!(sign_in(&server, "quickstart@localhost", &first).await.is_some(), "the password stays");
+    let another = folder.succeed("account set-password quickstart@localhost");
+    assert!(sign_in(&server, "quickstart@localhost", another.trim_end()).await.is_some());
+}
+
+#[test]
+fn start_that_fails_uses_up_no_password() {
+    let folder = Folder::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let failed = folder.run(&format!("quickstart --listen {}", taken.local_addr().unwrap()));
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""), "{failed:?}");
+
+    assert_eq!(password(&quickstart(&folder)).len(), 20);
+}
+
 #[test]
 fn the_documents_it_names_are_there() {
     let folder = Folder::new();
     let server = folder.serve("quickstart");
     let printed = server.printed_until("Stop");
 
-    for name in ["API reference", "document"] {
+    for name in ["API reference", "document", "operations"] {
         let line = printed.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
         let address = line.split_whitespace().last().unwrap();
         let answer = paste(&folder, &format!("curl --output /dev/null {address}"));
@@ -226,6 +262,12 @@ fn quickstart(folder: &Folder) -> String {
     let ended: Ended = server.stop(Signal::TERM);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     printed
+}
+
+/// The password in what the first start prints.
+fn password(printed: &str) -> &str {
+    let line = printed.lines().find_map(|line| line.trim_start().strip_prefix("password ")).unwrap();
+    line.trim().strip_suffix("  (shown only now)").unwrap_or_else(|| panic!("{printed}"))
 }
 
 /// The status and the body that a shell gets from a `curl` line.

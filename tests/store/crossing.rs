@@ -29,7 +29,7 @@ async fn an_account_takes_along_what_was_made_while_it_is_deleted() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(&format!("{BEGIN_SESSION}; {MAKE_KEY}")).await;
 
-    assert!(ada.store.delete_account(ada.account, ada.digest.clone(), NOW).await.unwrap());
+    assert!(ada.store.delete_account(ada.account, Some(ada.digest.clone()), NOW).await.unwrap());
 
     other.await.unwrap();
     assert_eq!(query(&ada.url, "SELECT count(*), count(revoked_at) FROM api_keys"), "2|2");

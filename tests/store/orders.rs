@@ -208,7 +208,7 @@ async fn a_deleted_accounts_open_orders_are_cancelled() {
         take(&store, ada, orders[2], OrderStep::Deliver).await.unwrap();
         take(&store, ada, orders[3], OrderStep::Cancel).await.unwrap();
 
-        assert!(store.delete_account(ada, digest, LATER).await.unwrap());
+        assert!(store.delete_account(ada, Some(digest), LATER).await.unwrap());
 
         let (left, _) = list(&store, ada, 100, None, None).await;
         let left: Vec<_> = left.iter().map(|order| order.status).collect();

@@ -436,10 +436,10 @@ async fn a_deleted_account_has_no_address_no_sessions_and_no_keys_that_work() {
         store.create_message(Message::new(ada, MessageText::parse("Hi".into()).unwrap(), NOW)).await.unwrap();
         let version = store.keys_version().await.unwrap();
 
-        assert!(!store.delete_account(ada, PasswordDigest("another".into()), NOW).await.unwrap());
+        assert!(!store.delete_account(ada, Some(PasswordDigest("another".into())), NOW).await.unwrap());
         assert!(store.find_key(&granted.hash()).await.unwrap().is_some(), "nothing happened");
 
-        assert!(store.delete_account(ada, digest.clone(), NOW).await.unwrap());
+        assert!(store.delete_account(ada, Some(digest.clone()), NOW).await.unwrap());
         assert!(!store.has_accounts().await.unwrap());
         assert_eq!(store.find_key(&granted.hash()).await.unwrap(), None);
         assert!(store.keys_version().await.unwrap() > version);
@@ -452,14 +452,44 @@ async fn a_deleted_account_has_no_address_no_sessions_and_no_keys_that_work() {
 
         // What was in flight meanwhile comes too late, and the address is free for somebody else.
         assert!(!store.create_session(session(ada, NOW), digest.clone()).await.unwrap());
-        assert!(!store.delete_account(ada, digest, NOW).await.unwrap());
+        assert!(!store.delete_account(ada, Some(digest), NOW).await.unwrap());
         let late = ApiKey::generate(store.deployment());
         assert!(matches!(store.create_key(new_key(&late, ada, None)).await, Err(StoreError::Refused(_))));
         assert_ne!(account_with_password(&store, "ada@example.com").await.0, ada);
         // Whoever takes the address that a deleted account is shown with stands in nobody's way.
         account_with_password(&store, "deleted-3@account.invalid").await;
         let (third, digest) = account_with_password(&store, "third@example.com").await;
-        assert!(store.delete_account(third, digest, NOW).await.unwrap());
+        assert!(store.delete_account(third, Some(digest), NOW).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn operator_sets_passwords_and_deletes_accounts_without_one() {
+    on_every_database(async |store| {
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let grace = store.create_account(email("grace@example.com"), None, NOW).await.unwrap().unwrap();
+        let listed = store.list_accounts().await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|one| (one.id, one.email.as_str(), one.has_password)).collect();
+        assert_eq!(listed, [(ada, "ada@example.com", true), (grace, "grace@example.com", false)]);
+        let (adas, graces) = (session(ada, NOW), session(grace, NOW));
+        store.create_session(adas, digest.clone()).await.unwrap();
+
+        let new = PasswordDigest("$argon2id$new".into());
+        for account in [ada, grace] {
+            assert!(store.set_password(account, new.clone()).await.unwrap());
+        }
+
+        assert_eq!(store.find_session(&adas.hash).await.unwrap(), None);
+        assert!(!store.create_session(session(ada, NOW), digest).await.unwrap(), "the old password is gone");
+        assert!(store.create_session(graces, new.clone()).await.unwrap());
+        let before = store.find_session(&graces.hash).await.unwrap();
+        assert!(store.delete_account(ada, None, NOW).await.unwrap());
+        assert!(!store.delete_account(ada, None, NOW).await.unwrap(), "it is deleted already");
+        assert!(!store.set_password(ada, new).await.unwrap());
+        assert!(store.find_password(&email("ada@example.com")).await.unwrap().is_none());
+        assert_eq!(store.list_accounts().await.unwrap().len(), 1);
+        assert_eq!(store.find_session(&graces.hash).await.unwrap(), before, "others are left alone");
     })
     .await;
 }

@@ -1,5 +1,7 @@
 //! Accounts.
 
+use tokio_postgres::Row;
+
 use super::Postgres;
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};
@@ -19,7 +21,10 @@ pub const FIND_PASSWORD: &str =
 
 pub const EXIST: &str = "SELECT EXISTS (SELECT FROM accounts WHERE deleted_at IS NULL)";
 
-pub const FIND: &str = "SELECT id, email, created_at FROM accounts WHERE email_folded = $1";
+pub const FIND: &str = "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE email_folded = $1";
+
+pub const LIST: &str = "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts
+    WHERE deleted_at IS NULL ORDER BY id";
 
 pub async fn insert(
     db: &Postgres,
@@ -35,14 +40,23 @@ pub async fn insert(
 
 pub async fn find(db: &Postgres, email: &Email) -> Result<Option<Account>> {
     let rows = db.readers.query(|known| &known.find_account, &[&email.folded()]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    rows.first().map(account).transpose()
+}
+
+/// All accounts other than deleted ones, in order of their ids.
+pub async fn list(db: &Postgres) -> Result<Vec<Account>> {
+    db.readers.query(|known| &known.list_accounts, &[]).await?.iter().map(account).collect()
+}
+
+fn account(row: &Row) -> Result<Account> {
     let id = row.try_get(0)?;
-    Ok(Some(Account {
+    Ok(Account {
         id: AccountId(id),
         email: Email::parse(row.try_get(1)?)
             .map_err(|error| StoreError::Failed(format!("account {id}: email {error}")))?,
         created_at: Timestamp::from_milliseconds(row.try_get(2)?),
-    }))
+        has_password: row.try_get(3)?,
+    })
 }
 
 /// An account by its address, and its password's digest; nothing where the account has none.

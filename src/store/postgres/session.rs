@@ -155,6 +155,7 @@ statements! {
     list_orders_by_status: orders::LIST_BY_STATUS,
     insert_account: accounts::INSERT,
     find_account: accounts::FIND,
+    list_accounts: accounts::LIST,
     find_password: accounts::FIND_PASSWORD,
     accounts_exist: accounts::EXIST,
     insert_session: sessions::INSERT,

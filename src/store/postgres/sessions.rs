@@ -80,19 +80,31 @@ pub async fn change_password(
     .await
 }
 
+/// Sets a password without asking for the current one, and ends every session of the account.
+pub async fn set_password(db: &Postgres, account: AccountId, new: &PasswordDigest) -> Result<bool> {
+    db.write_steps(async |client: &Client| {
+        let change = "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND deleted_at IS NULL";
+        let changed = client.execute(change, &[&account.0, &new.0]).await?;
+        client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
+        Ok(changed == 1)
+    })
+    .await
+}
+
+/// Without `checked`, deletes the account whatever its password is.
 pub async fn delete_account(
     db: &Postgres,
     account: AccountId,
-    checked: &PasswordDigest,
+    checked: Option<&PasswordDigest>,
     now: Timestamp,
 ) -> Result<bool> {
     db.write_steps(async |client: &Client| {
         // No address has a space, so nobody can sign up under what takes the place of the folded one.
         let delete = "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid',
                 email_folded = 'deleted ' || id, password_hash = NULL, deleted_at = $3
-            WHERE id = $1 AND password_hash = $2";
-        let at = now.as_milliseconds();
-        if client.execute(delete, &[&account.0, &checked.0, &at]).await? == 0 {
+            WHERE id = $1 AND deleted_at IS NULL AND ($2::text IS NULL OR password_hash = $2)";
+        let (at, checked) = (now.as_milliseconds(), checked.map(|digest| &*digest.0));
+        if client.execute(delete, &[&account.0, &checked, &at]).await? == 0 {
             return Ok(false);
         }
         client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;

@@ -1,6 +1,6 @@
 //! Accounts.
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Rows};
 
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};
@@ -29,18 +29,32 @@ pub fn insert(
 }
 
 pub fn find(conn: &Connection, email: &Email) -> Result<Option<Account>> {
-    let row = conn
-        .prepare_cached("SELECT id, email, created_at FROM accounts WHERE email_folded = ?1")?
-        .query_row([email.folded()], |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)))
-        .optional()?;
-    row.map(|(id, email, created_at)| {
-        Ok(Account {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE email_folded = ?1",
+    )?;
+    Ok(accounts(statement.query([email.folded()])?)?.pop())
+}
+
+/// All accounts other than deleted ones, in order of their ids.
+pub fn list(conn: &Connection) -> Result<Vec<Account>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE deleted_at IS NULL ORDER BY id",
+    )?;
+    accounts(statement.query([])?)
+}
+
+fn accounts(mut rows: Rows<'_>) -> Result<Vec<Account>> {
+    let mut accounts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, email): (i64, String) = (row.get(0)?, row.get(1)?);
+        accounts.push(Account {
             id: AccountId(id),
             email: Email::parse(&email).map_err(|error| StoreError::Failed(format!("account {id}: email {error}")))?,
-            created_at: Timestamp::from_milliseconds(created_at),
-        })
-    })
-    .transpose()
+            created_at: Timestamp::from_milliseconds(row.get(2)?),
+            has_password: row.get(3)?,
+        });
+    }
+    Ok(accounts)
 }
 
 /// An account by its address, and its password's digest; nothing where the account has none.

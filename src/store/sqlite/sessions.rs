@@ -70,15 +70,30 @@ pub fn change_password(
     insert(conn, session, new)
 }
 
-pub fn delete_account(conn: &Connection, account: AccountId, checked: &PasswordDigest, now: Timestamp) -> Result<bool> {
+/// Sets a password without asking for the current one, and ends every session of the account.
+pub fn set_password(conn: &Connection, account: AccountId, new: &PasswordDigest) -> Result<bool> {
+    let changed = conn
+        .prepare_cached("UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL")?
+        .execute((account.0, &new.0))?;
+    delete_all(conn, account)?;
+    Ok(changed == 1)
+}
+
+/// Without `checked`, deletes the account whatever its password is.
+pub fn delete_account(
+    conn: &Connection,
+    account: AccountId,
+    checked: Option<&PasswordDigest>,
+    now: Timestamp,
+) -> Result<bool> {
     // No address has a space, so nobody can sign up under what takes the place of the folded one.
     let deleted = conn
         .prepare_cached(
             "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid', email_folded = 'deleted ' || id,
                  password_hash = NULL, deleted_at = ?3
-             WHERE id = ?1 AND password_hash = ?2",
+             WHERE id = ?1 AND deleted_at IS NULL AND (?2 IS NULL OR password_hash = ?2)",
         )?
-        .execute((account.0, &checked.0, now.as_milliseconds()))?;
+        .execute((account.0, checked.map(|digest| &digest.0), now.as_milliseconds()))?;
     if deleted == 0 {
         return Ok(false);
     }
