@@ -20,6 +20,8 @@ use crate::store::Store;
 const ACCOUNT: &str = "quickstart@localhost";
 const PRODUCTION: &str = "this is a production database, and quickstart would add a key and animals for a first look: \
     use `petstore serve`, or say --deployment production";
+/// Takes the id out of a list of one.
+const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 const KEY_FILE: &str = "quickstart.key";
 
 /// Make all that is needed for a first look, and run the service
@@ -133,6 +135,15 @@ fn welcome(
     let store = addresses.base_url.as_str();
     let messages = addresses.messages_base_url.as_str();
     let root = addresses.base_url.root();
+    // Ids are asked for, because those of one start are taken on the next.
+    let first_id =
+        |list: &str| format!("$({curl} -s '{store}{list}&limit=1' -H 'Authorization: Bearer {key}' | {FIRST_ID})");
+    let available = format!("PET={}", first_id("/pets?status=available"));
+    let placed = format!("ORDER={}", first_id("/store/orders?status=placed"));
+    let order = format!(
+        "{curl} '{store}/store/orders' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \
+         -d \"{{\\\"petId\\\":$PET}}\""
+    );
     let operations = operations.map_or_else(String::new, |bound| {
         format!("  operations     {}/metrics\n", BaseUrl::of_bound(addresses.scheme, bound).root())
     });
@@ -162,10 +173,18 @@ Add one:
 Get one (deprecated, removed on 5 December 2030):
   {curl} '{store}/pets/1' -H 'Authorization: Bearer {key}'
 
-Order one, approve the order and deliver it; `cancel` instead gives the animal back (provisional):
-  {curl} '{store}/store/orders' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"petId\":1}}'
-  {curl} -X POST '{store}/store/orders/1/approve' -H 'Authorization: Bearer {key}'
-  {curl} -X POST '{store}/store/orders/1/deliver' -H 'Authorization: Bearer {key}'
+Order an animal that is available, and cancel your oldest order that is placed (provisional):
+  {available}
+  {order}
+  {placed}
+  {curl} -X POST \"{store}/store/orders/$ORDER/cancel\" -H 'Authorization: Bearer {key}'
+
+Order one again, and have your oldest order that is placed approved and delivered:
+  {available}
+  {order}
+  {placed}
+  {curl} -X POST \"{store}/store/orders/$ORDER/approve\" -H 'Authorization: Bearer {key}'
+  {curl} -X POST \"{store}/store/orders/$ORDER/deliver\" -H 'Authorization: Bearer {key}'
 
 List your orders:
   {curl} '{store}/store/orders' -H 'Authorization: Bearer {key}'

@@ -5,6 +5,7 @@ mod animals;
 mod backups;
 mod configuration;
 mod database_url;
+mod documented_commands;
 mod help;
 mod interrupts;
 mod keys;
@@ -23,6 +24,7 @@ mod reference_file;
 mod relay;
 mod scripts;
 mod serve;
+mod shell;
 mod small_commands;
 mod stalled_log;
 #[path = "../support/mod.rs"]

@@ -1,0 +1,200 @@
+//! The commands of README.md and docs/ work for a reader who pastes them, in order, on a quickstart: on its first start
+//! and again on its second.
+//!
+//! A block of commands is fenced without a language, or as `sh`. What else is fenced names its language; what a program
+//! prints is `text`. By default every block runs, in one shell per page. A comment on the line before the fence says why
+//! a block does not (`<!-- not run: needs systemd -->`), or why it works on the first start alone (`<!-- run once: … -->`).
+//! In a block with prompts (`$ `), the lines between are what the command prints: the status of an error that they show,
+//! or success, is what the command must get.
+
+use std::path::{Path, PathBuf};
+
+use crate::process::{Folder, Server, Signal};
+use crate::shell::{Ran, paste};
+
+/// Why a block may be left out: it takes something that a quickstart on one machine does not have.
+const NOT_RUN: [&str; 7] = [
+    "builds petstore",
+    "serves until it is stopped",
+    "needs systemd",
+    "needs containers",
+    "needs a cluster",
+    "needs NATS",
+    "needs values of yours",
+];
+
+/// Why a block may run on the first start alone: it makes something that is then there.
+const RUN_ONCE: [&str; 2] = ["the account is then there", "the file is then there"];
+
+struct Block {
+    page: &'static str,
+    line: usize,
+    mark: Mark,
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Run,
+    RunOnce,
+    NotRun,
+}
+
+/// A command of a block, and the status that the page shows for it; `None` stands for success.
+struct Step {
+    command: String,
+    shown: Option<u16>,
+}
+
+#[test]
+fn documented_commands_work_on_every_start() {
+    let folder = Folder::new();
+    let mut pages: Vec<(&str, Vec<Block>)> = Vec::new();
+    for page in markdown() {
+        let name: &'static str = page.leak();
+        let text = std::fs::read_to_string(root().join(name)).unwrap();
+        pages.push((name, blocks(name, &text)));
+    }
+    let mut failures = Vec::new();
+    for start in [1, 2] {
+        let server = folder.serve("quickstart");
+        server.printed_until("Stop");
+        for (name, blocks) in &pages {
+            let blocks: Vec<_> = blocks.iter().filter(|block| runs(block.mark, start)).collect();
+            let steps: Vec<_> =
+                blocks.iter().flat_map(|block| steps(block).into_iter().map(|s| (block.line, s))).collect();
+            if *name == "README.md" || *name == "docs/api.md" {
+                assert!(
+                    steps.iter().filter(|(_, step)| step.command.contains("curl")).count() >= 6,
+                    "{name} has examples"
+                );
+            }
+            let commands: Vec<_> = steps.iter().map(|(_, step)| at(&server, &step.command)).collect();
+            for ((line, step), ran) in steps.iter().zip(paste(&folder, &environment(&server), &commands)) {
+                let as_shown = match step.shown {
+                    None => ran.succeeded(),
+                    Some(status) => ran.code == 0 && ran.statuses == [status],
+                };
+                if !as_shown {
+                    let (command, Ran { code, statuses, stdout, stderr }) = (&step.command, ran);
+                    failures.push(format!(
+                        "start {start}, {name}, block at line {line}: {command}\n\
+                         exit {code}, {statuses:?}\n{stdout}{stderr}\n"
+                    ));
+                }
+            }
+        }
+        assert_eq!(server.stop(Signal::TERM).code, Some(0));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn blocks_run_unless_they_are_marked() {
+    let page = "<!-- not run: needs systemd -->\n```\nsystemctl status\n```\n\n```\n$ curl -s x \\\n    -d '{}'\n\
+        {\"code\":\"conflict\",\"message\":\"No.\",\"status\":409}\n$ curl -si y\nHTTP/1.1 200 OK\n\n{}\n```\n\
+        ```yaml\na: b\n```\n<!-- run once: the file is then there -->\n```sh\npetstore backup a.db  # now\n\nls\n```\n";
+    let blocks = blocks("page", page);
+    let marks: Vec<_> = blocks.iter().map(|block| (runs(block.mark, 1), runs(block.mark, 2))).collect();
+    assert_eq!(marks, [(false, false), (true, true), (true, false)]);
+    let steps: Vec<_> = blocks.iter().flat_map(steps).map(|step| (step.command, step.shown)).collect();
+    let expected = [
+        ("systemctl status", None),
+        ("curl -s x \\\n    -d '{}'", Some(409)),
+        ("curl -si y", Some(200)),
+        ("petstore backup a.db  # now", None),
+        ("ls", None),
+    ];
+    assert_eq!(steps, expected.map(|(command, shown)| (command.to_owned(), shown)));
+}
+
+fn runs(mark: Mark, start: u32) -> bool {
+    mark == Mark::Run || (mark == Mark::RunOnce && start == 1)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// README.md and the pages of docs/, in the order of their names.
+fn markdown() -> Vec<String> {
+    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|file| file.unwrap().file_name());
+    let mut pages: Vec<_> =
+        docs.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".md")).collect();
+    pages.sort();
+    ["README.md".to_owned()].into_iter().chain(pages.into_iter().map(|name| format!("docs/{name}"))).collect()
+}
+
+/// The blocks of commands of a page.
+fn blocks(page: &'static str, text: &str) -> Vec<Block> {
+    let (mut blocks, mut before, mut lines) = (Vec::new(), "", text.lines().enumerate());
+    while let Some((number, line)) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let inside: Vec<_> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+            if matches!(language, "" | "sh") {
+                let (line, mark) = (number + 1, mark(page, before));
+                blocks.push(Block { page, line, mark, text: inside.join("\n") });
+            }
+        }
+        before = line;
+    }
+    blocks
+}
+
+fn mark(page: &str, before: &str) -> Mark {
+    let Some(comment) = before.strip_prefix("<!-- ").and_then(|line| line.strip_suffix(" -->")) else {
+        return Mark::Run;
+    };
+    match comment.split_once(": ") {
+        Some(("not run", why)) if NOT_RUN.contains(&why) => Mark::NotRun,
+        Some(("run once", why)) if RUN_ONCE.contains(&why) => Mark::RunOnce,
+        _ => panic!("{page}: {before:?} is not a reason that is known here"),
+    }
+}
+
+/// The commands of a block: its lines, or with prompts the lines after those, each with what follows a `\`.
+fn steps(block: &Block) -> Vec<Step> {
+    let has_prompts = block.text.lines().any(|line| line.starts_with("$ "));
+    let mut steps: Vec<Step> = Vec::new();
+    let mut goes_on = false;
+    for line in block.text.lines() {
+        let command = if has_prompts { line.strip_prefix("$ ") } else { Some(line).filter(|line| !line.is_empty()) };
+        match (goes_on, command) {
+            (true, _) => {
+                let step = steps.last_mut().expect("a line that goes on comes before");
+                step.command = format!("{}\n{line}", step.command);
+            }
+            (false, Some(command)) => steps.push(Step { command: command.to_owned(), shown: None }),
+            (false, None) if has_prompts => {
+                let step = steps.last_mut().unwrap_or_else(|| panic!("{}:{}: no prompt", block.page, block.line));
+                step.shown = step.shown.or(shown_status(line));
+            }
+            (false, None) => {}
+        }
+        goes_on = (goes_on || command.is_some()) && line.ends_with('\\');
+    }
+    steps
+}
+
+/// The status in a status line or in the body of an error.
+fn shown_status(line: &str) -> Option<u16> {
+    if let Some(status) = line.strip_prefix("HTTP/1.1 ") {
+        return status.split(' ').next()?.parse().ok();
+    }
+    let body: serde_json::Value = serde_json::from_str(line).ok()?;
+    body.get("code").and_then(|_| body["status"].as_u64()).and_then(|status| u16::try_from(status).ok())
+}
+
+/// The command with the addresses of `server` in place of the default ones.
+fn at(server: &Server, command: &str) -> String {
+    let doors = [("127.0.0.1:8080", "store"), ("127.0.0.1:8081", "messages"), ("127.0.0.1:8082", "ops")];
+    doors.iter().fold(command.to_owned(), |command, (default, door)| {
+        command.replace(default, &server.address(door).to_string())
+    })
+}
+
+/// The same for commands that take the addresses from the settings.
+fn environment(server: &Server) -> [(&'static str, String); 3] {
+    [("PETSTORE_LISTEN", "store"), ("PETSTORE_MESSAGES_LISTEN", "messages"), ("PETSTORE_OPS_LISTEN", "ops")]
+        .map(|(variable, door)| (variable, server.address(door).to_string()))
+}

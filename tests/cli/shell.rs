@@ -1,0 +1,68 @@
+//! A shell into which a reader pastes commands. Its `petstore` is the built program.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use crate::process::{Folder, PETSTORE, Running};
+
+/// What a reader types when a command asks for a password.
+const TYPED: &str = "correct horse battery\n";
+
+/// Runs the real curl, the next one in the path, and writes the status of the response to stderr.
+const CURL: &str = r#"#!/bin/sh
+PATH=${PATH#*:}
+exec curl --show-error --max-time 30 --write-out '%{stderr}STATUS %{http_code}\n' "$@"
+"#;
+
+/// What became of a command.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    /// The status of each response to curl; 0 if there was none.
+    pub statuses: Vec<u16>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// Whether the command succeeded, and every response to curl too.
+    pub fn succeeded(&self) -> bool {
+        self.code == 0 && self.statuses.iter().all(|status| (200..300).contains(status))
+    }
+}
+
+/// Runs `commands` one after the other in one shell in `folder`, with these variables in its environment.
+pub fn paste(folder: &Folder, environment: &[(&str, String)], commands: &[String]) -> Vec<Ran> {
+    let tools = tempfile::tempdir().unwrap();
+    let tool = |name: &str| tools.path().join(name);
+    symlink(PETSTORE, tool("petstore")).unwrap();
+    std::fs::write(tool("curl"), CURL).unwrap();
+    std::fs::set_permissions(tool("curl"), PermissionsExt::from_mode(0o755)).unwrap();
+    let typed = tool("typed");
+    std::fs::write(&typed, TYPED).unwrap();
+    let mut script = String::new();
+    for (number, command) in commands.iter().enumerate() {
+        let [stdout, stderr, code] = ["stdout", "stderr", "code"].map(|what| tool(&format!("{number}.{what}")));
+        let (typed, stdout, stderr, code) = (typed.display(), stdout.display(), stderr.display(), code.display());
+        // Braces keep what a command assigns for the commands after it.
+        script.push_str(&format!("{{ {command}\n}} <'{typed}' >'{stdout}' 2>'{stderr}'; echo $? >'{code}'\n"));
+    }
+    std::fs::write(tool("script"), &script).unwrap();
+    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+    let mut shell = folder.program("sh");
+    shell.arg(tool("script")).env("PATH", path).env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
+    let ended = Running::start(&mut shell).end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{script}");
+    let read = |number: usize, what: &str| std::fs::read_to_string(tool(&format!("{number}.{what}"))).unwrap();
+    (0..commands.len())
+        .map(|number| {
+            let (noted, stderr): (Vec<_>, Vec<_>) =
+                read(number, "stderr").lines().map(str::to_owned).partition(|line| line.starts_with("STATUS "));
+            Ran {
+                code: read(number, "code").trim().parse().unwrap(),
+                statuses: noted.iter().map(|line| line["STATUS ".len()..].parse().unwrap()).collect(),
+                stdout: read(number, "stdout"),
+                stderr: stderr.join("\n"),
+            }
+        })
+        .collect()
+}
