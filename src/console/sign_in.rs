@@ -44,23 +44,26 @@ pub async fn submit(
     let Some((account, checked)) = check_password(&api, &place, &address, fields.secret("password")).await? else {
         return Ok(refused(&api, &visitor, email));
     };
+    let signed_in = begin_session(&api, &visitor, account, checked).await?;
+    // `None` if the password was changed while this one was being checked.
+    Ok(signed_in.unwrap_or_else(|| refused(&api, &visitor, email)))
+}
+
+/// Begins a session with a new token, and ends the one the visitor had. `None` if `checked` is no longer the digest of the
+/// account's password.
+pub async fn begin_session(
+    api: &Api,
+    visitor: &Visitor,
+    account: AccountId,
+    checked: PasswordDigest,
+) -> Result<Option<Response>, PageError> {
     if let Some(before) = &visitor.session {
         api.store.delete_session(before.hash).await?;
     }
     let token = SessionToken::generate();
     let session = NewSession { hash: token.hash(), account, now: api.clock.steady() };
-    Ok(match api.store.create_session(session, checked).await? {
-        true => with_token(&api, &token, visitor.redirect("")),
-        // The password was changed while this one was being checked.
-        false => refused(&api, &visitor, email),
-    })
-}
-
-/// Goes on from signing up: the address is typed already.
-pub fn after_sign_up(api: &Api, mut visitor: Visitor, email: Field) -> Response {
-    visitor.notice =
-        Some("Sign in to go on. If the address was free, its account is ready; if it was taken, nothing has changed.");
-    form(api, &visitor, StatusCode::OK, email, Field::default())
+    let begun = api.store.create_session(session, checked).await?;
+    Ok(begun.then(|| with_token(api, &token, visitor.redirect(""))))
 }
 
 pub async fn sign_out(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {

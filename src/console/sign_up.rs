@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::page::{NO_SECTION, Site, page};
-use super::sign_in::{self, begin_attempt};
+use super::sign_in::{begin_attempt, begin_session};
 use super::visitor::{Client, Visitor};
 use crate::domain::Email;
 use crate::domain::account::NewPassword;
@@ -30,8 +30,7 @@ pub async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, 
     Ok(form(&api, &visitor, StatusCode::OK, Field::default(), Field::default()))
 }
 
-/// Answers the same, after the same work, whether or not the address was free: who has an account here is nobody's
-/// business.
+/// Creates the account and signs it in. Whether an address is taken shows; the limit on attempts bounds guessing.
 pub async fn submit(
     State(api): State<Api>,
     visitor: Visitor,
@@ -53,8 +52,13 @@ pub async fn submit(
         return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
     let digest = begin_attempt(&api, from, &address)?.hash(chosen).await;
-    api.store.create_account(address, Some(digest), api.clock.now()).await?;
-    Ok(sign_in::after_sign_up(&api, visitor, email))
+    let Some(account) = api.store.create_account(address, Some(digest.clone()), api.clock.now()).await? else {
+        email.error = Some("This address has an account already. Sign in instead.".to_owned());
+        return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+    };
+    let signed_in = begin_session(&api, &visitor, account, digest).await?;
+    // `None` if the password was changed meanwhile, from the command line.
+    Ok(signed_in.unwrap_or_else(|| visitor.redirect("sign-in")))
 }
 
 fn refuse_if_closed(api: &Api) -> Result<(), PageError> {

@@ -98,7 +98,7 @@ async fn the_sessions_cookie_is_for_this_host_and_tls_alone() {
         secure.send(request.body("email=bo%40example.com&password=correct+horse+battery")).await
     };
     assert_eq!(post("/sign-up", &origin.replace("https", "http")).await.status(), 403, "that page is not ours");
-    assert_eq!(post("/sign-up", &origin).await.status(), 200);
+    assert_eq!(post("/sign-up", &origin).await.status(), 303);
     let signed_in = post("/sign-in", &origin).await;
     assert_eq!(signed_in.status(), 303);
     let cookie = signed_in.header("set-cookie").unwrap();

@@ -19,7 +19,7 @@ async fn no_page_has_a_violation() {
     browser.follow("main button").await;
     check(&browser, &axe, "a form that was refused").await;
 
-    browser.sign_up_and_in("ada@lovelace.example", PASSWORD).await;
+    browser.sign_up("ada@lovelace.example", PASSWORD).await;
     for path in ["/", "/keys", "/animals", "/orders", "/messages"] {
         browser.open(path).await;
         check(&browser, &axe, &format!("{path}, empty")).await;

@@ -111,9 +111,23 @@ async fn a_token_that_somebody_else_chose_is_never_taken_over() {
     let chosen = format!("petstore={}", "0".repeat(32));
     ada.cookie = Some(chosen.clone());
     ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
+    assert_ne!(ada.cookie, Some(chosen.clone()));
     ada.sign_in("ada@lovelace.example", PASSWORD).await;
     assert_ne!(ada.cookie, Some(chosen.clone()));
     assert!(!Person { cookie: Some(chosen), ..Person::new(&service) }.is_signed_in().await);
+}
+
+#[tokio::test]
+async fn sign_up_replaces_the_session_of_another_account() {
+    let service = Service::start().await;
+    let mut eve = Person::signed_in(&service, "eve@evil.example").await;
+    let mut ada = Person { cookie: eve.cookie.clone(), ..Person::new(&service) };
+
+    ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
+
+    assert_ne!(ada.cookie, eve.cookie);
+    assert!(ada.get("/").await.body.contains("ada@lovelace.example"));
+    assert!(!eve.is_signed_in().await, "the planted session has ended");
 }
 
 #[tokio::test]

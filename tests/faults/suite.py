@@ -297,11 +297,11 @@ ROWS = (
     ),
     Suite(
         NUMBER=26,
-        PROMISE="no account can be guessed at: known against unknown address, in and up",
+        PROMISE="signing in reveals no account: known against unknown address",
         FIGURE="the same answers, medians within 5 %",
         CONTROL="what is answered without a hash shows in its time; each known address is one that its owner signs in with",
         ROUNDS=500,
-        tests=("guessing::a_known_and_an_unknown_address_get_the_same_answer_in_the_same_time",),
+        tests=("guessing::sign_in_answers_known_and_unknown_addresses_alike",),
     ),
     Suite(
         NUMBER=27,

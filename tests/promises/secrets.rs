@@ -121,6 +121,7 @@ fn no_secret_is_in_postgresql() {
         WRONG_PASSWORD,
         &sessions[0],
         &sessions[1],
+        &sessions[2],
         &key,
         &successor,
         &key["pet_live_".len()..],
@@ -174,8 +175,8 @@ fn text_of_panic<T: Debug>(secret: T, exposed: &str) -> String {
 
 /// The secrets that somebody gets who signs up and in, makes a key and renews it.
 struct Console {
-    /// Before a new password, and after.
-    cookies: [String; 2],
+    /// Before a new password, after it, and that of signing up.
+    cookies: [String; 3],
     key: String,
     successor: String,
 }
@@ -206,7 +207,7 @@ impl Logged {
         let form =
             |fields: &[(&str, &str)]| form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let credentials = |password| form(&[("email", "ada@example.com"), ("password", password)]);
-        self.submit("/sign-up", &credentials(PASSWORD), "");
+        let signed_up = self.submit("/sign-up", &credentials(PASSWORD), "");
         self.submit("/sign-in", &credentials(WRONG_PASSWORD), "");
         let signed_in = self.submit("/sign-in", &credentials(PASSWORD), "");
         let cookie = between(&signed_in, "set-cookie: ", ";").to_owned();
@@ -215,7 +216,8 @@ impl Logged {
         let rotated = self.submit("/keys/1/rotate", &form(&[("overlap", "24h"), ("newest", "1")]), &cookie);
         let passwords = form(&[("current", PASSWORD), ("new", NEW_PASSWORD)]);
         let changed = self.submit("/account/password", &passwords, &cookie);
-        let cookies = [cookie, between(&changed, "set-cookie: ", ";").to_owned()];
+        let [changed, signed_up] = [changed, signed_up].map(|page| between(&page, "set-cookie: ", ";").to_owned());
+        let cookies = [cookie, changed, signed_up];
         let cookie = &cookies[1];
         self.submit("/account/password", &form(&[("current", WRONG_PASSWORD), ("new", "x")]), cookie);
         self.submit("/account/delete", &form(&[("password", WRONG_PASSWORD)]), cookie);

@@ -7,14 +7,8 @@ use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};
 use crate::store::{Result, StoreError};
 
-/// The update changes nothing, but is as much of a write, with its sync: who signs up can't tell by the time that an
-/// address is taken.
-pub const INSERT: &str = "WITH new AS (
-        INSERT INTO accounts (email, email_folded, password_hash, created_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (email_folded) DO NOTHING RETURNING id
-    ), taken AS (
-        UPDATE accounts SET email_folded = email_folded WHERE email_folded = $2 AND NOT EXISTS (SELECT FROM new)
-    ) SELECT id FROM new";
+pub const INSERT: &str = "INSERT INTO accounts (email, email_folded, password_hash, created_at)
+    VALUES ($1, $2, $3, $4) ON CONFLICT (email_folded) DO NOTHING RETURNING id";
 
 pub const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM accounts WHERE email_folded = $1 AND password_hash IS NOT NULL";

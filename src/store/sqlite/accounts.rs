@@ -18,14 +18,7 @@ pub fn insert(
              ON CONFLICT (email_folded) DO NOTHING",
         )?
         .execute((email.as_str(), email.folded(), password.map(|digest| &digest.0), now.as_milliseconds()))?;
-    if inserted == 1 {
-        return Ok(Some(AccountId(conn.last_insert_rowid())));
-    }
-    // Changes nothing, but is as much of a write, with its sync: who signs up can't tell by the time that an address is
-    // taken.
-    conn.prepare_cached("UPDATE accounts SET email_folded = email_folded WHERE email_folded = ?1")?
-        .execute([email.folded()])?;
-    Ok(None)
+    Ok((inserted == 1).then(|| AccountId(conn.last_insert_rowid())))
 }
 
 pub fn find(conn: &Connection, email: &Email) -> Result<Option<Account>> {
