@@ -147,13 +147,14 @@ struct ListedKey {
 
 impl From<KeyRecord> for ListedKey {
     fn from(key: KeyRecord) -> Self {
+        let last_used_at = key.last_use();
         Self {
             id: key.id.0,
             name: key.name,
             account: key.account.as_str().to_owned(),
             hint: key.hint,
             created_at: key.created_at,
-            last_used_at: key.last_used_at,
+            last_used_at,
             expires_at: key.expires_at,
             revoked_at: key.revoked_at,
         }

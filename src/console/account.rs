@@ -12,7 +12,6 @@ use super::sign_in::{begin_attempt, check_password};
 use super::times::day;
 use super::visitor::{Client, SignedIn, with_token, without_token};
 use crate::domain::SessionToken;
-use crate::domain::account::NewPassword;
 use crate::domain::session::NewSession;
 use crate::http::Api;
 
@@ -42,13 +41,10 @@ pub async fn change_password(
     from: Client,
     fields: Form,
 ) -> Result<Response, PageError> {
-    let (mut current, mut new) = (Field::default(), Field::default());
-    let chosen = match NewPassword::parse(fields.secret("new")) {
-        Ok(chosen) => chosen,
-        Err(invalid) => {
-            new.error = Some(format!("The new password {invalid}."));
-            return Ok(account(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, current, new));
-        }
+    let mut current = fields.password("current", "Enter your password.");
+    let (new, chosen) = fields.new_password("new", "Enter a new password.", "The new password");
+    let Some(chosen) = chosen.filter(|_| current.error.is_none()) else {
+        return Ok(account(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, current, new));
     };
     let place = begin_attempt(&api, from, &who.session.email)?;
     let checked = check_password(&api, &place, &who.session.email, fields.secret("current")).await?;
@@ -69,6 +65,10 @@ pub async fn confirm_deletion(State(api): State<Api>, who: SignedIn) -> Response
 }
 
 pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields: Form) -> Result<Response, PageError> {
+    let mut password = fields.password("password", "Enter your password.");
+    if password.error.is_some() {
+        return Ok(deletion(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, password));
+    }
     let place = begin_attempt(&api, from, &who.session.email)?;
     if let Some((account, checked)) =
         check_password(&api, &place, &who.session.email, fields.secret("password")).await?
@@ -77,7 +77,7 @@ pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields:
         api.keyring.note_change();
         return Ok(without_token(&api, who.visitor.redirect("?notice=account-deleted")));
     }
-    let password = Field { error: Some(WRONG.to_owned()), ..Field::default() };
+    password.error = Some(WRONG.to_owned());
     Ok(deletion(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, password))
 }
 

@@ -8,6 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::error::PageError;
+use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
 use crate::http::limits;
 
@@ -38,6 +39,26 @@ impl Form {
 
     pub fn secret(&self, name: &str) -> Secret {
         Secret::new(self.get(name))
+    }
+
+    /// The field of a password, whose value is never shown again. Its error is `missing` if none was entered.
+    pub fn password(&self, name: &str, missing: &str) -> Field {
+        Field { error: self.get(name).is_empty().then(|| missing.to_owned()), ..Field::default() }
+    }
+
+    /// A password to set, and its field. `None` if the field has an error.
+    pub fn new_password(&self, name: &str, missing: &str, what: &str) -> (Field, Option<NewPassword>) {
+        let mut field = self.password(name, missing);
+        if field.error.is_some() {
+            return (field, None);
+        }
+        match NewPassword::parse(self.secret(name)) {
+            Ok(password) => (field, Some(password)),
+            Err(invalid) => {
+                field.error = Some(format!("{what} {invalid}."));
+                (field, None)
+            }
+        }
     }
 
     /// A field to be parsed, and to be shown again where that fails.
@@ -78,8 +99,18 @@ impl Field {
         Self { value: value.into(), error: None }
     }
 
-    /// What the field stands for; where it is refused, the field says why, as in "The name has 0 characters; …".
-    pub fn parse<T>(&mut self, what: &str, parse: impl FnOnce(String) -> Result<T, Invalid>) -> Option<T> {
+    /// Returns the parsed value. Otherwise sets the error: `missing` if the field is blank, as in "Enter a name.", or what is
+    /// wrong with it, as in "The name has 300 characters; …".
+    pub fn parse<T>(
+        &mut self,
+        missing: &str,
+        what: &str,
+        parse: impl FnOnce(String) -> Result<T, Invalid>,
+    ) -> Option<T> {
+        if self.value.trim().is_empty() {
+            self.error = Some(missing.to_owned());
+            return None;
+        }
         parse(self.value.clone()).map_err(|invalid| self.error = Some(format!("{what} {invalid}."))).ok()
     }
 }

@@ -115,12 +115,13 @@ struct Row {
 
 impl Row {
     fn new(key: KeyRecord, clock: &Clock) -> Self {
+        let last_used = key.last_use().map(|used| ago(used, clock.now()));
         Self {
             id: key.id.0,
             name: key.name,
             hint: key.hint,
             created: day(key.created_at),
-            last_used: key.last_used_at.map(|used| ago(used, clock.now())),
+            last_used,
             expires: key.expires_at.map(moment),
             state: match (key.revoked_at, key.expires_at) {
                 (Some(_), _) => "revoked",
@@ -158,9 +159,10 @@ pub async fn new(State(api): State<Api>, who: SignedIn) -> Result<Response, Page
 
 pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut name, mut expiry) = (fields.field("name"), fields.field("expiry"));
-    let named = name.parse("The name", KeyName::parse);
-    let lifetime =
-        expiry.parse("The time", |text| if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) });
+    let named = name.parse("Enter a name.", "The name", KeyName::parse);
+    let lifetime = expiry.parse("Choose when it expires.", "The time", |text| {
+        if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
+    });
     let opened = Opened::of(&api, &who, &fields).await?;
     let (Some(named), Some(lifetime)) = (named, lifetime) else {
         return Ok(new_key(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, opened));

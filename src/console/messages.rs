@@ -38,10 +38,11 @@ struct Row {
     text: String,
     is_cut: bool,
     created: String,
+    status: &'static str,
 }
 
-impl From<Message> for Row {
-    fn from(message: Message) -> Self {
+impl Row {
+    fn new(message: &Message, is_sent: bool) -> Self {
         let text = message.text.as_str();
         let end = text.char_indices().nth(SHOWN).map(|(end, _)| end);
         Self {
@@ -49,6 +50,7 @@ impl From<Message> for Row {
             text: text[..end.unwrap_or(text.len())].to_owned(),
             is_cut: end.is_some(),
             created: moment(message.created_at),
+            status: if is_sent { "sent" } else { Message::QUEUED },
         }
     }
 }
@@ -62,7 +64,7 @@ pub async fn send(State(api): State<Api>, who: SignedIn, fields: Form) -> Result
     // A browser sends each end of a line as two characters (the HTML standard, 4.10.22.4); what was typed is one.
     let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
     let key = RequestKey::of(&fields);
-    let Some(parsed) = text.parse("The message", MessageText::parse) else {
+    let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
         return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
     };
     let body = serde_json::json!({ "message": parsed.as_str() });
@@ -81,7 +83,7 @@ async fn show(
     exchange: Option<Exchange>,
 ) -> Result<Response, PageError> {
     let (messages, more) = api.store.list_messages_of(who.session.account, before, PAGE).await?;
-    let messages: Vec<Row> = messages.into_iter().map(Row::from).collect();
+    let messages: Vec<Row> = messages.iter().map(|(message, sent_at)| Row::new(message, sent_at.is_some())).collect();
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
     let site = Site::new(api, &who.visitor, "Messages", "messages");
     let list = List { site, text, key, exchange, messages, older, is_first: before.is_none() };

@@ -31,7 +31,7 @@ use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 
 use crate::config::{Admission, Registration};
 use crate::http::{Api, ApiError};
@@ -86,9 +86,9 @@ pub fn routes(api: &Api) -> Router<Api> {
         .route("/", get(overview::show))
         .route("/sign-up", get(sign_up::show).post(sign_up::submit))
         .route("/sign-in", get(sign_in::show).post(sign_in::submit))
-        .route("/sign-out", post(sign_in::sign_out))
+        .route("/sign-out", get(sign_in::show_sign_out).post(sign_in::sign_out))
         .route("/account", get(account::show))
-        .route("/account/password", post(account::change_password))
+        .route("/account/password", get(account::show).post(account::change_password))
         .route("/account/delete", get(account::confirm_deletion).post(account::delete))
         .route("/keys", get(keys::list))
         .route("/keys/new", get(keys::new).post(keys::create))
@@ -97,7 +97,7 @@ pub fn routes(api: &Api) -> Router<Api> {
         .route("/animals", get(pets::list))
         .route("/animals/new", get(pets::new).post(pets::create))
         .route("/orders", get(orders::list).post(orders::place))
-        .route("/orders/{id}/{step}", post(orders::step))
+        .route("/orders/{id}/{step}", get(orders::show_step).post(orders::step))
         .route("/messages", get(messages::list).post(messages::send));
     framed(api, pages)
 }

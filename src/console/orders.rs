@@ -13,7 +13,7 @@ use super::paging::{self, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
 use super::times::moment;
-use super::visitor::SignedIn;
+use super::visitor::{SignedIn, Visitor};
 use crate::domain::{Order, OrderQuery, OrderStatus, OrderStep};
 use crate::http::Api;
 use crate::http::input::integer;
@@ -68,13 +68,19 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
 
 pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
-    let Some(pet) = pet_id.parse("The animal", |text| parse_integer(text.trim())) else {
+    let Some(pet) = pet_id.parse("Enter the number of an animal.", "The animal", |text| parse_integer(text.trim()))
+    else {
         return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
     let exchange = Exchange::place_order(&api, &who, &key, &body).await;
     let pet_id = if exchange.status.is_success() { Field::default() } else { pet_id };
     done(&api, &who, pet_id, key, exchange).await
+}
+
+/// The address of a step may stay in the address bar: opening it leads to the orders.
+pub async fn show_step(visitor: Visitor) -> Response {
+    visitor.redirect("orders")
 }
 
 pub async fn step(
@@ -125,12 +131,16 @@ async fn show(
     let mut orders: Vec<Row> = Vec::new();
     let more = api.store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
     let next = orders.last().filter(|_| more).map(|last| last.id);
+    let mut first = None;
+    if query.after.is_some() {
+        api.store.list_orders(who.session.account, &paging::first(&query), &mut |order| first = Some(order.id)).await?;
+    }
+    let is_first = query.after.is_none() || first == orders.first().map(|order| order.id);
     let (outcome, exchange) = match done {
         Some((outcome, exchange)) => (Some(outcome), exchange),
         None => (None, Exchange::list_orders(api, who, &paging::as_api(&query, OrderStatus::as_str)).await),
     };
     let site = Site::new(api, &who.visitor, "Orders", "orders");
-    let (status, is_first) = (query.status, query.after.is_none());
-    let list = List { site, pet_id, key, orders, status, next, is_first, outcome, exchange };
+    let list = List { site, pet_id, key, orders, status: query.status, next, is_first, outcome, exchange };
     Ok(Exchange::page(status_code, &list, Some(&list.exchange)))
 }

@@ -10,7 +10,7 @@ use super::page::{Site, page};
 use super::plot::Plot;
 use super::visitor::Visitor;
 use crate::config::Addresses;
-use crate::domain::{PetStatus, StatusCounts};
+use crate::domain::{PetStatus, StatusCounts, grouped};
 use crate::http::{Api, deprecation};
 
 #[derive(Template)]
@@ -61,8 +61,9 @@ impl Welcome<'_> {
 }
 
 impl Overview<'_> {
-    fn cards(&self) -> [(PetStatus, u64); 3] {
-        let counts = self.counts;
-        [(PetStatus::Available, counts.available), (PetStatus::Pending, counts.pending), (PetStatus::Sold, counts.sold)]
+    fn cards(&self) -> [(PetStatus, String); 3] {
+        let StatusCounts { available, pending, sold } = self.counts;
+        [(PetStatus::Available, available), (PetStatus::Pending, pending), (PetStatus::Sold, sold)]
+            .map(|(status, count)| (status, grouped(count)))
     }
 }

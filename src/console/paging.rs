@@ -2,7 +2,7 @@
 
 use super::error::PageError;
 use super::form::Form;
-use crate::domain::{Invalid, PageQuery};
+use crate::domain::{Invalid, PageLimit, PageQuery};
 use crate::http::input::integer;
 
 /// What a page's address asks for; an empty parameter counts as none.
@@ -22,6 +22,11 @@ pub fn as_api<Status: Copy>(query: &PageQuery<Status>, name: impl FnOnce(Status)
     let status = query.status.map_or(String::new(), |status| format!("&status={}", name(status)));
     let after = query.after.map_or(String::new(), |after| format!("&after={after}"));
     format!("limit={}{status}{after}", query.limit.get())
+}
+
+/// The query for the first entry of all pages, which tells whether a page with `after` is the first one.
+pub fn first<Status: Copy>(query: &PageQuery<Status>) -> PageQuery<Status> {
+    PageQuery { limit: PageLimit::ONE, status: query.status, after: None }
 }
 
 pub fn parse_integer(text: &str) -> Result<i64, Invalid> {

@@ -43,9 +43,14 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
     let mut pets: Vec<Pet> = Vec::new();
     let more = api.store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
     let next = pets.last().filter(|_| more).map(|last| last.id);
+    let mut first = None;
+    if query.after.is_some() {
+        api.store.list_pets(&paging::first(&query), &mut |pet: PetRef<'_>| first = Some(pet.id)).await?;
+    }
+    let is_first = query.after.is_none() || first == pets.first().map(|pet| pet.id);
     let exchange = Exchange::list_pets(&api, &who, &paging::as_api(&query, PetStatus::as_str)).await;
     let site = Site::new(&api, &who.visitor, "Animals", "animals");
-    let list = List { site, pets, status: query.status, next, is_first: query.after.is_none(), exchange };
+    let list = List { site, pets, status: query.status, next, is_first, exchange };
     Ok(Exchange::page(StatusCode::OK, &list, Some(&list.exchange)))
 }
 
@@ -57,9 +62,9 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
     let [mut name, mut category_id, mut status] = ["name", "categoryId", "status"].map(|name| fields.field(name));
     let key = RequestKey::of(&fields);
     let parsed = (
-        name.parse("The name", PetName::parse),
-        category_id.parse("The category", |text| parse_integer(text.trim())),
-        status.parse("The status", |text| PetStatus::parse(&text)),
+        name.parse("Enter a name.", "The name", PetName::parse),
+        category_id.parse("Enter the number of a category.", "The category", |text| parse_integer(text.trim())),
+        status.parse("Choose a status.", "The status", |text| PetStatus::parse(&text)),
     );
     let (Some(named), Some(category), Some(kept)) = parsed else {
         let fields = [name, category_id, status];

@@ -37,8 +37,10 @@ pub async fn submit(
     fields: Form,
 ) -> Result<Response, PageError> {
     let mut email = fields.field("email");
-    let Some(address) = email.parse("The address", |text| Email::parse(text.trim())) else {
-        return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, Field::default()));
+    let password = fields.password("password", "Enter your password.");
+    let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let Some(address) = address.filter(|_| password.error.is_none()) else {
+        return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
     let place = begin_attempt(&api, from, &address)?;
     let Some((account, checked)) = check_password(&api, &place, &address, fields.secret("password")).await? else {
@@ -64,6 +66,11 @@ pub async fn begin_session(
     let session = NewSession { hash: token.hash(), account, now: api.clock.steady() };
     let begun = api.store.create_session(session, checked).await?;
     Ok(begun.then(|| with_token(api, &token, visitor.redirect(""))))
+}
+
+/// Signs nobody out: following a link changes nothing.
+pub async fn show_sign_out(visitor: Visitor) -> Response {
+    visitor.redirect("")
 }
 
 pub async fn sign_out(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {

@@ -11,7 +11,6 @@ use super::page::{NO_SECTION, Site, page};
 use super::sign_in::{begin_attempt, begin_session};
 use super::visitor::{Client, Visitor};
 use crate::domain::Email;
-use crate::domain::account::NewPassword;
 use crate::http::Api;
 
 #[derive(Template)]
@@ -39,15 +38,8 @@ pub async fn submit(
 ) -> Result<Response, PageError> {
     refuse_if_closed(&api)?;
     let mut email = fields.field("email");
-    let mut password = Field::default();
-    let address = email.parse("The address", |text| Email::parse(text.trim()));
-    let chosen = match NewPassword::parse(fields.secret("password")) {
-        Ok(chosen) => Some(chosen),
-        Err(invalid) => {
-            password.error = Some(format!("The password {invalid}."));
-            None
-        }
-    };
+    let address = email.parse("Enter an e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let (password, chosen) = fields.new_password("password", "Enter a password.", "The password");
     let (Some(address), Some(chosen)) = (address, chosen) else {
         return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };

@@ -138,6 +138,14 @@ pub struct KeyRecord {
     pub revoked_at: Option<Timestamp>,
 }
 
+impl KeyRecord {
+    /// When the key was last used. Stored to the minute, which may begin before the key was created; shown no earlier than
+    /// that.
+    pub fn last_use(&self) -> Option<Timestamp> {
+        self.last_used_at.map(|used| used.max(self.created_at))
+    }
+}
+
 /// Appends `length` base62 characters from the operating system's random bytes.
 pub(super) fn push_random(text: &mut String, length: usize) {
     let end = text.len() + length;

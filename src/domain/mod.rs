@@ -17,7 +17,7 @@ pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
 pub use idempotency::{Answer, IdempotencyKey, KeyedRequest, Outcome};
 pub use message::{Message, MessageId, MessageText};
 pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
-pub use outbox::{MessageQuery, MessageRecord, MessageState};
+pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};
 pub use secret::Secret;
@@ -55,6 +55,13 @@ impl std::fmt::Display for Deployment {
 #[error("{0}")]
 pub struct Invalid(pub String);
 
+/// Writes a number with a comma between each three digits: `10,000`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
 /// Counts Unicode scalar values, and says why a text is refused.
 ///
 /// Shared by every text of the interface: none is empty, blank, too long or holds control characters
@@ -62,6 +69,7 @@ pub struct Invalid(pub String);
 fn check_text(text: &str, max: usize, allowed: &[char]) -> Result<(), Invalid> {
     let length = text.chars().count();
     if length == 0 || length > max {
+        let (length, max) = (grouped(length as u64), grouped(max as u64));
         return Err(Invalid(format!("has {length} characters; 1 to {max} are allowed")));
     }
     if text.chars().all(char::is_whitespace) {
@@ -72,5 +80,17 @@ fn check_text(text: &str, max: usize, allowed: &[char]) -> Result<(), Invalid> {
             Err(Invalid(format!("has the control character U+{:04X}, which is not allowed", u32::from(control))))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        let shown = [0, 7, 999, 1_000, 10_000, 123_456, 1_234_567, u64::MAX].map(grouped);
+        let expected = ["0", "7", "999", "1,000", "10,000", "123,456", "1,234,567", "18,446,744,073,709,551,615"];
+        assert_eq!(shown, expected);
     }
 }

@@ -11,6 +11,9 @@ pub struct MessageRecord {
     pub sent_at: Option<Timestamp>,
 }
 
+/// A message, and when a broker acknowledged it: `None` while it is queued.
+pub type TrackedMessage = (Message, Option<Timestamp>);
+
 /// Whether a message has left the queue. The API calls both `queued`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum MessageState {

@@ -4,6 +4,7 @@ use super::sqlite::Batch;
 use super::{RelayLease, Result, Store, postgres, sqlite};
 use crate::domain::{
     AccountId, Answer, KeyedRequest, Message, MessageId, MessageQuery, MessageRecord, Outcome, Timestamp,
+    TrackedMessage,
 };
 
 impl Store {
@@ -32,13 +33,14 @@ impl Store {
         }
     }
 
-    /// At most `limit` of an account's messages, newest first, those before `before`; and whether more follow.
+    /// At most `limit` of an account's messages before `before`, newest first, each with the time at which the broker
+    /// acknowledged it, or `None` while it is queued; and whether more follow.
     pub async fn list_messages_of(
         &self,
         account: AccountId,
         before: Option<MessageId>,
         limit: u32,
-    ) -> Result<(Vec<Message>, bool)> {
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
         match self {
             Self::Sqlite(db) => db.read(|conn| sqlite::messages::list_of(conn, account, before, limit)),
             Self::Postgres(db) => postgres::messages::list_of(db, account, before, limit).await,

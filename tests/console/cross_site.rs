@@ -4,7 +4,7 @@ use crate::person::{PASSWORD, Person, with_form};
 use crate::support::Service;
 
 /// Every form there is, with what would make it do something.
-fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
+pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
     let form = |path: &str, fields: &[(&'static str, &'static str)]| (path.to_owned(), fields.to_vec());
     vec![
         form("/sign-up", &[("email", "eve@evil.example"), ("password", PASSWORD)]),

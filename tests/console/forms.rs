@@ -79,6 +79,46 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
 }
 
 #[tokio::test]
+async fn empty_fields_are_asked_for() {
+    let service = Service::start().await;
+    let mut somebody = Person::new(&service);
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let expected = [
+        ("/animals/new", vec![("name", "Enter a name."), ("categoryId", "Enter the number of a category.")]),
+        ("/orders", vec![("petId", "Enter the number of an animal.")]),
+        ("/messages", vec![("message", "Enter a message.")]),
+        ("/keys/new", vec![("name", "Enter a name.")]),
+        ("/account/password", vec![("current", "Enter your password."), ("new", "Enter a new password.")]),
+        ("/account/delete", vec![("password", "Enter your password.")]),
+        ("/sign-in", vec![("email", "Enter your e-mail address."), ("password", "Enter your password.")]),
+        ("/sign-up", vec![("email", "Enter an e-mail address."), ("password", "Enter a password.")]),
+    ];
+    for (path, fields) in expected {
+        let person = if path.starts_with("/sign") { &mut somebody } else { &mut ada };
+        let others = [("newest", "0"), ("expiry", "90d"), ("status", "sold")];
+        let page = person.post(path, &others).await;
+        assert_eq!(page.status(), 422, "{path}: {}", page.body);
+        for (field, expected) in fields {
+            assert_eq!(message(&page.body, field), expected, "{path}");
+        }
+    }
+    let blank = ada.post("/animals/new", &[("name", "  "), ("categoryId", " "), ("status", "")]).await.body;
+    assert_eq!(message(&blank, "name"), "Enter a name.");
+    assert!(blank.contains("Choose a status."), "{blank}");
+    // None of these was an attempt.
+    somebody.sign_in("ada@lovelace.example", PASSWORD).await;
+    assert_eq!(service.store.count_pets().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn numbers_in_refusals_have_separators() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let page = ada.post("/messages", &[("message", &"x".repeat(12_345))]).await;
+    assert_eq!(message(&page.body, "message"), "The message has 12,345 characters; 1 to 10,000 are allowed.");
+}
+
+#[tokio::test]
 async fn signing_up_says_what_is_wrong_and_never_shows_the_password() {
     let service = Service::start().await;
     let mut ada = Person::new(&service);
@@ -117,7 +157,7 @@ async fn a_message_is_sent_as_it_was_typed() {
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let refused = ada.post("/messages", &[("message", " \r\n ")]).await;
     assert_eq!(refused.status(), 422);
-    assert_eq!(message(&refused.body, "message"), "The message is only white space; some other character is needed.");
+    assert_eq!(message(&refused.body, "message"), "Enter a message.");
 
     // A browser writes the end of a line as two characters.
     let page = ada.post("/messages", &[("message", "Hello,\r\n<store>")]).await;

@@ -10,8 +10,8 @@ use petstore::config::Door;
 use petstore::console;
 use petstore::http::Edge;
 
-use crate::person::Person;
-use crate::support::{Request, Service};
+use crate::person::{Person, between};
+use crate::support::{NOW, Request, Service};
 
 const PAGES: [&str; 10] = [
     "/",
@@ -183,6 +183,97 @@ async fn the_reference_wears_the_same_header() {
         assert_eq!(page.header("cache-control"), Some("private, no-cache"));
         assert!(Person::new(&service).get(path).await.body.contains("Sign in"));
     }
+}
+
+#[tokio::test]
+async fn first_page_is_offered_on_later_pages_alone() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let offers = |page: &str| page.contains(">First page<");
+    for path in ["/animals", "/animals?after=0", "/orders", "/orders?after=0&status=placed"] {
+        assert!(!offers(&ada.get(path).await.body), "{path} without entries");
+    }
+    for status in ["sold", "sold", "available", "available"] {
+        service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
+    }
+    // The list after a form begins with the order that it was about.
+    let placed = ada.post("/orders", &[("petId", "3")]).await;
+    assert!(placed.status() == 201 && !offers(&placed.body), "{}", placed.body);
+    assert!(!offers(&ada.post("/orders/1/approve", &[]).await.body));
+    assert!(offers(&ada.post("/orders", &[("petId", "4")]).await.body), "order 1 stands before order 2");
+
+    for (path, offered) in [
+        ("/animals?after=0", false),
+        ("/animals?after=1", true),
+        ("/animals?after=99", true),
+        ("/animals?status=pending&after=2", false),
+        ("/animals?status=pending&after=3", true),
+        ("/orders?after=-1", false),
+        ("/orders?after=1", true),
+        ("/orders?status=placed&after=1", false),
+        ("/orders?status=placed&after=2", true),
+    ] {
+        assert_eq!(offers(&ada.get(path).await.body), offered, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn address_of_every_form_can_be_opened() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    ada.key("laptop").await;
+    let id = ada.key_id().await;
+    for (path, _) in crate::cross_site::forms(&id) {
+        let opened = ada.get(&path).await;
+        match opened.status() {
+            200 => {}
+            303 => {
+                let to = opened.header("location").unwrap().trim_start_matches("../").trim_start_matches("./");
+                assert_eq!(ada.get(&format!("/{to}")).await.status(), 200, "{path} leads to {to}");
+            }
+            other => panic!("{path}: {other}"),
+        }
+    }
+    assert!(ada.is_signed_in().await, "opening the address of signing out does not");
+}
+
+#[tokio::test]
+async fn large_numbers_have_separators() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut animals = (0..1_234).map(|_| {
+        let name = petstore::domain::PetName::parse("Rex".to_owned()).unwrap();
+        Ok(petstore::domain::NewPet { name, category_id: 1, status: petstore::domain::PetStatus::Sold })
+    });
+    service.store.import_pets(Box::new(animals.by_ref().collect::<Vec<_>>().into_iter())).await.unwrap();
+    for _ in 0..1_001 {
+        service.api.requests.count("/v1/pets");
+    }
+
+    let overview = ada.get("/").await.body;
+
+    assert_eq!(overview.matches(r#"<span class="figure">1,234</span>"#).count(), 2, "sold and all: {overview}");
+    assert!(overview.contains("1,001 in all; 1,001 in the busiest minute."), "{overview}");
+}
+
+#[tokio::test]
+async fn messages_are_queued_until_the_broker_has_acknowledged_them() {
+    let service = Service::start().await;
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    for (text, second) in [("first", 1), ("second", 2)] {
+        service.clock.set(NOW.plus(std::time::Duration::from_secs(second)));
+        assert_eq!(ada.post("/messages", &[("message", text)]).await.status(), 202);
+    }
+    let waiting = service.store.unsent_messages(None, 10).await.unwrap();
+    let first = waiting.iter().find(|message| message.text.as_str() == "first").unwrap();
+
+    // As the relay does it.
+    service.store.mark_messages_sent(vec![(first.account, first.id)], NOW).await.unwrap();
+
+    let page = ada.get("/messages").await.body;
+    let shown: Vec<_> = page.split("<li>").skip(1).map(|row| between(row, r#"<span class="badge">"#, "<")).collect();
+    let texts: Vec<_> = page.split("<li>").skip(1).map(|row| between(row, r#"<p class="message">"#, "<")).collect();
+    assert_eq!((texts, shown), (vec!["second", "first"], vec!["queued", "sent"]));
 }
 
 #[tokio::test]

@@ -283,6 +283,58 @@ async fn on_a_narrow_screen_nothing_is_cut_off() {
 }
 
 #[tokio::test]
+async fn narrow_screen_breaks_no_name_within_a_word() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.set_width(360).await;
+    ada.sign_up("ada@lovelace.example", PASSWORD).await;
+    for name in ["Sir Barksalot the Third", "Bartholomew Montgomery", "Rex"] {
+        let body = format!(r#"{{"name":"{name}","categoryId":-9223372036854775808}}"#);
+        service.post("/v1/pets", &body).await;
+    }
+    ada.open("/keys/new").await;
+    ada.type_into("#name", "nightly-import of Bartholomew Montgomery").await;
+    ada.follow("main button").await;
+    for path in ["/animals", "/keys"] {
+        ada.open(path).await;
+        // Each word has one box, and not one on each of two lines.
+        let broken = ada.evaluate(
+            "const broken = [];
+            for (const cell of document.querySelectorAll('tbody th, tbody .status')) {
+                const text = [...cell.childNodes].find(node => node.nodeType === Node.TEXT_NODE);
+                for (const word of text.data.matchAll(/[^\\s-]+/g)) {
+                    const range = document.createRange();
+                    range.setStart(text, word.index);
+                    range.setEnd(text, word.index + word[0].length);
+                    if (range.getClientRects().length !== 1) broken.push(word[0]);
+                }
+            }
+            return broken",
+        );
+        assert_eq!(broken.await, serde_json::json!([]), "{path}");
+    }
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn address_after_a_step_of_an_order_opens_the_orders() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::Off).await;
+    ada.sign_up("ada@lovelace.example", PASSWORD).await;
+    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
+    ada.open("/orders?petId=1").await;
+    ada.follow("main button.primary").await;
+    ada.follow("tbody button").await;
+    assert!(ada.text("#answer").await.starts_with("HTTP/1.1 200 OK"), "the API's answer is shown beside the form");
+
+    ada.open(&ada.path().await).await;
+
+    assert_eq!((ada.path().await.as_str(), ada.text("h1").await.as_str()), ("/orders", "Orders"));
+    assert_eq!(ada.text("tbody .status").await, "approved");
+    ada.close().await;
+}
+
+#[tokio::test]
 async fn a_form_is_filled_in_and_sent_with_the_keyboard_alone() {
     const TAB: &str = "\u{e004}";
     const ENTER: &str = "\u{e007}";

@@ -50,7 +50,7 @@ async fn a_message_is_taken_on_once_for_its_key() {
         assert_eq!(send("Hello", &other).await, Outcome::Again(answer.clone()));
         assert_eq!(send("Bye", &other).await, Outcome::Reused);
         let (messages, _) = store.list_messages_of(ada, None, 10).await.unwrap();
-        assert_eq!((messages.len(), messages[0].text.as_str()), (1, "Hello"));
+        assert_eq!((messages.len(), messages[0].0.text.as_str()), (1, "Hello"));
 
         // The same key for another operation is another request.
         assert_eq!(create(&store, ada, "a", "Rex", NOW).await.unwrap(), Outcome::First(created(1, "Rex")));

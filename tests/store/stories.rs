@@ -289,13 +289,17 @@ async fn an_account_sees_its_own_messages_newest_first() {
             let message = Message::new(ada, MessageText::parse(format!("{second}\n🦊")).unwrap(), now);
             store.create_message(message.clone()).await.unwrap();
             store.create_message(Message::new(grace, message.text.clone(), now)).await.unwrap();
-            sent.insert(0, message);
+            sent.insert(0, (message, None));
         }
         assert_eq!(store.list_messages_of(ada, None, 5).await.unwrap(), (sent.clone(), false));
         assert_eq!(store.list_messages_of(ada, None, 2).await.unwrap(), (sent[..2].to_vec(), true));
-        assert_eq!(store.list_messages_of(ada, Some(sent[1].id), 3).await.unwrap(), (sent[2..].to_vec(), false));
-        assert_eq!(store.list_messages_of(ada, Some(sent[4].id), 3).await.unwrap(), (vec![], false));
+        assert_eq!(store.list_messages_of(ada, Some(sent[1].0.id), 3).await.unwrap(), (sent[2..].to_vec(), false));
+        assert_eq!(store.list_messages_of(ada, Some(sent[4].0.id), 3).await.unwrap(), (vec![], false));
         assert_eq!(store.list_messages_of(AccountId(99), None, 3).await.unwrap(), (vec![], false));
+
+        store.mark_messages_sent(vec![(ada, sent[1].0.id)], NOW).await.unwrap();
+        sent[1].1 = Some(NOW);
+        assert_eq!(store.list_messages_of(ada, None, 2).await.unwrap(), (sent[..2].to_vec(), true));
     })
     .await;
 }

@@ -6,14 +6,14 @@ use uuid::Uuid;
 use super::Postgres;
 use super::session::Session;
 use super::writer::Write;
-use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp};
+use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp, TrackedMessage};
 use crate::store::{Result, StoreError};
 
 pub const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
         AS given (account_id, id, message, created_at)";
 
-pub const LIST_OF: &str = "SELECT id, account_id, message, created_at FROM messages
+pub const LIST_OF: &str = "SELECT id, account_id, message, created_at, sent_at FROM messages
     WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
 
 impl Write for Message {
@@ -41,12 +41,16 @@ pub async fn list_of(
     account: AccountId,
     before: Option<MessageId>,
     limit: u32,
-) -> Result<(Vec<Message>, bool)> {
+) -> Result<(Vec<TrackedMessage>, bool)> {
     let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
     let rows =
         db.readers.query(|known| &known.list_messages_of, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
     let shown = rows.len().min(limit as usize);
-    Ok((rows[..shown].iter().map(from_row).collect::<Result<_>>()?, rows.len() > shown))
+    let listed = rows[..shown].iter().map(|row| {
+        let sent_at: Option<i64> = row.try_get(4)?;
+        Ok((from_row(row)?, sent_at.map(Timestamp::from_milliseconds)))
+    });
+    Ok((listed.collect::<Result<_>>()?, rows.len() > shown))
 }
 
 /// Of a row that begins with id, account, text, and when the message was taken on.

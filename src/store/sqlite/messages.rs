@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Row};
 
 use super::Batch;
-use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp};
+use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp, TrackedMessage};
 use crate::store::{Result, StoreError};
 
 pub fn insert(batch: &Batch<'_>, message: &Message) -> Result<()> {
@@ -21,10 +21,10 @@ pub fn list_of(
     account: AccountId,
     before: Option<MessageId>,
     limit: u32,
-) -> Result<(Vec<Message>, bool)> {
+) -> Result<(Vec<TrackedMessage>, bool)> {
     let before = before.map_or([0xff; 16], |id| *id.as_bytes());
     let mut statement = conn.prepare_cached(
-        "SELECT id, account_id, message, created_at FROM messages
+        "SELECT id, account_id, message, created_at, sent_at FROM messages
          WHERE account_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
     )?;
     let mut rows = statement.query((account.0, before, i64::from(limit) + 1))?;
@@ -33,7 +33,8 @@ pub fn list_of(
         if messages.len() == limit as usize {
             return Ok((messages, true));
         }
-        messages.push(from_row(row)?);
+        let sent_at: Option<i64> = row.get(4)?;
+        messages.push((from_row(row)?, sent_at.map(Timestamp::from_milliseconds)));
     }
     Ok((messages, false))
 }
