@@ -38,10 +38,10 @@ if (window.SwaggerUIBundle) {
     showCommonExtensions: true,
     // Each operation shows its own schemas.
     defaultModelsExpandDepth: -1,
-    // Each press of Execute is a request of its own, and counts. A key that was typed in stays: that is how to try a replay.
+    // Each press of Execute is a separate request. A key that the reader has entered stays, to try a replay.
     requestInterceptor: (request) => {
       if (request.method === "POST" && !request.headers["Idempotency-Key"]) {
-        // Unlike `randomUUID`, also without TLS.
+        // `randomUUID` is missing without TLS.
         const random = crypto.getRandomValues(new Uint8Array(16));
         request.headers["Idempotency-Key"] = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
       }

@@ -24,7 +24,7 @@ use listen::address;
 pub use network::{Network, client};
 pub use rate_limit::RateLimit;
 
-/// Where the database is, and how to log: every command that reads settings takes these.
+/// Settings of the database and the log, which every command that reads settings takes.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
@@ -250,7 +250,7 @@ pub fn duration(text: &str) -> Result<Duration, Invalid> {
     total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
 }
 
-/// A duration of 1 s or more.
+/// Parses a duration of at least 1 s.
 pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
     let duration = duration(text)?;
     if duration.is_zero() { Err(Invalid("it must be at least 1s".into())) } else { Ok(duration) }
@@ -330,7 +330,7 @@ pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
 }
 
-/// The name most similar to `wanted`.
+/// Returns the name most similar to `wanted`.
 fn nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> &'a str {
     names.max_by(|a, b| strsim::jaro(a, wanted).total_cmp(&strsim::jaro(b, wanted))).unwrap_or_default()
 }

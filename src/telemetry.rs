@@ -1,4 +1,4 @@
-//! The log, on stderr: of a service as text on a terminal and as JSON lines otherwise, of a one-shot command as plain text.
+//! The log, on stderr. Services log text on a terminal and JSON lines otherwise; one-shot commands log plain text.
 
 mod plain;
 mod sampler;
@@ -45,11 +45,11 @@ pub fn start(level: LogLevel, format: LogFormat) {
     let _ = LEVEL.set(handle);
 }
 
-/// Makes logging non-blocking for a service: a reader of stderr that stalls costs lines, and no request waits for it. The last
-/// lines are written when the guard is dropped.
+/// Makes logging non-blocking. If the reader of stderr stalls, lines are dropped and no request waits. Dropping the
+/// guard writes the last lines.
 pub fn never_block() -> io::Result<Flush> {
     let flush = start_queue()?;
-    // The default hook writes to stderr directly.
+    // The default hook writes to stderr directly, so it may block.
     panic::set_hook(Box::new(log_panic));
     Ok(flush)
 }
@@ -67,9 +67,9 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     );
 }
 
-/// Writes text that is no line of the log.
+/// Writes text to stderr that is not a log line.
 pub fn write(text: &str) {
-    // Never fails.
+    // `Stderr` never fails.
     let _ = Stderr.write_all(text.as_bytes());
 }
 

@@ -19,7 +19,7 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Time for TLS: 1970 if the system clock is before that, where rustls's own provider panics.
+/// Time source for TLS. Reports 1970 if the system clock is before that, because rustls's own provider would panic.
 #[derive(Debug)]
 pub struct Time;
 

@@ -46,7 +46,7 @@ pub struct ListAccounts {
 
 /// Set an account's password and end its console sessions
 ///
-/// Without --password-stdin, generates a password and prints it: it is not shown again.
+/// Without --password-stdin, generates a password and prints it. It is not shown again.
 #[derive(Args, Debug)]
 pub struct SetPassword {
     /// The e-mail address of the account

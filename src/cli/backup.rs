@@ -105,7 +105,7 @@ pub fn start(service: &Service, store: &Arc<Store>) -> std::io::Result<Option<Ba
     Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
 }
 
-/// Copies, and shows on a terminal how far that is. Also tells whether a signal has stopped the copy.
+/// Runs `copy` with a progress bar on a terminal. Also returns whether a signal stopped the copy.
 fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> (T, bool) {
     let mut stopped = false;
     let bar = Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}").0;

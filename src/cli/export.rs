@@ -22,7 +22,7 @@ pub enum Stopped {
     Store(#[from] StoreError),
 }
 
-/// Where an export goes.
+/// Destination of an export.
 #[derive(Args, Debug)]
 pub struct Target {
     /// The file, written whole or not at all, or - for stdout [default: -]
@@ -35,7 +35,7 @@ pub struct Target {
 impl Target {
     /// The file, `None` for stdout.
     fn file(&self) -> Option<&Path> {
-        // Behind the device's name may be a file, which was opened to be written to, and not to be replaced.
+        // The device may stand for a file that the shell has opened: it is written to, not replaced.
         let is_stdout =
             |path: &Path| ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|out| path == Path::new(out));
         self.file.as_deref().filter(|path| !is_stdout(path))
@@ -83,7 +83,7 @@ async fn to(
             let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
             buffered(&mut file, write).await
         }
-        // One that is made meanwhile is noticed at the end.
+        // A file that another process creates during the export is noticed by `publish`.
         Some(path) if !target.force && path.is_file() => return Err(exists(path)),
         Some(path) => {
             // Of a link, the file that it leads to is replaced, and the link stays.
@@ -110,7 +110,7 @@ fn exists(file: &Path) -> Failure {
     Failure(format!("{} exists; --force replaces it", file.display()))
 }
 
-/// A file that takes no more once the command is interrupted.
+/// A file whose writes fail after SIGINT or SIGTERM.
 struct Interruptible<'a>(&'a mut File, &'a Path);
 
 impl Write for Interruptible<'_> {

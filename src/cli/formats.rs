@@ -9,10 +9,10 @@ use super::{Failure, Outcome};
 /// UTF-8's byte order mark, which Windows programs write at the start of a file.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Enough for the first line of any such file.
+/// Number of bytes to inspect: enough for the first line.
 const BEGINNING: u64 = 64 * 1024;
 
-/// Refuses a JSON array or CSV at its first line. What is none of them is left to the check of each line.
+/// Rejects a JSON array or CSV by its first line. Any other file passes, because each of its lines is checked later.
 pub fn refuse_others(file: &mut File, path: &Path) -> Outcome {
     let mut beginning = Vec::new();
     file.take(BEGINNING).read_to_end(&mut beginning)?;
@@ -35,13 +35,13 @@ pub fn refuse_others(file: &mut File, path: &Path) -> Outcome {
     )))
 }
 
-/// The delimiter of a CSV file, by the line that names its columns.
+/// The delimiter of a CSV file, found in its header line. `None` if the line is not a CSV header.
 fn csv_delimiter(header: &str) -> Option<char> {
     let is_name = |column: &str| column.trim().trim_matches('"').eq_ignore_ascii_case("name");
     [',', ';', '\t'].into_iter().find(|delimiter| header.contains(*delimiter) && header.split(*delimiter).any(is_name))
 }
 
-/// Python, because jq cannot read quoted fields.
+/// The program that converts CSV. It is Python, because jq cannot read quoted fields.
 fn from_csv(delimiter: char) -> String {
     let delimiter = if delimiter == ',' { String::new() } else { format!(", delimiter={:?}", delimiter.to_string()) };
     format!(
@@ -59,7 +59,7 @@ fn command(program: &str, path: &Path) -> String {
     format!("{program} < {} > {}", quoted(input), quoted(&output))
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));

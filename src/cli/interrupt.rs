@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM while a one-shot command writes: it cleans up, says what was written, and exits with 128 and the
-//! signal's number, as a shell reports it.
+//! SIGINT and SIGTERM in one-shot commands that write. The command cleans up, says what was written, and exits with 128
+//! plus the signal's number, as a shell reports it.
 
 use std::io;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Number of the signal received, 0 for none.
+/// Number of the signal received. 0 if there was none.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
 /// Catches both signals from now on. The command polls [`is_received`]; a second signal ends the process at once.

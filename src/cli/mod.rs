@@ -44,7 +44,7 @@ const SETTINGS: &str = "\
 Every setting is also a variable of the environment and a key of the configuration file: --data-dir is \
 PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the file.";
 
-/// What the help of the whole program says below the commands.
+/// Text below the commands in the program's help.
 const BEFORE: &str = "\
 The settings of the database and the log, such as --data-dir, may stand before the command as well as after it.";
 
@@ -54,7 +54,7 @@ The settings of the database and the log, such as --data-dir, may stand before t
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Those given before the command; after parsing, its values too.
+    /// Settings given before the command. After parsing, also those given after it.
     #[command(flatten)]
     common: Common,
 }
@@ -106,7 +106,8 @@ struct Parsed {
     file: File,
 }
 
-/// Runs a command line: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and SIGTERM.
+/// Runs a command line. Exit status: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and
+/// SIGTERM.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = match parse(&arguments.into_iter().collect::<Vec<_>>()) {
         Ok(parsed) => parsed,
@@ -143,7 +144,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Parses the flags, then the environment with them, then the file with both: an error is that of the last one added.
+/// Parses the flags, then the flags and the environment, then both and the file. Each step adds one source, so an error
+/// comes from the source just added.
 fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     let command = command();
     environment::ignored(command.clone()).try_get_matches_from(arguments).map_err(hide_passwords)?;
@@ -166,7 +168,8 @@ fn invalid(why: &str) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n"))
 }
 
-/// The name of the setting whose value was refused, and why, without the flag, by which the value was not given.
+/// The name of the setting whose value was rejected, and the reason. The reason leaves the flag out, because the value
+/// came from the environment or the file.
 fn refused(error: clap::Error) -> (String, String) {
     let error = hide_passwords(error);
     let flag = match error.get(ContextKind::InvalidArg) {
@@ -180,7 +183,7 @@ fn refused(error: clap::Error) -> (String, String) {
     (name.to_owned(), why)
 }
 
-/// Hides an address with a password that the error would repeat.
+/// Hides addresses that may hold a password in an error's text.
 fn hide_passwords(mut error: clap::Error) -> clap::Error {
     for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
         if let Some(ContextValue::String(text)) = error.get(kind)
@@ -196,7 +199,7 @@ fn hide_passwords(mut error: clap::Error) -> clap::Error {
 
 /// The commands as they are parsed and shown, for what describes them: completions, the manual.
 pub fn command() -> clap::Command {
-    // Help and environment of these settings belong to the commands that read them.
+    // Only the commands that read these settings show their help and read their variables.
     described(Cli::command().mut_args(|arg| arg.hide(true).env(Resettable::Reset)))
 }
 
@@ -285,8 +288,8 @@ fn not_opened(common: &Common, error: StoreError) -> Failure {
     }
 }
 
-/// Reports the outcome of a command: as plain text on a terminal, else as an event of the log. The log of a one-shot command
-/// is the same plain text.
+/// Reports the outcome of a command: as plain text on a terminal, otherwise as a log event. The log of a one-shot
+/// command has the same plain text.
 fn tell(level: Level, text: &str) {
     if !std::io::stderr().is_terminal() {
         match level {

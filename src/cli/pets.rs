@@ -73,7 +73,7 @@ impl Pets {
 impl Import {
     fn run(self) -> Outcome {
         let mut file = open(&self.file)?;
-        // Before, the signal ends the process while it waits for a pipe.
+        // Signals are caught only now, so that one can end the process while `open` waits for a pipe.
         interrupt::catch()?;
         formats::refuse_others(&mut file, &self.file)?;
         let bad = check(&file)?;
@@ -240,10 +240,10 @@ impl Export {
     }
 }
 
-/// How long a command runs before its remaining time is shown, because the first estimates are far off.
+/// Delay before the remaining time is shown, because the first estimates are far off.
 const STEADY: Duration = Duration::from_secs(3);
 
-/// A bar on a terminal, nothing elsewhere. `{left}` in its template is the remaining time.
+/// A progress bar, shown on a terminal only. `{left}` in its template is the remaining time.
 pub struct Progress(pub ProgressBar);
 
 impl Progress {
@@ -255,7 +255,7 @@ impl Progress {
     pub fn new(length: u64, what: &'static str, template: &str) -> Self {
         let style = ProgressStyle::with_template(template).expect("the template is valid");
         let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
-            // A failure to write only shortens the line.
+            // If writing fails, only the remaining time is missing.
             let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
         });
         Self(ProgressBar::new(length).with_style(style).with_message(what))

@@ -20,7 +20,7 @@ use crate::store::Store;
 const ACCOUNT: &str = "quickstart@localhost";
 const PRODUCTION: &str = "this is a production database, and quickstart would add a key and animals for a first look: \
     use `petstore serve`, or say --deployment production";
-/// Takes the id out of a list of one.
+/// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 const KEY_FILE: &str = "quickstart.key";
 
@@ -59,7 +59,7 @@ impl Quickstart {
             }
             let of_store = Arc::clone(&store);
             serve(&self.service, store, async |addresses, operations| {
-                // Not before the doors are open: a start that fails would leave a password that nobody has seen.
+                // Set once the listeners are open, because a failed start would leave a password that nobody has seen.
                 let password = first_password(&of_store, &account).await?;
                 Ok(welcome(addresses, operations, &self.service, &key, password.as_ref()))
             })
@@ -76,14 +76,14 @@ async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure>
     Ok(works.then(|| kept.trim().to_owned()))
 }
 
-/// The account `quickstart@localhost`, created if it is not there.
+/// Returns the account `quickstart@localhost` and creates it if it does not exist.
 async fn account(store: &Store) -> Result<Account, Failure> {
     let email = Email::parse(ACCOUNT)?;
     store.create_account(email.clone(), None, Clock::System.now()).await?;
     store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
 }
 
-/// Gives the account a password if it has none.
+/// Sets and returns a generated password if the account has none. Otherwise returns `None`.
 async fn first_password(store: &Store, account: &Account) -> Result<Option<NewPassword>, Failure> {
     if account.has_password {
         return Ok(None);
@@ -135,7 +135,7 @@ fn welcome(
     let store = addresses.base_url.as_str();
     let messages = addresses.messages_base_url.as_str();
     let root = addresses.base_url.root();
-    // Ids are asked for, because those of one start are taken on the next.
+    // The commands look ids up, because fixed ids would name animals and orders that an earlier start has used.
     let first_id =
         |list: &str| format!("$({curl} -s '{store}{list}&limit=1' -H 'Authorization: Bearer {key}' | {FIRST_ID})");
     let available = format!("PET={}", first_id("/pets?status=available"));

@@ -26,7 +26,7 @@ use crate::{config::Scheme, traces};
 
 /// How many connections wait for the process to take them.
 const BACKLOG: u32 = 4_096;
-/// Time for stdout to take the banner.
+/// Maximum time to wait until the banner is written to stdout.
 const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the answers to those who wait may take once the store has failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ impl Serve {
 /// One worker per core: short reads of the database run on them. With a single core there is nobody to share work with,
 /// and the runtime that never tries to is cheaper.
 ///
-/// Fails if the system clock is before 1970: dates, ids and certificates have no such time.
+/// Fails if the system clock is before 1970, because dates, ids and certificates cannot express such a time.
 pub fn runtime() -> std::io::Result<Runtime> {
     let now = Clock::System.now();
     if now < Timestamp::from_milliseconds(0) {
@@ -66,8 +66,9 @@ pub fn runtime() -> std::io::Result<Runtime> {
     builder.enable_all().on_thread_start(server::prepare_thread).build()
 }
 
-/// Opens the doors and answers until SIGTERM or SIGINT; a second one stops at once. `welcome` is called once all doors are
-/// open, with the address of the operations door if this process opens it, and what it returns is printed.
+/// Opens the listeners and serves until SIGTERM or SIGINT. A second signal stops at once. Calls `welcome` when all
+/// listeners are open, with the address of the operations listener if this process opens it, and prints the returned
+/// text.
 pub async fn serve(
     service: &Service,
     store: Arc<Store>,
@@ -156,7 +157,7 @@ pub async fn serve(
     failure.map_or(Ok(()), |why| Err(Failure(why)))
 }
 
-/// Prints `text` from a thread of its own, because a stdout that nobody reads would block the service.
+/// Prints `text` from its own thread, because writing to a stdout that nobody reads would block the service.
 async fn print_banner(text: String) -> Outcome {
     if text.is_empty() {
         return Ok(());
@@ -211,7 +212,7 @@ fn export_traces(
     }
 }
 
-/// Warns if the environment names a collector for traces, because the build without the feature sends it nothing.
+/// Warns if the environment names a trace collector, because a build without the feature `otlp` exports no traces.
 #[cfg(not(feature = "otlp"))]
 fn warn_of_ignored_collector() {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());

@@ -30,8 +30,8 @@ impl std::fmt::Display for Scheme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl {
     url: String,
-    /// The port, if the listener is bound to every address of the machine (`0.0.0.0` or `[::]`). Clients then reach it
-    /// under names that only they know, and `url` has the loopback address, for who is on the machine.
+    /// The port, if the listener is bound to every address of the machine (`0.0.0.0` or `[::]`). Only the clients then
+    /// know the host by which they reach it, so `url` has the loopback address, which works on this machine.
     port_at_any_host: Option<u16>,
 }
 
@@ -62,7 +62,7 @@ impl BaseUrl {
         }
     }
 
-    /// Whether clients reach it under names that only they know.
+    /// Returns whether only the clients know the host by which they reach the listener.
     pub fn is_at_any_host(&self) -> bool {
         self.port_at_any_host.is_some()
     }
@@ -75,8 +75,8 @@ impl BaseUrl {
         &self.url
     }
 
-    /// The base of `Location` and `Link`, for a client that resolves them against its request's address. It is relative
-    /// (RFC 3986, section 4.2) if only the client knows the host.
+    /// The base of `Location` and `Link`. It is relative (RFC 3986, section 4.2) if only the client knows the host; the
+    /// client resolves it against the address of its request.
     pub fn as_reference(&self) -> &str {
         if self.is_at_any_host() { "/v1" } else { &self.url }
     }
@@ -100,7 +100,7 @@ impl BaseUrl {
     }
 }
 
-/// Where a listener that is bound to every address can be reached from this machine.
+/// Returns the address by which this machine reaches the listener: loopback if it is bound to every address.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -145,16 +145,17 @@ impl Addresses {
         origins
     }
 
-    /// The addresses by which the client of a request to the store listener reaches the service: if a listener is bound
-    /// to every address and has no configured base address, its host is the one in `Host`.
+    /// The addresses by which the client of a request to the store listener reaches the service. A listener that is bound
+    /// to every address and has no configured base address gets the host in `Host`.
     ///
-    /// Caches tell answers apart by `Host` (RFC 9111, section 2), so what follows from it does not reach other hosts.
+    /// A cached response that depends on `Host` does not reach clients of other hosts, because `Host` is part of the
+    /// cache key (RFC 9111, section 2).
     pub fn reached_by(self: &Arc<Self>, request: &HeaderMap) -> Arc<Self> {
         let any_host = self.base_url.is_at_any_host() || self.messages_base_url.is_at_any_host();
         let Some(authority) = any_host.then(|| named_host(request)).flatten() else { return Arc::clone(self) };
         let mut reached = Self::clone(self);
         if self.base_url.is_at_any_host() {
-            // With the port of the request, which a container's host may have mapped.
+            // The port is that of the request, because a container's host may map ports.
             reached.base_url.url = format!("{}://{authority}/v1", self.scheme);
         }
         if let Some(port) = self.messages_base_url.port_at_any_host {
@@ -172,8 +173,8 @@ impl Addresses {
     }
 }
 
-/// The host in `Host`, with its port if it has one. `None` if it is neither an IP address nor a name of letters, digits,
-/// hyphens, underscores and dots: nothing else is written into pages and headers.
+/// Parses `Host`: a host and perhaps a port. `None` unless the host is an IP address, or a name of letters, digits,
+/// hyphens, underscores and dots. Other characters must not get into pages and headers.
 fn named_host(request: &HeaderMap) -> Option<Authority> {
     let authority: Authority = request.get(HOST)?.to_str().ok()?.parse().ok()?;
     let (host, port) = authority.as_str().split_at_checked(authority.host().len())?;
@@ -182,7 +183,7 @@ fn named_host(request: &HeaderMap) -> Option<Authority> {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
         None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)),
     };
-    // With user information the text does not begin with the host, and this is no port.
+    // If there is user information, the text does not begin with the host, and `port` is not a port.
     let is_port = port.is_empty() || authority.port_u16().is_some_and(|number| port == format!(":{number}"));
     (is_host && is_port && authority.as_str().starts_with(authority.host())).then_some(authority)
 }

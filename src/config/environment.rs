@@ -1,4 +1,4 @@
-//! Settings from environment variables: their names, and names that look like one.
+//! Environment variables of the settings, and warnings about unknown ones.
 
 use clap::builder::Resettable;
 use clap::{Arg, Command};
@@ -7,21 +7,21 @@ use super::nearest;
 
 const PREFIX: &str = "PETSTORE_";
 
-/// `command` without its variables, to parse the flags alone.
+/// Returns `command` without its variables, to parse the flags alone.
 pub fn ignored(command: Command) -> Command {
     let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| arg.env(Resettable::Reset));
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, ignored))
 }
 
-/// The variable of the setting `--NAME`.
+/// Returns the variable of the setting `--NAME`.
 pub fn variable(command: &Command, name: &str) -> Option<String> {
     let mut args = command.get_arguments();
     let variable = args.find(|arg| arg.get_long() == Some(name)).and_then(of);
     variable.or_else(|| command.get_subcommands().find_map(|sub| self::variable(sub, name)))
 }
 
-/// A warning for each variable that begins with `PETSTORE_` and is no setting, in order of their names.
+/// Returns a warning for each variable that begins with `PETSTORE_` and is no setting, sorted by name.
 pub fn warnings(command: &Command) -> Vec<String> {
     let mut known = Vec::new();
     collect(command, &mut known);
@@ -47,8 +47,8 @@ fn collect(command: &Command, known: &mut Vec<String>) {
     command.get_subcommands().for_each(|sub| collect(sub, known));
 }
 
-/// Kubernetes sets variables in every container for each of its services (`PETSTORE_SERVICE_HOST` for one named
-/// `petstore`).
+/// Returns whether Kubernetes set the variable. It sets some in every container for each of its services, such as
+/// `PETSTORE_SERVICE_HOST` for a service named `petstore`.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let name = &name[PREFIX.len() - 1..];
     let is_port = |(_, rest): (&str, &str)| rest.is_empty() || rest.starts_with(|first: char| first.is_ascii_digit());

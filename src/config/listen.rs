@@ -1,10 +1,11 @@
-//! Addresses that doors listen on.
+//! Listen addresses.
 
 use std::net::SocketAddr;
 
 use crate::domain::Invalid;
 
-/// Parses an IP address or `localhost`, and a port. A port alone stands for every IPv4 address. Other names are not resolved.
+/// Parses an IP address or `localhost`, and a port. A port alone, as in `:8080`, means every IPv4 address. Rejects
+/// other names.
 pub fn address(text: &str) -> Result<SocketAddr, Invalid> {
     let address = match text.rsplit_once(':') {
         Some(("", port)) => format!("0.0.0.0:{port}"),

@@ -50,8 +50,8 @@ pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr 
     client
 }
 
-/// The IP address in one element of `X-Forwarded-For`. The header has no standard: some proxies add the port, and some
-/// put IPv6 addresses in brackets.
+/// Parses one element of `X-Forwarded-For`. The header has no standard: some proxies add the port, and some put IPv6
+/// addresses in brackets.
 fn forwarded_address(element: &str) -> Option<IpAddr> {
     let bracketed = || element.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
     let with_port = || element.parse().ok().map(|address: SocketAddr| address.ip());

@@ -41,12 +41,12 @@ impl Form {
         Secret::new(self.get(name))
     }
 
-    /// The field of a password, whose value is never shown again. Its error is `missing` if none was entered.
+    /// A password field, whose value is never shown again. Its error is `missing` if the field is empty.
     pub fn password(&self, name: &str, missing: &str) -> Field {
         Field { error: self.get(name).is_empty().then(|| missing.to_owned()), ..Field::default() }
     }
 
-    /// A password to set, and its field. `None` if the field has an error.
+    /// Parses a new password. Returns its field and the password, or `None` if the field has an error.
     pub fn new_password(&self, name: &str, missing: &str, what: &str) -> (Field, Option<NewPassword>) {
         let mut field = self.password(name, missing);
         if field.error.is_some() {
@@ -99,8 +99,8 @@ impl Field {
         Self { value: value.into(), error: None }
     }
 
-    /// Returns the parsed value. Otherwise sets the error: `missing` if the field is blank, as in "Enter a name.", or what is
-    /// wrong with it, as in "The name has 300 characters; …".
+    /// Returns the parsed value. If there is none, sets the error: `missing` if the field is blank ("Enter a name."),
+    /// otherwise the reason ("The name has 300 characters; …").
     pub fn parse<T>(
         &mut self,
         missing: &str,

@@ -109,8 +109,7 @@ pub fn framed(api: &Api, pages: Router<Api>) -> Router<Api> {
         .layer(from_fn_with_state(api.clone(), frame::frame))
 }
 
-/// The 404 response of the store listener: a page among the console's paths and for browsers, the API's error for API
-/// paths and other clients.
+/// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
 pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
     const SECTIONS: [&str; 8] = ["account", "animals", "keys", "messages", "orders", "sign-in", "sign-out", "sign-up"];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
@@ -126,7 +125,7 @@ pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
     PageError::not_found("There is nothing at this address.").into_page(&api, &visitor)
 }
 
-/// Whether the client names `text/html` in `Accept`, as browsers do for what they show.
+/// Returns whether the client names `text/html` in `Accept`, as browsers do when they open a page.
 fn accepts_pages(headers: &HeaderMap) -> bool {
     let types = headers.get_all(ACCEPT).iter().filter_map(|types| types.to_str().ok());
     let mut types = types.flat_map(|types| types.split(',')).filter_map(|range| range.split(';').next());

@@ -78,7 +78,7 @@ pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Resul
     done(&api, &who, pet_id, key, exchange).await
 }
 
-/// The address of a step may stay in the address bar: opening it leads to the orders.
+/// Redirects to the orders, because the address of a step stays in the browser's address bar.
 pub async fn show_step(visitor: Visitor) -> Response {
     visitor.redirect("orders")
 }

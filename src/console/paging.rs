@@ -24,7 +24,7 @@ pub fn as_api<Status: Copy>(query: &PageQuery<Status>, name: impl FnOnce(Status)
     format!("limit={}{status}{after}", query.limit.get())
 }
 
-/// The query for the first entry of all pages, which tells whether a page with `after` is the first one.
+/// The query for the first entry of the list. A page with `after` is the first page if it begins with this entry.
 pub fn first<Status: Copy>(query: &PageQuery<Status>) -> PageQuery<Status> {
     PageQuery { limit: PageLimit::ONE, status: query.status, after: None }
 }

@@ -51,8 +51,8 @@ pub async fn submit(
     Ok(signed_in.unwrap_or_else(|| refused(&api, &visitor, email)))
 }
 
-/// Begins a session with a new token, and ends the one the visitor had. `None` if `checked` is no longer the digest of the
-/// account's password.
+/// Begins a session with a new token and ends the visitor's previous one. `None` if `checked` is no longer the digest
+/// of the account's password.
 pub async fn begin_session(
     api: &Api,
     visitor: &Visitor,
@@ -68,7 +68,7 @@ pub async fn begin_session(
     Ok(begun.then(|| with_token(api, &token, visitor.redirect(""))))
 }
 
-/// Signs nobody out: following a link changes nothing.
+/// Redirects to the overview. Does not sign out, because a GET changes nothing.
 pub async fn show_sign_out(visitor: Visitor) -> Response {
     visitor.redirect("")
 }

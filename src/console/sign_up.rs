@@ -29,7 +29,8 @@ pub async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, 
     Ok(form(&api, &visitor, StatusCode::OK, Field::default(), Field::default()))
 }
 
-/// Creates the account and signs it in. Whether an address is taken shows; the limit on attempts bounds guessing.
+/// Creates the account and signs it in. The response reveals whether an address has an account already; the limit on
+/// attempts bounds guessing.
 pub async fn submit(
     State(api): State<Api>,
     visitor: Visitor,
@@ -49,7 +50,7 @@ pub async fn submit(
         return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
     let signed_in = begin_session(&api, &visitor, account, digest).await?;
-    // `None` if the password was changed meanwhile, from the command line.
+    // `None` if the operator has changed the password meanwhile, on the command line.
     Ok(signed_in.unwrap_or_else(|| visitor.redirect("sign-in")))
 }
 

@@ -22,7 +22,7 @@ use crate::store;
 pub struct Visitor {
     /// Leads from the page to where our paths begin, so that links hold behind a path prefix too.
     pub root: String,
-    /// The addresses to show, by which this visitor reaches the service.
+    /// Addresses by which this visitor reaches the service, as the page shows them.
     pub addresses: Arc<Addresses>,
     /// What the page before has to say.
     pub notice: Option<&'static str>,

@@ -17,7 +17,7 @@ pub struct Account {
     pub id: AccountId,
     pub email: Email,
     pub created_at: Timestamp,
-    /// Whether its owner can sign in to the console.
+    /// True if the owner can sign in to the console.
     pub has_password: bool,
 }
 
@@ -67,14 +67,14 @@ impl NewPassword {
         }
     }
 
-    /// Makes a password of 20 random base62 characters (119 bits).
+    /// Generates a password of 20 random base62 characters (119 bits).
     pub fn generate() -> Self {
         let mut password = String::new();
         push_random(&mut password, 20);
         Self(Secret::new(password))
     }
 
-    /// The password itself, to show a generated one to its owner.
+    /// Returns the password as text, to show a generated one to its owner.
     pub fn expose(&self) -> &str {
         self.0.expose()
     }

@@ -139,8 +139,8 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
-    /// When the key was last used. Stored to the minute, which may begin before the key was created; shown no earlier than
-    /// that.
+    /// Time of the last use, no earlier than the creation. The stored time is the start of a minute, which may precede
+    /// the creation.
     pub fn last_use(&self) -> Option<Timestamp> {
         self.last_used_at.map(|used| used.max(self.created_at))
     }
@@ -152,7 +152,7 @@ pub(super) fn push_random(text: &mut String, length: usize) {
     while text.len() < end {
         let mut bytes = [0; RANDOM];
         getrandom::fill(&mut bytes).expect("the operating system has random bytes");
-        // 248 is the greatest multiple of 62 below 256: larger bytes would favour the first characters.
+        // 248 is the greatest multiple of 62 below 256. Bytes from 248 on would favour the first characters.
         let fair = bytes.iter().filter(|&&byte| byte < 248).map(|byte| char::from(ALPHABET[usize::from(byte % 62)]));
         text.extend(fair.take(end - text.len()));
     }

@@ -56,7 +56,7 @@ pub struct KeyedRequest {
     pub key_hash: [u8; 32],
     /// SHA-256 of the path and the body: by it, another request under the same key is found out.
     pub fingerprint: [u8; 32],
-    /// When it came, by the steady clock.
+    /// Time of arrival, by the steady clock.
     pub now: Timestamp,
 }
 

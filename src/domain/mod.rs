@@ -55,7 +55,7 @@ impl std::fmt::Display for Deployment {
 #[error("{0}")]
 pub struct Invalid(pub String);
 
-/// Writes a number with a comma between each three digits: `10,000`.
+/// Formats a number with thousands separators: `10,000`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();

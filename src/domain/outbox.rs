@@ -11,7 +11,7 @@ pub struct MessageRecord {
     pub sent_at: Option<Timestamp>,
 }
 
-/// A message, and when a broker acknowledged it: `None` while it is queued.
+/// A message, and the time at which a broker acknowledged it. `None` while the message is queued.
 pub type TrackedMessage = (Message, Option<Timestamp>);
 
 /// Whether a message has left the queue. The API calls both `queued`.

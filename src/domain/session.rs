@@ -52,7 +52,7 @@ pub struct SessionHash(pub [u8; 32]);
 pub struct NewSession {
     pub hash: SessionHash,
     pub account: AccountId,
-    /// By the steady clock, like every time of a session.
+    /// Time of sign-in. All times of a session are by the steady clock.
     pub now: Timestamp,
 }
 

@@ -94,8 +94,8 @@ impl serde::Serialize for Timestamp {
 /// Source of time, injected so that tests can set it.
 ///
 /// It has two readings. The wall clock ([`Clock::now`]) is shown to people and moves when the system clock is set. The
-/// steady clock ([`Clock::steady`]) decides what has expired: it is the wall time at process start plus the time elapsed
-/// since, suspensions of the machine included, and never goes backwards.
+/// steady clock ([`Clock::steady`]) decides what has expired. It is the wall time at process start plus the time elapsed
+/// since, including suspensions of the machine, and never goes backwards.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     #[default]
@@ -103,7 +103,7 @@ pub enum Clock {
     Fixed(Arc<Fixed>),
 }
 
-/// Both readings of a test's clock, in milliseconds since 1970.
+/// Readings of a test's clock, in milliseconds since 1970.
 #[derive(Debug)]
 pub struct Fixed {
     wall: AtomicI64,
@@ -111,7 +111,7 @@ pub struct Fixed {
 }
 
 impl Clock {
-    /// Returns a clock of which both readings stand at `now` until they are moved.
+    /// Returns a clock whose two readings stay at `now` until a test moves them.
     pub fn fixed(now: Timestamp) -> Self {
         Self::Fixed(Arc::new(Fixed { wall: AtomicI64::new(now.0), steady: AtomicI64::new(now.0) }))
     }
@@ -127,7 +127,7 @@ impl Clock {
         self.readings().wall.store(now.0, Ordering::Relaxed);
     }
 
-    /// Lets time pass: moves both readings on.
+    /// Moves both readings forward, as elapsing time does.
     pub fn advance(&self, by: Duration) {
         self.jump_to(self.now().plus(by));
         self.readings().steady.store(self.steady().plus(by).0, Ordering::Relaxed);
@@ -198,10 +198,10 @@ impl Clock {
     }
 }
 
-/// Difference between the two readings that is worth a warning, in milliseconds.
+/// Difference between the two readings that triggers a warning, in milliseconds.
 const STEP: u64 = 60_000;
 
-/// Interval at which the readings are compared. An expiry that falls into a suspension counts this late at most.
+/// Interval of [`Clock::follow`]. After a suspension, the steady clock may be behind for this long.
 const FOLLOW: Duration = Duration::from_secs(1);
 
 /// Moment of the first call of [`Clock::elapsed`].
@@ -214,10 +214,10 @@ static PROCESS_START: LazyLock<ProcessStart> = LazyLock::new(|| ProcessStart {
 });
 
 struct ProcessStart {
-    /// When the machine was booted, by the wall clock at process start. Milliseconds since 1970.
+    /// Time of boot, by the wall clock at process start. Milliseconds since 1970.
     booted_at: i64,
-    /// How long the machine has been suspended since its boot, in milliseconds. The coarse clock leaves this out, and
-    /// the clock that includes it costs six times as much to read.
+    /// Total time of suspension since boot, in milliseconds. Kept here because the coarse clock leaves it out, and
+    /// reading the clock that includes it costs six times as much.
     suspended: AtomicI64,
 }
 

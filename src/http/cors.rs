@@ -13,8 +13,8 @@ use super::edge::X_REQUEST_ID;
 use super::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use super::rate_limit::{RATE_LIMIT, RATE_LIMIT_POLICY};
 
-/// Returns `routes` as pages of `origins` may call them, and pages of the origin that `own` finds for a request. `None`
-/// if there are no `origins`. A preflight is answered before any other check.
+/// Lets pages of `origins` call `routes`, and pages of the origin that `own` returns for a request. `None` if `origins`
+/// is empty. A preflight request is answered before any other check.
 pub fn for_origins(
     routes: Router,
     origins: &[String],

@@ -92,7 +92,7 @@ pub struct ApiError {
     code: Code,
     message: Cow<'static, str>,
     cause: Option<Cause>,
-    /// Whether the content coding of the body was refused.
+    /// True if the request was refused for the content coding of its body.
     is_about_coding: bool,
 }
 
@@ -234,7 +234,7 @@ impl ApiError {
                 let challenge = HeaderValue::from_static(r#"Bearer realm="petstore", error="invalid_token""#);
                 headers.insert(WWW_AUTHENTICATE, challenge);
             }
-            // RFC 9110, section 12.5.3: with the codings that are accepted, and never with 415 for another reason.
+            // RFC 9110, section 12.5.3: a 415 names the accepted codings only if the coding is the reason.
             Code::UnsupportedMediaType if self.is_about_coding => {
                 headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }

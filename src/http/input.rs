@@ -113,7 +113,7 @@ fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
     check_media_type(headers)
 }
 
-/// Refuses compressed bodies. `identity` is no coding (RFC 9110, section 8.4.1).
+/// Rejects bodies with a content coding. `identity` means that there is none (RFC 9110, section 8.4.1).
 fn check_content_coding(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
     let is_plain = headers.get_all(CONTENT_ENCODING).iter().all(is_identity);

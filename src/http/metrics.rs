@@ -28,7 +28,7 @@ pub async fn serve(State(api): State<Api>) -> Response {
     }
     memory(&api, &mut out);
     limits(&api, &meters, &mut out);
-    out.counter("petstore_log_lines_dropped_total", "Log lines that stderr did not take in time.")
+    out.counter("petstore_log_lines_dropped_total", "Log lines that could not be written to stderr in time.")
         .sample(&[], telemetry::dropped_lines());
     api.process.write(&mut out);
     ([(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE))], out.into_text()).into_response()

@@ -78,10 +78,10 @@ pub async fn serve(State(api): State<Api>, request: HeaderMap) -> Response {
     (headers, at_addresses(document, &api.addresses, &reached)).into_response()
 }
 
-/// `document` with the addresses that its client reaches in place of those it was made with.
+/// Replaces the addresses in `document` by those that its client reaches.
 fn at_addresses(document: &[u8], own: &Addresses, reached: &Addresses) -> String {
     let root = |url: &BaseUrl| format!("{}/", url.root());
-    // The messages first: their new address has their port, which the store's old one does not have.
+    // The messages address goes first. Its replacement keeps its port, so the second step cannot match it.
     String::from_utf8_lossy(document)
         .replace(&root(&own.messages_base_url), &root(&reached.messages_base_url))
         .replace(&root(&own.base_url), &root(&reached.base_url))

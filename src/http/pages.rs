@@ -127,7 +127,7 @@ pub fn of_parameters<Status>(
     })
 }
 
-/// A link to what follows `last` in the list at `path` (RFC 8288, which lets it be relative).
+/// The `Link` to the entries after `last` in the list at `path`. It may be relative (RFC 8288).
 pub fn next(api: &Api, path: &str, limit: PageLimit, status: Option<&str>, last: i64) -> String {
     let base = api.addresses.base_url.as_reference();
     let status = status.map_or(String::new(), |status| format!("&status={status}"));

@@ -32,7 +32,7 @@ pub struct Shared {
     pub rate_limits: Option<Arc<RateLimits>>,
     pub requests: Arc<Requests>,
     pub traffic: Arc<Traffic>,
-    /// Sessions whose last use could not be stored.
+    /// Samples warnings about session uses that could not be stored.
     pub unstored_sessions: Sampler,
     pub process: Process,
     pub console: Console,

@@ -44,7 +44,7 @@ pub struct Published {
 impl Broker {
     /// Connects to one of the servers, and makes the stream where there is none; one that is there stays as it is.
     pub async fn connect(url: &RelayUrl, deployment: Deployment) -> Result<Self, String> {
-        // The client's own TLS panics then.
+        // The TLS of async-nats would panic.
         if Time::is_before_1970() {
             return Err("the system clock is before 1970".into());
         }

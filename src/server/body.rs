@@ -18,7 +18,7 @@ pub struct TimedBody {
     body: Incoming,
     time: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Where to note its end. `None` if the request has no body, or once trailers have come.
+    /// Notified of the end of the body. `None` if the request has no body, or once trailers have arrived.
     deadlines: Option<Arc<Deadlines>>,
 }
 
@@ -38,8 +38,9 @@ impl Body for TimedBody {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             match &frame {
                 None => self.deadlines.iter().for_each(|deadlines| deadlines.body_ended()),
-                // hyper reads a trailer line up to its CR, whatever line feeds it has. So the section may have swallowed
-                // bytes that a proxy takes for the next request. The body counts as unread, which closes the connection.
+                // hyper reads a trailer line up to its CR and accepts bare line feeds in it. The section may therefore
+                // contain bytes that a proxy takes for the next request. The body counts as unread, which closes the
+                // connection.
                 Some(Ok(frame)) if frame.is_trailers() => self.deadlines = None,
                 Some(_) => {}
             }

@@ -10,10 +10,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
-/// Has hyper format its first date on this thread; to be called where a thread that serves connections starts.
+/// Makes hyper format its first date on this thread. Call it at the start of each thread that serves connections.
 ///
-/// hyper keeps a date for each thread and panics if the system clock is before 1970 when it formats the first one.
-/// Afterwards a clock that goes backwards leaves the date as it was.
+/// hyper caches a date for each thread, and panics if the system clock is before 1970 when it formats the first one.
+/// Later, a clock that goes backwards leaves the cached date as it is.
 pub fn prepare_thread() {
     if SystemTime::now() < UNIX_EPOCH {
         return;

@@ -123,7 +123,7 @@ impl Files {
     }
 }
 
-/// Session tickets, of which there are none while the system clock is before 1970: rustls would panic.
+/// Issues session tickets. Issues none while the system clock is before 1970, because rustls would panic.
 #[derive(Debug)]
 struct Tickets(Arc<dyn ProducesTickets>);
 

@@ -28,7 +28,7 @@ impl Store {
         }
     }
 
-    /// All accounts other than deleted ones, in order of their ids.
+    /// Returns all accounts except deleted ones, in order of their ids.
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
         match self {
             Self::Sqlite(db) => db.read(sqlite::accounts::list),
@@ -68,7 +68,7 @@ impl Store {
         }
     }
 
-    /// Sets a password without asking for the current one, and ends every session of the account. Returns `false` if the
+    /// Sets a password without checking the current one, and ends every session of the account. Returns `false` if the
     /// account has been deleted.
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
         match self {
@@ -80,9 +80,9 @@ impl Store {
     /// Erases an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
     /// messages stay, because they were accepted for delivery.
     ///
-    /// `checked` is the digest that its owner's password was checked against; `None` deletes the account without a
-    /// password. Changes nothing and returns `false` if that digest is no longer the account's, or if the account has
-    /// been deleted already.
+    /// `checked` is the digest that the owner's password was checked against. `None` deletes the account without a
+    /// password. Changes nothing and returns `false` if the account has another digest by now, or has been deleted
+    /// already.
     pub async fn delete_account(
         &self,
         account: AccountId,

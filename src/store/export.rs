@@ -1,18 +1,18 @@
-//! Exports: page by page, so that no transaction is open while a page is written out. Whoever reads the output may stall, and
-//! a transaction that is open holds the write-ahead log (SQLite) or a snapshot (PostgreSQL).
+//! Exports, page by page. No transaction is open while a page is written out, because the reader of the output may
+//! stall. An open transaction would hold the write-ahead log (SQLite) or a snapshot (PostgreSQL).
 
 use std::io;
 
 use super::Result;
 
-/// How many animals make a page: up to a megabyte.
+/// Number of animals in a page, which take up to a megabyte.
 pub const PETS: usize = 1_000;
 
-/// How many messages make a page: up to 8 megabytes.
+/// Number of messages in a page, which take up to 8 megabytes.
 pub const MESSAGES: usize = 200;
 
-/// Passes every row to `each`, until that fails. `page` reads the rows that follow a key, in order of their keys, and at most
-/// `size` of them.
+/// Passes every row to `each`, and stops at the first error it returns. `page` reads at most `size` rows after a key,
+/// in order of their keys.
 pub async fn in_pages<Row, Key>(
     size: usize,
     first: Key,

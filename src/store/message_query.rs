@@ -3,10 +3,10 @@
 use super::export;
 use crate::domain::{MessageQuery, MessageRecord, MessageState};
 
-/// What messages are ordered by: account and id.
+/// Sort key of messages: account and id.
 pub type Key = (i64, [u8; 16]);
 
-/// The key before every message that is asked for.
+/// Returns a key that precedes every message of the query.
 pub fn first(query: &MessageQuery) -> Key {
     (query.account.map_or(0, |account| account.0), [0; 16])
 }
@@ -15,16 +15,16 @@ pub fn key(record: &MessageRecord) -> Key {
     (record.message.account.0, *record.message.id.as_bytes())
 }
 
-/// How many rows `select` returns, if others may follow.
+/// Number of rows in a full page of [`select`]. Fewer rows mean that none follow.
 pub fn page_size(query: &MessageQuery) -> usize {
     if query.newest.is_some() { usize::MAX } else { export::MESSAGES }
 }
 
-/// A page of those after a key, whose parts are the parameters. The columns: id, account, text, when they were taken on, when
-/// they were sent, and the account's address.
+/// Selects the page after a key, whose parts are the parameters. Columns: id, account, text, time of acceptance, time of
+/// sending, and the account's address.
 pub fn select(query: &MessageQuery) -> String {
     let columns = "m.id, m.account_id, m.message, m.created_at, m.sent_at, a.email";
-    // For one account SQLite would not look up the id within a row value.
+    // With a row value, SQLite would not use the index for the id within one account.
     let after = match query.account {
         None => "(m.account_id, m.id) > ($1, $2)",
         Some(_) => "m.account_id = $1 AND m.id > $2",
@@ -42,7 +42,7 @@ pub fn select(query: &MessageQuery) -> String {
 }
 
 pub fn count(query: &MessageQuery) -> String {
-    // A number is all that is put into the text.
+    // Only a number is put into the statement.
     let account = query.account.map_or_else(|| "true".into(), |account| format!("m.account_id = {}", account.0));
     format!("SELECT count(*) FROM messages m WHERE {account} {}", of_state(query))
 }

@@ -33,8 +33,8 @@ impl Store {
         }
     }
 
-    /// At most `limit` of an account's messages before `before`, newest first, each with the time at which the broker
-    /// acknowledged it, or `None` while it is queued; and whether more follow.
+    /// Returns at most `limit` of an account's messages before `before`, newest first, and whether more follow. Each
+    /// message has the time at which the broker acknowledged it, or `None` while it is queued.
     pub async fn list_messages_of(
         &self,
         account: AccountId,
@@ -89,7 +89,8 @@ impl Store {
         }
     }
 
-    /// Passes the messages asked for to `each`, and stops at the first error it returns. No transaction is open meanwhile.
+    /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
+    /// during the calls.
     pub async fn export_messages(
         &self,
         query: &MessageQuery,

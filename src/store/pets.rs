@@ -51,8 +51,8 @@ impl Store {
         }
     }
 
-    /// Passes every animal to `each`, in order of their ids, and stops at the first error it returns. No transaction is open
-    /// meanwhile: animals that are added or changed may be seen as they are now.
+    /// Passes every animal to `each`, in order of ids, and stops at the first error it returns. No transaction is open
+    /// during the calls, so `each` may receive animals that were added or changed since the start.
     pub async fn export_pets(
         &self,
         each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),

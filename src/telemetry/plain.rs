@@ -1,5 +1,5 @@
-//! The log of one-shot commands: `error: …` and `warning: …`, without times, so that it reads the same on a terminal and in
-//! the output of a script.
+//! The log of one-shot commands: `error: …` and `warning: …`, without times. It is the same on a terminal and in a
+//! script.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub fn start_plain(level: LogLevel) {
     tracing_subscriber::registry().with(LEVELS[level as usize]).with(lines).init();
 }
 
-/// Prefix of a plain line of this level.
+/// Returns the prefix of lines of this level.
 pub fn label(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error: ",

@@ -1,4 +1,5 @@
-//! Warnings that would be logged once per request: the first of each cause is, and the others become a count per second.
+//! Samples warnings that would otherwise be logged once per request. The first warning of each cause is logged; the
+//! others are counted, and the count is logged once per second.
 
 use std::collections::HashMap;
 use std::mem;
@@ -6,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// Causes that are told apart. The text of further ones is not logged.
+/// Maximum number of causes that are counted separately. The text of further causes is not logged.
 const CAUSES: usize = 16;
 const OTHER: &str = "other causes";
 
 #[derive(Debug)]
 pub struct Sampler {
-    /// Warnings of each cause since the last report, without the first one.
+    /// Number of warnings of each cause since the last report, without the one that was logged.
     counts: Mutex<HashMap<String, u64>>,
     /// Logs a cause with its count.
     log: fn(&str, u64),
@@ -23,7 +24,7 @@ impl Sampler {
         Self { counts: Mutex::default(), log }
     }
 
-    /// Returns true if the caller should log this warning. Otherwise it is counted.
+    /// Returns true if the caller should log this warning. Otherwise counts it.
     pub fn is_first(&self, cause: &str) -> bool {
         let mut counts = self.counts();
         if let Some(count) = counts.get_mut(cause) {
@@ -38,7 +39,7 @@ impl Sampler {
         true
     }
 
-    /// Logs what was counted. Forgets a cause if there was nothing to count.
+    /// Logs the counts. Forgets causes that had no warning since the last report.
     pub fn report(&self) {
         let mut reported = Vec::new();
         self.counts().retain(|cause, count| {
@@ -78,7 +79,7 @@ mod tests {
         Sampler::new(|cause, count| LOGGED.with_borrow_mut(|logged| logged.push((cause.to_owned(), count))))
     }
 
-    /// What a report logs, in order of the alphabet.
+    /// Returns the causes and counts that a report logs, sorted.
     fn report(sampler: &Sampler) -> Vec<(String, u64)> {
         sampler.report();
         let mut logged = LOGGED.take();
@@ -92,8 +93,8 @@ mod tests {
         let logged = ["full", "full", "lost", "full"].map(|cause| sampler.is_first(cause));
         assert_eq!(logged, [true, false, true, false]);
         assert_eq!(report(&sampler), [("full".to_owned(), 2)]);
-        assert!(sampler.is_first("lost"), "a cause that did not come again is forgotten");
-        assert!(!sampler.is_first("full"), "one that did is still counted");
+        assert!(sampler.is_first("lost"), "a cause without a new warning is forgotten");
+        assert!(!sampler.is_first("full"), "a cause with new warnings is still counted");
         assert_eq!(report(&sampler), [("full".to_owned(), 1)]);
         assert_eq!(report(&sampler), []);
     }

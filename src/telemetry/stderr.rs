@@ -1,5 +1,4 @@
-//! Writes to stderr. While the service runs, a thread of its own does that, because a reader that stalls would block every
-//! thread that logs.
+//! Writes to stderr. In a service a dedicated thread writes, because a stalled reader would block every thread that logs.
 
 use std::io::{self, Write};
 use std::mem;
@@ -12,13 +11,14 @@ use rustix::io::Errno;
 
 use crate::metrics::Counter;
 
-/// Bytes that wait to be written. Lines beyond it are dropped.
+/// Maximum size of the queue. Lines that do not fit are dropped.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
-/// Time for the last lines to be written before the process exits.
+/// Maximum time to wait for the last lines before the process exits.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
-/// Lines of this time are written together: waking the writer thread for each line would cost a request more than writing it.
+/// Time during which lines are gathered into one write. Waking the writer thread for each line would cost a request
+/// more than writing the line.
 const GATHER: Duration = Duration::from_millis(2);
-/// Pause before a full, non-blocking descriptor is tried again.
+/// Pause before a write to a full, non-blocking descriptor is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 static QUEUE: Queue = Queue {
@@ -32,9 +32,9 @@ static QUEUE: Queue = Queue {
 struct Queue {
     is_used: AtomicBool,
     state: Mutex<State>,
-    /// Wakes the writer thread.
+    /// Notified when there are lines to write.
     filled: Condvar,
-    /// Wakes a flush.
+    /// Notified when all lines are written.
     drained: Condvar,
     /// Lines that were not written.
     dropped: Counter,
@@ -42,11 +42,12 @@ struct Queue {
 
 struct State {
     waiting: Vec<u8>,
-    /// The writer thread has written everything and waits for more.
+    /// True while the writer thread waits, with everything written.
     is_idle: bool,
 }
 
-/// Writes whole lines: directly, or through the queue once there is one. Never fails, because there is nowhere to report it.
+/// Writes whole lines: directly, or through the queue once that is started. Never fails, because errors cannot be
+/// reported anywhere.
 pub struct Stderr;
 
 impl Write for Stderr {
@@ -71,12 +72,12 @@ pub fn start_queue() -> io::Result<Flush> {
     Ok(Flush)
 }
 
-/// Lines dropped since the process started.
+/// Returns the number of lines dropped since the process started.
 pub fn dropped_lines() -> u64 {
     QUEUE.dropped.get()
 }
 
-/// Waits up to 3 s for the last lines to be written when dropped.
+/// A guard that waits on drop until the last lines are written, at most 3 s.
 #[must_use]
 pub struct Flush;
 
@@ -102,12 +103,12 @@ impl Queue {
         }
     }
 
-    /// Writes what is pushed. Never returns.
+    /// Writes queued lines. Never returns.
     fn run(&self) {
         let mut lines = Vec::new();
         let (mut is_read, mut reported) = (true, 0);
         loop {
-            // While nothing can be written, a report would only be another line to drop.
+            // While writes fail, a report would be dropped too.
             let is_unreported = |dropped| is_read && dropped > reported;
             let mut state = self.lock();
             while state.waiting.is_empty() && !is_unreported(self.dropped.get()) {
@@ -123,7 +124,7 @@ impl Queue {
             let dropped = self.dropped.get();
             drop(state);
             if is_unreported(dropped) {
-                // The queue was emptied a moment ago, so there is room for it, after the lines that filled it.
+                // The queue has just been emptied, so the report fits. It follows the lines that had filled the queue.
                 tracing::warn!(lines = dropped - reported, "log lines dropped");
                 reported = dropped;
             }
@@ -141,8 +142,8 @@ impl Queue {
     }
 }
 
-/// Writes without the lock of [`io::stderr`], which other writers would wait for while this one is blocked. Returns what could
-/// not be written.
+/// Writes without the lock of [`io::stderr`], because other writers would wait for the lock while this write is blocked.
+/// `Err` has the bytes that could not be written.
 fn write_all(mut bytes: &[u8]) -> Result<(), &[u8]> {
     let stderr = io::stderr();
     while !bytes.is_empty() {
@@ -151,7 +152,7 @@ fn write_all(mut bytes: &[u8]) -> Result<(), &[u8]> {
             Err(Errno::INTR) => {}
             // Another process that shares the descriptor made it non-blocking.
             Err(Errno::AGAIN) => thread::sleep(RETRY_PAUSE),
-            // The reader closed its end, or the disk of the file is full.
+            // For example, the reader closed its end, or the disk is full.
             Err(_) => return Err(bytes),
         }
     }

@@ -1,4 +1,4 @@
-//! A service that is bound to every address: only its clients know how they reach it.
+//! A service whose listeners are bound to every address, so that only the clients know its host.
 
 use crate::support::{Service, Setup, raw};
 
@@ -79,7 +79,7 @@ async fn pages_of_the_same_host_may_send_messages() {
 }
 
 #[tokio::test]
-async fn a_known_address_does_not_follow_the_host() {
+async fn configured_addresses_ignore_the_host_header() {
     let service = Service::start().await;
     let (head, document) = get(&service, "/openapi.json", "pets.test:9090").await;
     assert!(!document.contains("pets.test") && !head.contains("cache-control"), "{head}");
@@ -91,7 +91,7 @@ async fn service() -> Service {
     Service::start_with(Setup { any_host: true, ..Setup::default() }).await
 }
 
-/// Head and body of a page of the store listener, for a client that reaches it as `host`.
+/// Head and body of a response of the store listener, to a client that reaches it as `host`.
 async fn get(service: &Service, path: &str, host: &str) -> (String, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let answer = raw(service.store_address, request.as_bytes()).await;

@@ -50,7 +50,7 @@ async fn without_its_database_the_service_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_database_that_lost_a_file_is_not_ready_for_good() {
+async fn lost_file_ends_readiness_for_good() {
     for lost in ["petstore.db", "petstore.db-wal", "petstore.db-shm"] {
         let service = Service::start().await;
         let file = service.database_file().with_file_name(lost);
@@ -61,7 +61,7 @@ async fn a_database_that_lost_a_file_is_not_ready_for_good() {
         let create = Request::new(service.store_address, "POST", "/v1/pets").key(&service.key);
         let created = create.json(r#"{"name":"Rex","categoryId":1}"#).send().await;
         assert_eq!((created.status(), created.code().as_str()), (503, "unavailable"), "{lost}");
-        // Another process may have used the name meanwhile.
+        // Not ready even if the file is back, because another process may have used the name meanwhile.
         std::fs::rename(&aside, &file).unwrap();
         assert_eq!(service.get("/readyz").await.code(), "unavailable", "{lost}");
     }

@@ -213,7 +213,7 @@ fn set_password_and_delete_fail_for_an_unknown_account() {
     }
 }
 
-/// `account list --json`.
+/// Output of `account list --json`.
 fn accounts(folder: &Folder, database: &str) -> Vec<serde_json::Value> {
     serde_json::from_str(&folder.succeed(&format!("account list --json {database}"))).unwrap()
 }
@@ -241,7 +241,7 @@ async fn is_signed_in(server: &Server, session: &str) -> bool {
     overview.body.contains("Sign out")
 }
 
-/// Sends a request again while the database of a busy machine takes too long for it.
+/// Sends a request and retries it after a 503, because the database may be slow on a busy machine.
 async fn answered(request: impl Fn() -> Request) -> Answer {
     soon(async {
         loop {

@@ -171,7 +171,7 @@ fn a_file_with_bad_lines_is_not_imported_at_all_and_each_of_them_is_told() {
 }
 
 #[test]
-fn json_array_and_csv_are_refused_with_a_command_that_converts_them() {
+fn errors_for_json_arrays_and_csv_name_a_conversion_command() {
     let folder = Folder::new();
     folder.succeed("migrate");
     let refused = |file: &str, content: &[u8]| {
@@ -203,7 +203,7 @@ fn json_array_and_csv_are_refused_with_a_command_that_converts_them() {
     assert!(array.contains("jq -c '.[]' < animals > animals.ndjson\n"), "{array}");
     assert_eq!(folder.succeed("pets export"), "");
 
-    // The commands do what they say.
+    // The printed commands convert the files.
     let array = refused("array.json", b"[{\"name\":\"Rex\",\"categoryId\":3}, {\"name\":\"Mimi\",\"categoryId\":1}]");
     for (shown, made) in [
         (array, "array.ndjson"),
@@ -237,7 +237,7 @@ fn byte_order_mark_before_the_first_line_is_skipped() {
     assert_eq!(folder.run("pets import animals").shown(), "exit 0\nimported 2 animals\n");
 
     folder.write("animals", format!("{REX}\n\u{feff}{REX}\n"));
-    assert_eq!(folder.run("pets import animals").code, Some(1), "only there");
+    assert_eq!(folder.run("pets import animals").code, Some(1), "skipped on the first line only");
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn a_file_that_is_not_there_is_wrong_usage() {
 }
 
 #[test]
-fn a_wrong_value_in_the_environment_names_its_variable() {
+fn error_for_an_invalid_value_names_its_variable() {
     let folder = Folder::new();
     let refused = |line: &str, variable: &str, value: &str| {
         Running::start(folder.command(line).env(variable, value)).end().usage()
@@ -256,7 +256,7 @@ fn a_wrong_value_in_the_environment_names_its_variable() {
     "#]]
     .assert_eq(&refused("key list", "PETSTORE_DATA_DIR", ""));
 
-    // A flag stands over the variable, which is then not read.
+    // A flag overrides the variable, whose value is then not parsed.
     let shown = refused("serve --log-level quiet", "PETSTORE_LOG_LEVEL", "loud");
     assert!(shown.contains("'quiet' for '--log-level <LEVEL>'"), "{shown}");
     let list = Running::start(folder.command("migrate --log-level info").env("PETSTORE_LOG_LEVEL", "loud")).end();
@@ -264,7 +264,7 @@ fn a_wrong_value_in_the_environment_names_its_variable() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_warned_of_once() {
+fn unknown_variables_are_warned_of_once() {
     let folder = Folder::new();
     let run = |line: &str| {
         let mut command = folder.command(line);

@@ -137,7 +137,7 @@ fn sslrootcert_system_trusts_the_authorities_of_the_system() {
     let ended = migrate("localhost", &authority.file);
     assert_eq!(ended.code, Some(0), "{ended:?}");
 
-    // The system's own authorities do not know this one, and the name counts.
+    // The system does not trust this authority, and the host name must match.
     for (host, authorities, why) in [
         ("localhost", Path::new("/etc/ssl/certs/ca-certificates.crt"), "UnknownIssuer"),
         ("127.0.0.1", &authority.file, "not valid for name"),

@@ -1,18 +1,18 @@
 //! The commands of README.md and docs/ work for a reader who pastes them, in order, on a quickstart: on its first start
 //! and again on its second.
 //!
-//! A block of commands is fenced without a language, or as `sh`. What else is fenced names its language; what a program
-//! prints is `text`. By default every block runs, in one shell per page. A comment on the line before the fence says why
-//! a block does not (`<!-- not run: needs systemd -->`), or why it works on the first start alone (`<!-- run once: … -->`).
-//! In a block with prompts (`$ `), the lines between are what the command prints: the status of an error that they show,
-//! or success, is what the command must get.
+//! A block of commands is fenced without a language, or as `sh`. Other blocks name their language; output is `text`.
+//! Every block runs by default, in one shell per page. A comment on the line before the fence gives the reason why a
+//! block does not run (`<!-- not run: needs systemd -->`), or runs on the first start only (`<!-- run once: … -->`). In
+//! a block with prompts (`$ `), the lines between are output. If they show an error's status, the command must get that
+//! status; otherwise it must succeed.
 
 use std::path::{Path, PathBuf};
 
 use crate::process::{Folder, Server, Signal};
 use crate::shell::{Ran, paste};
 
-/// Why a block may be left out: it takes something that a quickstart on one machine does not have.
+/// Reasons not to run a block: it needs something that a quickstart on one machine does not have.
 const NOT_RUN: [&str; 7] = [
     "builds petstore",
     "serves until it is stopped",
@@ -23,7 +23,7 @@ const NOT_RUN: [&str; 7] = [
     "needs values of yours",
 ];
 
-/// Why a block may run on the first start alone: it makes something that is then there.
+/// Reasons to run a block on the first start only: it creates something that exists afterwards.
 const RUN_ONCE: [&str; 2] = ["the account is then there", "the file is then there"];
 
 struct Block {
@@ -40,7 +40,7 @@ enum Mark {
     NotRun,
 }
 
-/// A command of a block, and the status that the page shows for it; `None` stands for success.
+/// A command of a block, and the status that the page shows for it. `None` means success.
 struct Step {
     command: String,
     shown: Option<u16>,
@@ -125,7 +125,7 @@ fn markdown() -> Vec<String> {
     ["README.md".to_owned()].into_iter().chain(pages.into_iter().map(|name| format!("docs/{name}"))).collect()
 }
 
-/// The blocks of commands of a page.
+/// Returns the blocks of commands in a page.
 fn blocks(page: &'static str, text: &str) -> Vec<Block> {
     let (mut blocks, mut before, mut lines) = (Vec::new(), "", text.lines().enumerate());
     while let Some((number, line)) = lines.next() {
@@ -148,11 +148,12 @@ fn mark(page: &str, before: &str) -> Mark {
     match comment.split_once(": ") {
         Some(("not run", why)) if NOT_RUN.contains(&why) => Mark::NotRun,
         Some(("run once", why)) if RUN_ONCE.contains(&why) => Mark::RunOnce,
-        _ => panic!("{page}: {before:?} is not a reason that is known here"),
+        _ => panic!("{page}: {before:?} is no known reason"),
     }
 }
 
-/// The commands of a block: its lines, or with prompts the lines after those, each with what follows a `\`.
+/// Returns the commands of a block: all its lines, or only those with prompts if it has prompts. A line that ends in `\`
+/// continues on the next line.
 fn steps(block: &Block) -> Vec<Step> {
     let has_prompts = block.text.lines().any(|line| line.starts_with("$ "));
     let mut steps: Vec<Step> = Vec::new();
@@ -161,7 +162,7 @@ fn steps(block: &Block) -> Vec<Step> {
         let command = if has_prompts { line.strip_prefix("$ ") } else { Some(line).filter(|line| !line.is_empty()) };
         match (goes_on, command) {
             (true, _) => {
-                let step = steps.last_mut().expect("a line that goes on comes before");
+                let step = steps.last_mut().expect("the line before begins a command");
                 step.command = format!("{}\n{line}", step.command);
             }
             (false, Some(command)) => steps.push(Step { command: command.to_owned(), shown: None }),
@@ -176,7 +177,7 @@ fn steps(block: &Block) -> Vec<Step> {
     steps
 }
 
-/// The status in a status line or in the body of an error.
+/// Parses the status in a status line or in the body of an error.
 fn shown_status(line: &str) -> Option<u16> {
     if let Some(status) = line.strip_prefix("HTTP/1.1 ") {
         return status.split(' ').next()?.parse().ok();
@@ -185,7 +186,7 @@ fn shown_status(line: &str) -> Option<u16> {
     body.get("code").and_then(|_| body["status"].as_u64()).and_then(|status| u16::try_from(status).ok())
 }
 
-/// The command with the addresses of `server` in place of the default ones.
+/// Replaces the default addresses in a command by those of `server`.
 fn at(server: &Server, command: &str) -> String {
     let doors = [("127.0.0.1:8080", "store"), ("127.0.0.1:8081", "messages"), ("127.0.0.1:8082", "ops")];
     doors.iter().fold(command.to_owned(), |command, (default, door)| {
@@ -193,7 +194,7 @@ fn at(server: &Server, command: &str) -> String {
     })
 }
 
-/// The same for commands that take the addresses from the settings.
+/// The addresses of `server` as settings, for commands that name none.
 fn environment(server: &Server) -> [(&'static str, String); 3] {
     [("PETSTORE_LISTEN", "store"), ("PETSTORE_MESSAGES_LISTEN", "messages"), ("PETSTORE_OPS_LISTEN", "ops")]
         .map(|(variable, door)| (variable, server.address(door).to_string()))

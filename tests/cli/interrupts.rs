@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::process::{Ended, Folder, Running, Signal};
 
-/// A folder with so many animals that commands take long enough to be interrupted, also as a file.
+/// A folder with 50,000 animals, in the database and as a file, so that commands run long enough to be interrupted.
 fn filled() -> Folder {
     let folder = Folder::new();
     let animals = (0..50_000).map(|n| format!("{{\"name\":\"Rex {n}\",\"categoryId\":{n}}}\n"));
@@ -20,7 +20,8 @@ fn names(folder: &Folder, path: &str) -> Vec<String> {
     names
 }
 
-/// Runs the command until a signal hits it in the middle. `unfinished` tells that it is there, `undo` prepares the next run.
+/// Repeats the command until a signal hits it in the middle. `unfinished` returns true once the command has begun to
+/// write; `undo` prepares the next run.
 fn interrupted(folder: &Folder, line: &str, signal: Signal, unfinished: impl Fn() -> bool, undo: impl Fn()) -> Ended {
     for _ in 0..50 {
         let running = Running::start(&mut folder.command(line));

@@ -235,7 +235,7 @@ async fn the_list_tells_when_a_key_was_last_used_to_the_minute() {
         }
         std::thread::sleep(Duration::from_millis(200));
     };
-    // The minute of the first use is also that in which the key was made, unless a minute ended in between.
+    // The key was first used in the minute in which it was made, unless a minute ended in between.
     let created = time(&folder.keys()[0]["createdAt"]);
     assert!(used == created || (used > created && used % 60_000 == 0), "{used} {created}");
     assert!((before - 60_000..=Timestamp::now().as_millisecond()).contains(&used));

@@ -129,12 +129,12 @@ impl Ended {
         format!("exit {:?}\n{}{}", self.code.unwrap(), self.stdout, self.stderr)
     }
 
-    /// The same of `serve` and `quickstart`, which write a log.
+    /// The exit code and all output of `serve` or `quickstart`, which write a log.
     pub fn shown_log(&self) -> String {
         format!("exit {:?}\n{}{}", self.code.unwrap(), self.stdout, self.log())
     }
 
-    /// The same of wrong usage.
+    /// The exit code and stderr after wrong usage, which prints nothing to stdout.
     pub fn usage(&self) -> String {
         assert_eq!(self.stdout, "");
         format!("exit {:?}\n{}", self.code.unwrap(), self.stderr)
@@ -164,12 +164,12 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits until the process has a handler for SIGINT. Returns false if it ended before.
+    /// Waits until the process has a handler for SIGINT. Returns false if the process has ended.
     pub fn catches_sigint(&self) -> bool {
         let started = Instant::now();
         loop {
             let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-            // An ended process that was not waited for has no signals of its own.
+            // A process that has ended catches no signals.
             let Some(mask) = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")) else { return false };
             if u64::from_str_radix(mask, 16).unwrap() & 2 != 0 {
                 return true;

@@ -77,7 +77,7 @@ fn printed_lines_work_in_order_on_every_start() {
         let printed = server.printed_until("Stop");
         let mut commands: Vec<_> = printed.lines().filter(|line| line.contains("curl ")).map(str::to_owned).collect();
         assert_eq!(commands.len(), 14, "{printed}");
-        // What the reader has done meanwhile does not matter, nor whether the lines are pasted again.
+        // The lines work again if the reader pastes them twice.
         commands.extend(commands.clone());
 
         let ran = shell::paste(&folder, &[], &commands);
@@ -109,7 +109,7 @@ fn printed_lines_work_in_order_on_every_start() {
 }
 
 #[tokio::test]
-async fn its_account_signs_in_with_the_password_printed_once() {
+async fn quickstart_account_signs_in_with_the_printed_password() {
     let folder = Folder::new();
     let server = folder.serve("quickstart");
     let printed = server.printed_until("Stop");
@@ -128,7 +128,7 @@ async fn its_account_signs_in_with_the_password_printed_once() {
 }
 
 #[test]
-fn start_that_fails_uses_up_no_password() {
+fn failed_start_sets_no_password() {
     let folder = Folder::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let failed = folder.run(&format!("quickstart --listen {}", taken.local_addr().unwrap()));
@@ -287,7 +287,7 @@ fn quickstart(folder: &Folder) -> String {
     printed
 }
 
-/// The password in what the first start prints.
+/// The password in the output of the first start.
 fn password(printed: &str) -> &str {
     let line = printed.lines().find_map(|line| line.trim_start().strip_prefix("password ")).unwrap();
     line.trim().strip_suffix("  (shown only now)").unwrap_or_else(|| panic!("{printed}"))

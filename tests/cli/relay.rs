@@ -138,7 +138,7 @@ async fn what_was_taken_on_without_a_relay_leaves_with_the_first_one() {
     }
 }
 
-/// The grants that the documentation gives for a role that serves: all that it may do.
+/// Grants the documented rights to a role that serves, and no others. Returns the URL of that role.
 fn grant_to_serve(url: &str) -> String {
     let (_, page) = include_str!("../../docs/scale-out.md").split_once("```sql\n").unwrap();
     let (grants, _) = page.split_once("```").unwrap();
@@ -149,7 +149,7 @@ fn grant_to_serve(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn serving_and_relaying_need_no_more_than_the_documented_grants() {
+async fn documented_grants_suffice_to_serve_and_relay() {
     let owner = Postgres::shared().database();
     let mut shop = Shop { folder: Folder::new(), url: Some(owner.clone()), key: String::new() };
     shop.succeed("migrate");
@@ -172,7 +172,7 @@ async fn serving_and_relaying_need_no_more_than_the_documented_grants() {
     eventually(Duration::from_secs(5), || shop.list("--state waiting").is_empty()).await;
     let log = server.stop(Signal::TERM).log();
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
-    // The control: this role owns nothing.
+    // Control: this role owns no tables.
     let refused = try_query(shop.url.as_ref().unwrap(), "CREATE INDEX ON messages (created_at)").unwrap_err();
     assert!(refused.contains("must be owner"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! The scripts of the repository, where a mistake would cost minutes or wait for another program.
+//! Scripts of the repository: their usage, and waiting for other programs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::process::{Folder, Running};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A script of the repository, which finds the programs of the folder first.
+/// A script of the repository, with the folder first in its `PATH`.
 fn script(folder: &Folder, name: &str) -> Command {
     let mut command = folder.program(&format!("{REPOSITORY}/{name}"));
     let path = format!("{}:{}", folder.path("").display(), std::env::var("PATH").unwrap());
@@ -36,7 +36,7 @@ fn ci_prints_its_help_and_refuses_arguments() {
     assert!(!folder.path("cargo-ran").exists(), "nothing is run");
 }
 
-/// An apt-get whose first `update` fails with `error`, and which notes what it was asked for.
+/// Writes an `apt-get` that records its arguments, and whose first call fails with `error`.
 fn write_apt_get(folder: &Folder, error: &str) {
     let asked = folder.path("asked");
     let asked = asked.display();

@@ -166,7 +166,7 @@ fn addresses_may_be_localhost_or_a_port_alone() {
     folder.succeed(&format!("healthcheck --ops-listen :{port}"));
     folder.succeed(&format!("healthcheck --ops-listen localhost:{port}"));
 
-    // Every address is more than this machine: production does not take keys on it without TLS.
+    // Other machines may reach `0.0.0.0`, so production requires TLS there.
     let refused = folder.run("serve --listen :0");
     assert_eq!(refused.code, Some(1));
     assert!(refused.log().starts_with("ERROR the store door listens on 0.0.0.0:0, which other machines may reach"));

@@ -1,36 +1,36 @@
-//! A shell into which a reader pastes commands. Its `petstore` is the built program.
+//! A shell that runs pasted commands. Its `petstore` is the built program.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use crate::process::{Folder, PETSTORE, Running};
 
-/// What a reader types when a command asks for a password.
+/// Standard input of each command: a password.
 const TYPED: &str = "correct horse battery\n";
 
-/// Runs the real curl, the next one in the path, and writes the status of the response to stderr.
+/// Wrapper that runs the real curl, the next one in `PATH`, and writes the response's status to stderr.
 const CURL: &str = r#"#!/bin/sh
 PATH=${PATH#*:}
 exec curl --show-error --max-time 30 --write-out '%{stderr}STATUS %{http_code}\n' "$@"
 "#;
 
-/// What became of a command.
+/// Outcome of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
-    /// The status of each response to curl; 0 if there was none.
+    /// Status of each curl call. 0 if there was no response.
     pub statuses: Vec<u16>,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Ran {
-    /// Whether the command succeeded, and every response to curl too.
+    /// Returns whether the command and all its curl calls succeeded.
     pub fn succeeded(&self) -> bool {
         self.code == 0 && self.statuses.iter().all(|status| (200..300).contains(status))
     }
 }
 
-/// Runs `commands` one after the other in one shell in `folder`, with these variables in its environment.
+/// Runs `commands` in order in one shell, in `folder` and with the variables of `environment`.
 pub fn paste(folder: &Folder, environment: &[(&str, String)], commands: &[String]) -> Vec<Ran> {
     let tools = tempfile::tempdir().unwrap();
     let tool = |name: &str| tools.path().join(name);
@@ -43,7 +43,7 @@ pub fn paste(folder: &Folder, environment: &[(&str, String)], commands: &[String
     for (number, command) in commands.iter().enumerate() {
         let [stdout, stderr, code] = ["stdout", "stderr", "code"].map(|what| tool(&format!("{number}.{what}")));
         let (typed, stdout, stderr, code) = (typed.display(), stdout.display(), stderr.display(), code.display());
-        // Braces keep what a command assigns for the commands after it.
+        // In braces, unlike in a subshell, variables stay set for the next commands.
         script.push_str(&format!("{{ {command}\n}} <'{typed}' >'{stdout}' 2>'{stderr}'; echo $? >'{code}'\n"));
     }
     std::fs::write(tool("script"), &script).unwrap();

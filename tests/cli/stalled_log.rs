@@ -1,4 +1,4 @@
-//! A log that nobody reads: stderr, or stdout, is a pipe whose reader stalls.
+//! A stalled log: stderr, or stdout, is a pipe whose reader does not read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -13,16 +13,16 @@ use serde_json::Value;
 use crate::process::Folder;
 use crate::support::{Request, raw, soon};
 
-/// What a request takes in the log, with its path of this many bytes.
+/// Length of a request's path, and about that of its log line, in bytes.
 const LONG_PATH: usize = 2_000;
-/// More lines of that length than a pipe and the queue hold.
+/// Number of requests whose log lines exceed the pipe and the queue together.
 const FLOOD: usize = 4_000;
-/// How many requests share a connection.
+/// Requests per connection.
 const BATCH: usize = 100;
-/// Longer than a stop takes on a busy machine, shorter than the drain of 30 s.
+/// Maximum time for a stop: enough on a busy machine, and shorter than the drain of 30 s.
 const STOP: Duration = Duration::from_secs(20);
 
-/// A server whose log is read up to the line `listening`, and from then on only where a test does.
+/// A server whose log is read up to the line `listening`. Tests read the rest.
 struct Stalled {
     child: Child,
     log: BufReader<ChildStderr>,
@@ -48,7 +48,7 @@ impl Stalled {
         self.listening[door].as_str().unwrap().parse().unwrap()
     }
 
-    /// Sends `count` requests that are logged with a long path each; all of them are answered.
+    /// Sends `count` requests with long paths, and checks that all are answered.
     async fn flood(&self, count: usize) {
         let path = "x".repeat(LONG_PATH);
         let request = |end| format!("GET /{path} HTTP/1.1\r\nHost: petstore\r\n{end}\r\n");
@@ -65,7 +65,7 @@ impl Stalled {
         sample.expect("dropped lines are counted").parse().unwrap()
     }
 
-    /// Reads the log up to a message, and returns it with the lines before it.
+    /// Reads the log up to a message. Returns its line and the lines before it.
     fn read_until(&mut self, message: &str) -> (Value, Vec<Value>) {
         let mut before = Vec::new();
         loop {
@@ -104,7 +104,7 @@ fn on_free_ports(command: &mut Command) {
     command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
 }
 
-/// The next line of the log; `None` at its end.
+/// Reads the next line of the log. `None` at its end.
 fn next_line(log: &mut impl BufRead) -> Option<Value> {
     let mut line = String::new();
     log.read_line(&mut line).unwrap();
@@ -135,7 +135,7 @@ async fn returning_reader_learns_how_many_lines_were_dropped() {
     let folder = Folder::new();
     let mut server = Stalled::serve(&folder, "serve --log-requests");
     server.flood(FLOOD).await;
-    // A request too, whose line is in the log or dropped like the others.
+    // Reading the metric is a request too, whose line is logged or dropped like the others.
     let already_dropped = server.dropped_lines().await;
 
     let (report, before) = server.read_until("log lines dropped");
@@ -146,7 +146,7 @@ async fn returning_reader_learns_how_many_lines_were_dropped() {
     assert_eq!(logged + dropped, FLOOD as u64 + 1, "every line is there or counted");
     assert_eq!(server.dropped_lines().await, dropped);
     server.read_until("request");
-    // The log is whole again.
+    // From now on, no line is dropped.
     soon(Request::new(server.address("store"), "GET", "/livez").header("x-request-id", "after").send()).await;
     let (line, _) = server.read_until("request");
     assert_eq!(line["request_id"], "after");
@@ -156,7 +156,7 @@ async fn returning_reader_learns_how_many_lines_were_dropped() {
 async fn last_lines_before_a_stop_are_complete() {
     let folder = Folder::new();
     let mut server = Stalled::serve(&folder, "serve --log-requests");
-    // More than a pipe holds, less than the queue does.
+    // Their lines exceed the pipe but fit into the queue.
     let requests = 500;
     server.flood(requests).await;
 

@@ -30,7 +30,7 @@ fn everything_that_quickstart_prints_works_through_tls() {
 
     let curls: Vec<_> = printed.lines().filter(|line| line.contains("curl ")).map(str::to_owned).collect();
     assert_eq!(curls.len(), 14, "{printed}");
-    // They work in any folder.
+    // The printed commands work in any folder.
     let commands = [&["cd /".to_owned()], &curls[..]].concat();
     for (command, ran) in commands.iter().zip(shell::paste(&folder, &[], &commands)) {
         assert!(ran.succeeded(), "{command}\n{ran:?}");

@@ -1,4 +1,4 @@
-//! Wrong usage ends with 2 and a text that helps; a failure ends with 1 and one line that says why.
+//! Exit status and output: 2 and a hint after wrong usage, 1 and one line with the reason after a failure.
 
 use expect_test::expect;
 
@@ -74,7 +74,7 @@ fn a_value_out_of_range_is_told_with_what_is_allowed() {
 }
 
 #[test]
-fn an_address_given_without_its_flag_hides_its_password() {
+fn misplaced_address_does_not_print_its_password() {
     for line in [
         "serve postgres://ada:s3cret@db/shop",
         "move postgres://ada:s3cret@db/shop",
@@ -114,7 +114,7 @@ fn a_database_that_is_not_there_is_a_failure_and_is_not_made() {
 }
 
 #[test]
-fn only_services_write_a_log_and_one_shot_commands_plain_text() {
+fn services_write_a_log_and_other_commands_plain_text() {
     let folder = Folder::new();
     folder.write("file", "");
     let why = "can't open the database in file/data: file/data: Not a directory (os error 20)\n";

@@ -55,7 +55,7 @@ async fn sign_up_with_a_taken_address_changes_nothing_and_says_so() {
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let mut eve = Person::new(&service);
 
-    // Not even the right password signs in here.
+    // Even the right password does not sign in by this form.
     for password in ["some other password", PASSWORD] {
         let refused = eve.post("/sign-up", &[("email", "ADA@lovelace.example"), ("password", password)]).await;
         assert_eq!((refused.status(), refused.header("set-cookie")), (422, None), "{}", refused.body);
@@ -87,7 +87,7 @@ async fn who_tries_too_often_has_to_wait() {
     let attempt = async |person: &mut Person, email: &str, password: &str| -> Answer {
         person.post("/sign-in", &[("email", email), ("password", password)]).await
     };
-    // One was used up by signing up.
+    // Signing up used one attempt.
     for _ in 1..10 {
         assert_eq!(attempt(&mut ada, "ada@lovelace.example", "not the password").await.status(), 422);
     }

@@ -71,7 +71,7 @@ impl Browser {
         browser
     }
 
-    /// The same, reaching the service under another name for the loopback address.
+    /// Makes the browser reach the service by `host`, another name of the loopback address.
     pub fn at_host(mut self, host: &str) -> Self {
         self.site = self.site.replace("127.0.0.1", host);
         self

@@ -105,7 +105,7 @@ async fn empty_fields_are_asked_for() {
     let blank = ada.post("/animals/new", &[("name", "  "), ("categoryId", " "), ("status", "")]).await.body;
     assert_eq!(message(&blank, "name"), "Enter a name.");
     assert!(blank.contains("Choose a status."), "{blank}");
-    // None of these was an attempt.
+    // Empty forms do not count as attempts.
     somebody.sign_in("ada@lovelace.example", PASSWORD).await;
     assert_eq!(service.store.count_pets().await.unwrap(), 0);
 }

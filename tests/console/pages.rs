@@ -186,7 +186,7 @@ async fn the_reference_wears_the_same_header() {
 }
 
 #[tokio::test]
-async fn first_page_is_offered_on_later_pages_alone() {
+async fn first_page_link_is_on_later_pages_only() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let offers = |page: &str| page.contains(">First page<");
@@ -196,7 +196,7 @@ async fn first_page_is_offered_on_later_pages_alone() {
     for status in ["sold", "sold", "available", "available"] {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
     }
-    // The list after a form begins with the order that it was about.
+    // The list in a form's response begins with the order of that form.
     let placed = ada.post("/orders", &[("petId", "3")]).await;
     assert!(placed.status() == 201 && !offers(&placed.body), "{}", placed.body);
     assert!(!offers(&ada.post("/orders/1/approve", &[]).await.body));
@@ -234,7 +234,7 @@ async fn address_of_every_form_can_be_opened() {
             other => panic!("{path}: {other}"),
         }
     }
-    assert!(ada.is_signed_in().await, "opening the address of signing out does not");
+    assert!(ada.is_signed_in().await, "a GET of /sign-out does not sign out");
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn messages_are_queued_until_the_broker_has_acknowledged_them() {
     let waiting = service.store.unsent_messages(None, 10).await.unwrap();
     let first = waiting.iter().find(|message| message.text.as_str() == "first").unwrap();
 
-    // As the relay does it.
+    // Marks the message as sent, as the relay does.
     service.store.mark_messages_sent(vec![(first.account, first.id)], NOW).await.unwrap();
 
     let page = ada.get("/messages").await.body;

@@ -19,7 +19,7 @@ impl Person {
         Self { address: service.store_address, cookie: None }
     }
 
-    /// Somebody who has just signed up, which signs in.
+    /// Signs up, which also signs in.
     pub async fn signed_in(service: &Service, email: &str) -> Self {
         let mut person = Self::new(service);
         let answer = person.post("/sign-up", &[("email", email), ("password", PASSWORD)]).await;

@@ -115,7 +115,7 @@ async fn without_scripts_everything_works() {
 
 #[tokio::test]
 async fn executing_twice_in_the_reference_counts_twice() {
-    // Bound to every address, so that the page must call the host it was opened by.
+    // Bound to every address, so the page must call the host by which it was opened.
     let service = Service::start_with(Setup { any_host: true, ..Setup::default() }).await;
     let ada = Browser::start(&service, Scripts::On).await.at_host("localhost");
     ada.open("/docs").await;
@@ -297,7 +297,7 @@ async fn narrow_screen_breaks_no_name_within_a_word() {
     ada.follow("main button").await;
     for path in ["/animals", "/keys"] {
         ada.open(path).await;
-        // Each word has one box, and not one on each of two lines.
+        // A word that is broken has two boxes, one on each line.
         let broken = ada.evaluate(
             "const broken = [];
             for (const cell of document.querySelectorAll('tbody th, tbody .status')) {

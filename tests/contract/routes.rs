@@ -38,7 +38,7 @@ async fn every_post_can_be_sent_again_with_a_key() {
             (&key["in"], &key["required"], &key["x-provisional"]),
             (&json!("header"), &json!(false), &json!(true))
         );
-        assert_eq!(key.get("example"), None, "a page that fills it in would send every request under the same key");
+        assert_eq!(key.get("example"), None, "the reference page would send it with every request");
 
         let request = || {
             // As above: the first order is delivered before one is cancelled.

@@ -19,7 +19,7 @@ use crate::trial::{self, Random};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// True time that passes between two jumps at most.
+/// Maximum true time between two jumps.
 const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// Sign-in attempts of one address of mail: so many at once, and then one a minute.
@@ -30,7 +30,7 @@ async fn a_clock_that_jumps_prolongs_nothing() {
     let (rounds, mut random) = (trial::rounds(12), Random::from_seed());
     let trusted_proxies = vec![Network::parse("127.0.0.1").unwrap()];
     let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
-    // Spread over the time that passes in all rounds.
+    // Expiries are spread over the true time of all rounds.
     let expiries = [1, 2, 3, 5].map(|quarters| NOW.plus(LONGEST / 8 * rounds * quarters));
     let mut keys = Vec::new();
     for expiry in expiries {
@@ -44,7 +44,7 @@ async fn a_clock_that_jumps_prolongs_nothing() {
         truth = jump(&service, truth, &mut random);
         let wall = service.clock.now();
 
-        // Ids are unique, and those of animals grow, whatever the system clock says.
+        // Ids are unique, and ids of animals grow, at any reading of the system clock.
         let pet = service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
         assert_eq!(pet.status(), 201, "{}", pet.body);
         let id = pet.json()["id"].as_i64().unwrap();
@@ -56,7 +56,7 @@ async fn a_clock_that_jumps_prolongs_nothing() {
             assert!(ids.insert(message["id"].to_string()), "{message} has an id that was given before");
         }
 
-        // A key works until its expiry in true time and not from then on; the expiry stays what it was.
+        // A key works until its expiry in true time and fails afterwards. The stored expiry does not change.
         for (expiry, key) in &keys {
             let status = service.request("GET", "/v1/pets").key(key).send().await.status();
             assert_eq!(status, if truth < *expiry { 200 } else { 401 }, "at {truth}, with a key until {expiry}");
@@ -65,12 +65,12 @@ async fn a_clock_that_jumps_prolongs_nothing() {
         }
         assert_eq!(stored_expiries(&service), expiries);
 
-        // So does a session.
+        // A session ends in true time too.
         let lasts = truth < signed_in_at.plus(IDLE);
         assert_eq!(ada.is_signed_in().await, lasts, "signed in at {signed_in_at}, and it is {truth}");
         ended += u32::from(!lasts);
     }
-    // The control: by the system clock, keys would have ended early or late.
+    // Control: by the system clock, keys would have expired early or late.
     assert!(misjudged > 0 && accepted > 0 && refused > 0, "the test has tested little");
     trial::measured(&format!(
         "{rounds} jumps of an hour or a day, forth and back: {} ids unique, {accepted} uses of {} keys before their \
@@ -81,7 +81,7 @@ async fn a_clock_that_jumps_prolongs_nothing() {
     ));
 }
 
-/// Sets the system clock by an hour or a day, forth or back and never more than two days wrong, and lets time pass.
+/// Moves the system clock by an hour or a day, forth or back and never more than two days off, and advances time.
 /// Returns the true time.
 fn jump(service: &Service, truth: Timestamp, random: &mut Random) -> Timestamp {
     let by = if random.below(2) == 0 { HOUR } else { DAY };
@@ -93,7 +93,7 @@ fn jump(service: &Service, truth: Timestamp, random: &mut Random) -> Timestamp {
     truth.plus(passing)
 }
 
-/// Signs up, each time from another address of the network, so that their limit does not count.
+/// Signs up from a different network address each round, so that the limit per network address does not apply.
 async fn sign_up(service: &Service, round: u32) -> Person {
     let mut person = Person::new(service);
     let email = format!("ada-{round}@example.com");
@@ -104,7 +104,7 @@ async fn sign_up(service: &Service, round: u32) -> Person {
     person
 }
 
-/// An answer is given again for a day of true time, and then the request is carried out again.
+/// A keyed response is replayed for a day of true time. Afterwards the request is carried out again.
 #[tokio::test]
 async fn a_clock_that_jumps_keeps_answers_for_their_day() {
     let (rounds, mut random) = (trial::rounds(40), Random::from_seed());
@@ -116,7 +116,7 @@ async fn a_clock_that_jumps_keeps_answers_for_their_day() {
         assert_eq!(answer.status(), 201, "{}", answer.body);
         answer
     };
-    // The answer of each key, and until when it is kept.
+    // The answer of each key, and its expiry.
     let mut kept: Vec<(String, Timestamp)> = Vec::new();
     let (mut truth, mut replayed, mut again, mut misjudged) = (NOW, 0, 0, 0);
     for round in 1..=rounds {
@@ -137,7 +137,7 @@ async fn a_clock_that_jumps_keeps_answers_for_their_day() {
             }
         }
     }
-    // The control: by the system clock, records would have expired early or late.
+    // Control: by the system clock, records would have expired early or late.
     assert!(replayed > 0 && again > 0 && misjudged > 0, "{replayed} replayed, {again} again: tested little");
     let effects: u32 = service.database().query_row("SELECT count(*) FROM pets", [], |row| row.get(0)).unwrap();
     assert_eq!(effects, rounds + again, "one for each answer that was not given before");
@@ -230,7 +230,7 @@ fn built_program_follows_true_time_when_its_clock_jumps() {
     clock.set("+2d");
     assert_eq!(wall_time(&service, &key), 2, "the program sees the jump");
     assert!(create().is_replayed());
-    assert_eq!(service.get("/v1/pets", &short).status, 200, "nor does a key expire early");
+    assert_eq!(service.get("/v1/pets", &short).status, 200, "a key does not expire early");
     clock.set("+0");
     assert!(create().is_replayed());
 
@@ -240,7 +240,7 @@ fn built_program_follows_true_time_when_its_clock_jumps() {
     assert_eq!(service.get("/v1/pets", &short).status, 401, "an expired key stays expired");
 }
 
-/// For how many days the program's clock is ahead, by the time of a message.
+/// Number of days by which the program's clock is ahead, according to the time of a message.
 fn wall_time(service: &Process, key: &str) -> i64 {
     let created_at = service.send_message(key, "Hello").json()["createdAt"].as_str().unwrap().to_owned();
     let created_at: jiff::Timestamp = created_at.parse().unwrap();
@@ -276,7 +276,7 @@ fn service_refuses_to_start_before_1970() {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let said: Vec<_> = log.take_while(|line| !line.contains("\"listening\"")).collect();
-    // One that started would not end.
+    // Ends the process if it has started despite the clock.
     let _ = child.kill();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
     assert!(said.iter().any(|line| line.contains("the system clock is set to 1969-06-01T")), "{said:?}");

@@ -53,7 +53,7 @@ fn a_process_that_vanishes_fails_requests() {
     assert!((0..runs).any(|_| !restart(4, DRAIN_DELAY, Signal::KILL).failed.is_empty()));
 }
 
-/// The configuration of `scripts/cluster`: clients see what processes answer as long as one is alive.
+/// With the HAProxy configuration of `scripts/cluster`, clients get the responses of petstore while a process is alive.
 #[test]
 fn requests_in_flight_outlive_readiness() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,14 +71,14 @@ fn requests_in_flight_outlive_readiness() {
         let doors = "--doors store,messages,ops --ops-listen 127.0.0.1:0";
         Process::start(database.petstore(&format!("serve {doors} {listen} --drain-delay 60s")))
     };
-    // The third is never there, and so is no database server.
+    // The third process and the database servers are never started.
     let services = [serve(1), serve(2)];
     let _proxy = Haproxy::start_with(folder.path(), &cluster_config(&ports));
     let statistics = || servers(ports["haproxy_stats"]);
     let ready = || statistics().into_iter().filter(|server| server.proxy == "store" && server.is_up).count();
     within(PATIENCE, "the proxy", || ready() == 2);
 
-    // One request on each process, of which the body is not complete.
+    // Each process has one request, whose body is incomplete.
     let body = r#"{"name":"Rex","categoryId":1}"#;
     let requests = [(), ()].map(|()| {
         let mut stream = TcpStream::connect(("127.0.0.1", ports["store"])).unwrap();
@@ -105,7 +105,7 @@ fn requests_in_flight_outlive_readiness() {
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
 
-    // No process is ready, and both are alive.
+    // No process is ready, but both are alive.
     for door in ["store", "messages"] {
         let answer = try_get(&format!("127.0.0.1:{}", ports[door]), "/v1/nothing").unwrap();
         assert_eq!((answer.status, &answer.json()["code"]), (404, &"not_found".into()), "{answer:?}");
@@ -113,7 +113,7 @@ fn requests_in_flight_outlive_readiness() {
     trial::measured("2 requests under way on processes that are not ready, 0 lost");
 }
 
-/// What `scripts/cluster` has HAProxy read.
+/// Returns the HAProxy configuration of `scripts/cluster`.
 fn cluster_config(ports: &BTreeMap<&str, u16>) -> String {
     let script = "import json, sys; sys.path.insert(0, 'ops'); from cluster.haproxy import config; \
                   print(config(json.loads(sys.argv[1])))";
@@ -124,14 +124,14 @@ fn cluster_config(ports: &BTreeMap<&str, u16>) -> String {
     String::from_utf8(printed.stdout).unwrap()
 }
 
-/// A server of a backend, as HAProxy sees it.
+/// A backend server in HAProxy's statistics.
 struct Server {
     proxy: String,
     is_up: bool,
     sessions: u32,
 }
 
-/// HAProxy's statistics; empty while it does not answer.
+/// Reads HAProxy's statistics. Empty while HAProxy does not accept connections.
 fn servers(port: u16) -> Vec<Server> {
     let mut text = String::new();
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Vec::new() };

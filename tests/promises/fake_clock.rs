@@ -1,4 +1,4 @@
-//! A system clock that a test sets for one process, by libfaketime. Monotonic time passes as it does.
+//! A system clock that a test sets for one process, by libfaketime. The monotonic clock stays real.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,16 +10,16 @@ pub struct FakeClock {
 }
 
 impl FakeClock {
-    /// A clock that is right.
+    /// A clock that shows the real time.
     pub fn new() -> Self {
         let clock = Self { folder: tempfile::tempdir().unwrap() };
         clock.set("+0");
         clock
     }
 
-    /// Sets the clock of every process begun with it: `+2d` to two days ahead, `@1969-06-01 00:00:00` to that time.
+    /// Sets the clock of every process started with it: `+2d` is two days ahead, `@1969-06-01 00:00:00` is that time.
     pub fn set(&self, time: &str) {
-        // Under another name first, since a process must never read half of it.
+        // Written under another name first, because a process must never read half of it.
         let new = self.folder.path().join("new");
         std::fs::write(&new, time).unwrap();
         std::fs::rename(new, self.file()).unwrap();
@@ -42,7 +42,7 @@ impl FakeClock {
     }
 }
 
-/// The variant for programs of several threads, wherever the architecture has it.
+/// The variant for multi-threaded programs. Its folder depends on the architecture.
 fn library() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));

@@ -14,16 +14,16 @@ use crate::trial::{self, Random};
 
 const FILES: [&str; 3] = ["petstore.db", "petstore.db-wal", "petstore.db-shm"];
 
-/// How soon the process ends: it looks twice a second, and clients are told for another second.
+/// Maximum time until the process ends. It checks twice a second, and then answers clients for up to another second.
 fn soon() -> Duration {
     Duration::from_secs(if trial::is_full() { 5 } else { 20 })
 }
 
-/// What becomes of the files.
+/// A change to the database's files.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Removed(&'static [&'static str]),
-    /// Another file has the name, as after `cp` and `mv` of a copy.
+    /// A copy is moved to the file's name.
     Replaced(&'static str),
     FolderMoved,
 }
@@ -44,7 +44,7 @@ fn nothing_is_acknowledged_into_files_that_are_gone() {
     let (mut asked, mut acknowledged, mut unavailable, mut longest) = (0, 0, 0, Duration::ZERO);
     for round in 0..rounds {
         let fate = FATES[round as usize % FATES.len()];
-        // The other half is idle.
+        // Half of the rounds are idle.
         let loaded = (round as usize / FATES.len() + round as usize).is_multiple_of(2);
         let folder = tempfile::tempdir().unwrap();
         let (store, kept) = (folder.path().join("store"), folder.path().join("kept"));
@@ -54,12 +54,12 @@ fn nothing_is_acknowledged_into_files_that_are_gone() {
         assert_eq!(ledger.create_pet(&service, &key, "first").status, 201);
         let load = loaded.then(|| Load::start(&service, &key, &ledger, "load", Kind::MIXED));
         thread::sleep(Duration::from_millis(50 + random.below(200)));
-        // The control: the service does not mind what becomes of other files.
+        // Control: the service ignores other files.
         fs::write(store.join("petstore.db-other"), "").unwrap();
         fs::remove_file(store.join("petstore.db-other")).unwrap();
         assert_eq!(ledger.create_pet(&service, &key, "second").status, 201);
 
-        // Links keep what is removed, to be compared with what was acknowledged.
+        // Hard links keep the removed files, to compare them with the acknowledged writes.
         fs::create_dir(&kept).unwrap();
         for file in &FILES[..2] {
             fs::hard_link(store.join(file), kept.join(file)).unwrap();
@@ -110,8 +110,8 @@ fn befall(fate: Fate, store: &Path) {
     }
 }
 
-/// A supervisor starts the service again. It must not make a new database beside the old one's log, for SQLite would
-/// remove that.
+/// A supervisor restarts the service. The service must not create a database beside the old log, because SQLite would
+/// remove that log.
 fn a_log_without_its_database_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
@@ -131,7 +131,7 @@ fn a_log_without_its_database_is_kept() {
     ledger.compare(folder.path()).assert_nothing_refused_is_there();
 }
 
-/// The service takes the disk for a read-only one, because its lock file cannot be opened.
+/// The service treats the disk as read-only, because opening its lock file fails with EROFS.
 fn a_service_that_only_reads_ends_too() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");

@@ -1,4 +1,4 @@
-//! A client that follows `after` sees every acknowledged animal and order exactly once.
+//! Promise 44: a client that follows `after` receives every acknowledged animal and order exactly once.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -16,13 +16,13 @@ use crate::process::{PATIENCE, Process, SERVE, new_pet, within};
 use crate::shop::Shop;
 use crate::trial;
 
-/// Clients per process that create animals and order them. Every second one uses idempotency keys.
+/// Number of clients per process that create and order animals. Every second client uses idempotency keys.
 const CREATORS: usize = 6;
 
 /// Time between two faults.
 const PAUSE: Duration = Duration::from_millis(700);
 
-/// Time between two requests of a follower, so that followers leave the processor to the creators.
+/// Pause between two requests of a follower, which leaves the processor to the creators.
 const POLL: Duration = Duration::from_millis(5);
 
 const PETS: &str = "/v1/pets";
@@ -41,7 +41,7 @@ fn followers_miss_nothing_across_three_processes() {
         let mut creators = traffic.create(scope, &steady, "steady");
         creators.extend(traffic.create(scope, &hung, "hung"));
         for round in 1..=rounds {
-            // Under full load a start may exceed its own deadlines; a supervisor would start the process again.
+            // Under full load a start may miss its own deadlines. Retried as a supervisor would.
             let start = || Process::try_start(shop.database.petstore(SERVE));
             let mut killed = std::iter::repeat_with(start).take(5).flatten().next().expect("a process that serves");
             creators.extend(traffic.create(scope, &killed, &format!("killed-{round}")));
@@ -76,7 +76,7 @@ fn followers_miss_nothing_in_the_embedded_database() {
     trial::measured(&followed.check(&created));
 }
 
-/// The control: an insert that takes its id and commits it after a greater one is visible. A follower misses it.
+/// Control: a follower misses an id that is committed after a greater id became visible.
 fn misses_an_id_that_is_visible_late(process: &Process, key: &str, url: &str) {
     let late = thread::spawn({
         let url = url.to_owned();
@@ -105,11 +105,11 @@ fn misses_an_id_that_is_visible_late(process: &Process, key: &str, url: &str) {
 struct Traffic<'a> {
     key: &'a str,
     stop: AtomicBool,
-    /// Every creator has its last response.
+    /// Set once every creator has received its last response.
     ended: AtomicBool,
 }
 
-/// Ends all clients when dropped: a scope waits for them even if the test has failed.
+/// Stops all clients on drop, because their scope waits for them even if the test has failed.
 struct End<'a>(&'a Traffic<'a>);
 
 impl Drop for End<'_> {
@@ -119,14 +119,14 @@ impl Drop for End<'_> {
     }
 }
 
-/// Ids, in the order in which one client received them.
+/// Ids in the order of their responses.
 #[derive(Default)]
 struct Ids {
     pets: Vec<i64>,
     orders: Vec<i64>,
 }
 
-/// Followers' paths and the ids that each received.
+/// Path of each follower, and the ids that it received.
 struct Followed(Vec<(&'static str, Vec<i64>)>);
 
 type Creators<'scope> = Vec<ScopedJoinHandle<'scope, Ids>>;
@@ -175,7 +175,7 @@ impl<'a> Traffic<'a> {
         (created, Followed(followers.into_iter().map(|(path, follower)| (path, follower.join().unwrap())).collect()))
     }
 
-    /// Creates animals and orders each; returns the acknowledged ids. Ends when stopped or when the process is gone.
+    /// Creates and orders animals until stopped or until the process is gone. Returns the acknowledged ids.
     fn create_until_stopped(&self, address: &str, name: &str, keyed: bool) -> Ids {
         let mut acknowledged = Ids::default();
         let Some(mut client) = Client::connect(address, self.key) else { return acknowledged };
@@ -201,7 +201,8 @@ impl<'a> Traffic<'a> {
         acknowledged
     }
 
-    /// Reads page after page beginning after `from`, each from the last id of the one before, until everything has been read.
+    /// Reads pages, beginning after `from`, until the creators have ended and a page is empty. Each page follows the
+    /// last id received.
     fn follow(&self, address: &str, path: &str, from: i64) -> Vec<i64> {
         let mut client = Client::connect(address, self.key).unwrap();
         let mut seen = Vec::new();
@@ -225,7 +226,7 @@ impl<'a> Traffic<'a> {
 }
 
 impl Followed {
-    /// Fails if a follower missed an acknowledged id or received one twice; otherwise says how many there were.
+    /// Fails if a follower missed an acknowledged id, or received ids twice or out of order. Returns the counts as text.
     fn check(&self, created: &Ids) -> String {
         let wrong = self.0.iter().filter_map(|(path, seen)| {
             let acknowledged = if *path == PETS { &created.pets } else { &created.orders };
@@ -246,7 +247,7 @@ impl Followed {
     }
 }
 
-/// One connection.
+/// A connection to one process.
 struct Client<'a> {
     stream: TcpStream,
     key: &'a str,
@@ -259,7 +260,7 @@ impl<'a> Client<'a> {
         Some(Self { stream, key })
     }
 
-    /// The response's status and body; `None` if the process is gone.
+    /// Sends a request and returns the response's status and body. `None` if the process is gone.
     fn send(&mut self, method: &str, target: &str, header: &str, body: &str) -> Option<(u16, Value)> {
         let request = format!(
             "{method} {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n{header}Content-Length: {}\r\n\r\n{body}",

@@ -1,5 +1,5 @@
-//! Promise 26: signing in does not reveal whether an address has an account. The response is the same as for an address
-//! that has none, and takes as long. Signing up reveals it, because it signs the new account in.
+//! Promise 26: signing in does not reveal whether an address has an account. The response and its duration are the same
+//! for an address without one. Signing up reveals it, because it signs the new account in.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn sign_in_answers_known_and_unknown_addresses_alike() {
     let mut answers = [String::new(), String::new()];
     for round in 0..u64::from(rounds) {
         let emails = [format!("known-{}@lovelace.example", round % known), format!("other-{round}@lovelace.example")];
-        // In an order that is not always the same, since the second of two finds everything warm.
+        // The order is random, because the second request finds caches warm.
         let first = random.below(2) as usize;
         for which in [first, 1 - first] {
             let answer = attempt(&service, &mut random, &emails[which]);
@@ -44,18 +44,17 @@ fn sign_in_answers_known_and_unknown_addresses_alike() {
     let [known, unknown] = took.map(median);
     let difference = known.as_secs_f64() / unknown.as_secs_f64() - 1.0;
     let figures = format!("{known:.2?} against {unknown:.2?} ({:+.1} %)", difference * 100.0);
-    // A handful says nothing, and neither does a program that is not optimised.
+    // Few rounds, or a build without optimisation, give no meaningful times.
     if rounds >= TELLING && !cfg!(debug_assertions) {
         assert!(difference.abs() <= 0.05, "{figures}");
-        // The control: an answer for which nothing is hashed shows in its time.
+        // Control: a response without hashing is measurably faster.
         let malformed = median((0..rounds).map(|_| attempt(&service, &mut random, "nobody").took).collect());
         assert!(malformed < unknown / 2, "{malformed:?} without a hash, {unknown:?} with one");
     }
     trial::measured(&format!("{rounds} rounds, the same answers; medians {figures}"));
 }
 
-/// Tries a wrong password from an address of the network that nobody has tried from, so that only the account's limit
-/// counts.
+/// Tries a wrong password from an unused network address, so that only the limit per account applies.
 fn attempt(service: &Process, random: &mut Random, email: &str) -> Answer {
     post(service, "/sign-in", &from_anywhere(random), &form(email, "not the password"))
 }

@@ -1,4 +1,4 @@
-//! A process that hangs in the middle of a batch on PostgreSQL delays other processes for a bounded time.
+//! Promise 45: a process that hangs in the middle of a batch on PostgreSQL delays other processes for a bounded time.
 
 use std::thread;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::process::{Answer, PATIENCE, Process, new_pet, post_once, within};
 use crate::shop::Shop;
 use crate::trial;
 
-/// A process may hold locks that others need for half a second without a word to the server. The rest is for the
-/// requests themselves; beside other tests, on a busy machine, that takes longer.
+/// Maximum time of a request beside a hung process. PostgreSQL ends the hung transaction after half a second; the rest
+/// is for the request, which takes longer beside other tests.
 fn bound() -> Duration {
     Duration::from_millis(if trial::is_full() { 1_000 } else { 5_000 })
 }
@@ -30,7 +30,7 @@ fn hung_batch_of_orders_delays_others_within_the_bound() {
             "/v1/store/orders",
             &order_of(contested),
         );
-        // Both orders go to the database in one batch if the first one has to wait.
+        // The second order may have to wait for the batch of the first.
         let first = yard.order_at_the_other(contested);
         thread::sleep(Duration::from_millis(50));
         let second = yard.order_at_the_other(free);
@@ -99,7 +99,7 @@ impl Yard {
         thread::spawn(move || crate::process::post(&address, "/v1/store/orders", &key, &order_of(pet)))
     }
 
-    /// Carries out `sql` in a transaction that stays open.
+    /// Runs `sql` in a transaction that stays open.
     fn hold(&self, sql: &str) -> Blocker {
         let (url, sql) = (self.url.clone(), format!("BEGIN; {sql}; SELECT pg_sleep(60); COMMIT"));
         let thread = thread::spawn({
@@ -110,8 +110,9 @@ impl Yard {
         Blocker { url, thread }
     }
 
-    /// Stops a process in the middle of a batch with idempotency keys: PostgreSQL has carried out its write, which first
-    /// had to wait for what `sql` locks, and the process neither commits nor goes away.
+    /// Stops a process in the middle of a batch with idempotency keys. Its write waits for the lock that `sql` takes,
+    /// and PostgreSQL carries it out once the process is stopped. The process then does not commit, and its connection
+    /// stays open.
     fn stop_in_keyed_batch(&self, sql: &str, path: &'static str, body: &str) -> Hung<'_> {
         let blocker = self.hold(sql);
         let (address, key, body) = (self.hanging.store.clone(), self.shop.key.clone(), body.to_owned());
@@ -123,14 +124,14 @@ impl Yard {
     }
 }
 
-/// A process that is stopped, and the client that waits for it.
+/// A stopped process, and the client that waits for it.
 struct Hung<'a> {
     process: &'a Process,
     request: thread::JoinHandle<Answer>,
 }
 
 impl Hung<'_> {
-    /// The process goes on. Its client learns that the outcome is unknown, or that it succeeded.
+    /// Continues the process. Its client gets a 503, because the outcome is unknown, or a 201.
     fn end(self) {
         self.process.signal(Signal::CONT);
         let answer = self.request.join().unwrap();
@@ -138,7 +139,7 @@ impl Hung<'_> {
     }
 }
 
-/// A transaction of psql that sleeps.
+/// A sleeping transaction of psql.
 struct Blocker {
     url: String,
     thread: thread::JoinHandle<()>,
@@ -153,7 +154,7 @@ impl Blocker {
     }
 }
 
-/// How many batches of animals or orders wait for a lock.
+/// Number of inserts of animals or orders that wait for a lock.
 fn waiting(url: &str) -> u32 {
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'INSERT INTO (pets|orders)'";

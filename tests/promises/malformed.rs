@@ -22,7 +22,7 @@ const AT_ONCE: usize = 16;
 enum Fate {
     /// Answer with an error, and close.
     Refused,
-    /// Answer with any status, say that the connection ends, and close it.
+    /// Answer with any status and `Connection: close`, and close the connection.
     Closed,
     /// Take it as the RFC lets it, and go on: the request after it is answered, the one inside is not.
     Taken,
@@ -143,7 +143,7 @@ fn chunks() -> Vec<(String, Fate)> {
     chunks.push((format!("2;{}\r\n{{}}\r\n0\r\n\r\n", "x".repeat(32 * 1024)), Fate::Refused));
     chunks.push((format!("2\r\n{{}}\r\n0\r\n{}\r\n", "x: y\r\n".repeat(2_000)), Fate::Refused));
     chunks.push((format!("2\r\n{{}}\r\n0\r\nx: {}\r\n\r\n", "y".repeat(64 * 1024)), Fate::Refused));
-    // A line feed alone ends a line for some readers. Only CRLF ends the line of a chunk.
+    // Some parsers accept a bare line feed. Only CRLF ends a chunk's line.
     for bare in [
         "2\n{}\r\n0\r\n\r\n",
         "2 \n{}\r\n0\r\n\r\n",
@@ -156,7 +156,7 @@ fn chunks() -> Vec<(String, Fate)> {
     ] {
         chunks.push((bare.to_owned(), Fate::Refused));
     }
-    // Readers disagree about where such a trailer section ends, so nothing follows it on the connection.
+    // Parsers disagree about the end of such a trailer section, so the connection must close after it.
     for end in ["\n", "x: y\n\n", "x: y\r\n\n", "x: y\n\r\n", "\nx: y\r\n\r\n", "x: y\r\nz\n\n", "\n\n\n"] {
         chunks.push((format!("2\r\n{{}}\r\n0\r\n{end}"), Fate::Closed));
         chunks.push((format!("0\r\n{end}"), Fate::Closed));

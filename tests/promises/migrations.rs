@@ -128,10 +128,10 @@ fn a_process_that_is_killed_within_a_step_leaves_nothing_of_it() {
 /// What a migration makes last, which is where it can be held up.
 enum Step {
     Table(String),
-    /// A column of a table, by a step that makes no table. A database is brought to the state before it by taking the
-    /// column away.
+    /// A table and its new column, in a step that creates no table. Dropping the column restores the state before the
+    /// step.
     Column(String, String),
-    /// An index and its table.
+    /// A new index and its table.
     Index(String, String),
 }
 
@@ -161,7 +161,7 @@ impl Step {
     fn prepare(&self, url: &str, database: &Database, before: usize) {
         let undo = match self {
             Self::Table(_) => return,
-            // Indexes on the column go with it.
+            // Dropping the column drops its indexes.
             Self::Column(table, column) => format!("ALTER TABLE {table} DROP COLUMN {column}"),
             Self::Index(index, _) => format!("DROP INDEX {index}"),
         };

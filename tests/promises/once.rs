@@ -28,7 +28,8 @@ fn requests_at_once_have_one_effect_for_each_key_in_the_embedded_database() {
     race(&shop, &[clock.serve(&shop.database)], &clock);
 }
 
-/// Meanwhile the system clock of the services jumps: two days forward and back, and a day back.
+/// Sends each request from all clients at once. The services' system clock keeps jumping: two days forward and back, a
+/// day back and forward.
 fn race(shop: &Shop, services: &[Process], clock: &FakeClock) {
     let keys = trial::rounds(20) as usize;
     let operation = |n: usize| Operation::ALL[n % Operation::ALL.len()];

@@ -58,14 +58,15 @@ fn orders_and_animals_agree_after_kill_9_on_postgresql_too() {
         let rows = query(&url, sql);
         rows.lines().map(|row| row.split('|').map(|column| column.parse().unwrap()).collect()).collect()
     };
-    // The server may still carry out what the killed process has sent, until its sessions end.
+    // Until the killed process's sessions end, PostgreSQL may still carry out its statements.
     let sessions = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'petstore'";
     let settle = || _ = within(PATIENCE, "ending the sessions", || query(&url, sessions) == "0");
     crash(&Database::url(&url), sql, |sql| _ = query(&url, sql), settle);
 }
 
-/// `settle` waits until nothing of a killed process can be written any more.
+/// Kills the service under load in each round. `settle` waits until the database receives no more writes of a killed
+/// process.
 fn crash(database: &Database, sql: impl Fn(&str) -> Vec<Vec<i64>>, change: impl Fn(&str), settle: impl Fn()) {
     let (rounds, mut random) = (u64::from(trial::rounds(8)), Random::from_seed());
     let key = database.make_key();

@@ -58,7 +58,7 @@ impl Database {
 
     fn with(&self, mut program: Command, command: &str) -> Command {
         program.args(command.split(' ')).env(self.variable, &self.value);
-        // Settings of the tests, which the program would warn of.
+        // The program would warn about these variables of the tests.
         program.env_remove("PETSTORE_ROUNDS").env_remove("PETSTORE_SEED");
         program
     }
@@ -214,12 +214,12 @@ pub fn try_get(address: &str, path: &str) -> Option<Answer> {
     Answer::try_to(address, "GET", path, "", "", "").ok()
 }
 
-/// A new animal by the door at `address`; nothing where nobody answers.
+/// Creates an animal at the listener at `address`. `None` if there is no response.
 pub fn try_create_pet(address: &str, key: &str, name: &str) -> Option<Answer> {
     Answer::try_to(address, "POST", "/v1/pets", key, "", &new_pet(name)).ok()
 }
 
-/// A POST to the listener at `address`.
+/// Sends a POST to the listener at `address`.
 pub fn post(address: &str, path: &str, key: &str, body: &str) -> Answer {
     Answer::to(address, "POST", path, key, "", body)
 }

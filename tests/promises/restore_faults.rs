@@ -59,7 +59,8 @@ async fn restore_leaves_the_old_or_the_new_database_whole() {
     ));
 }
 
-/// Every removal of a file beside a whole database, failed and killed, and about so many of all other cases.
+/// Selects every `unlink` that fails with EIO or is killed in a restore over a database with a log, and about `others` of
+/// the other cases.
 fn sample(cases: Vec<Case>, random: &mut Random, others: u64) -> Vec<Case> {
     let removes =
         |case: &Case| case.old == Old::Log && case.call == "unlink" && ["error=EIO", KILL].contains(&case.fault);
@@ -69,18 +70,18 @@ fn sample(cases: Vec<Case>, random: &mut Random, others: u64) -> Vec<Case> {
     sample
 }
 
-/// What a restore finds in the folder.
+/// Content of the folder before a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Old {
     /// A database whose newest rows are in its write-ahead log.
     Log,
     /// A database in the middle of a transaction, with the journal that undoes it.
     Journal,
-    /// That journal, without the database.
+    /// The journal of [`Self::Journal`] without the database.
     JournalAlone,
-    /// That journal, beside an empty file.
+    /// The journal of [`Self::Journal`] beside an empty database file.
     JournalAndEmpty,
-    /// Files that are neither a database nor a log.
+    /// Invalid files under the names of the database and the log.
     Broken,
 }
 
@@ -88,7 +89,7 @@ impl Old {
     const ALL: [Self; 5] = [Self::Log, Self::Journal, Self::JournalAlone, Self::JournalAndEmpty, Self::Broken];
 }
 
-/// One fault: the call with this number, counted by its name.
+/// One fault, injected into the `number`-th call of `call`.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     old: Old,
@@ -109,10 +110,10 @@ enum Outcome {
     New,
 }
 
-/// Templates of what a restore finds, the backup, and the folder that a restore works in.
+/// Templates of the folder before a restore, the backup, and the folder in which restores run.
 struct Place {
     folder: PathBuf,
-    /// Names of animals, in order of their ids.
+    /// Names of the animals in the old database, in order of ids.
     old: Vec<String>,
     new: Vec<String>,
 }
@@ -125,7 +126,7 @@ impl Place {
         let backup = Database::folder(&new).petstore("backup").arg(place.backup()).output().unwrap();
         assert!(backup.status.success(), "{}", String::from_utf8_lossy(&backup.stderr));
 
-        // The last hundred are in the log alone.
+        // The last hundred animals are only in the log.
         let made = place.folder.join("made");
         fill(&made, &place.old[..200]).await;
         let conn = Connection::open(made.join("petstore.db")).unwrap();
@@ -134,7 +135,7 @@ impl Place {
         copy(&made, &place.template(Old::Log));
         drop(conn);
 
-        // A transaction that has changed the file and is not committed.
+        // An uncommitted transaction has changed the file.
         let conn = Connection::open(made.join("petstore.db")).unwrap();
         conn.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 5; BEGIN").unwrap();
         conn.execute_batch("UPDATE pets SET name = 'undone ' || name").unwrap();
@@ -148,7 +149,7 @@ impl Place {
         fs::write(place.template(Old::JournalAndEmpty).join("petstore.db"), "").unwrap();
         copy(&place.template(Old::Log), &place.template(Old::Broken));
         fs::write(place.template(Old::Broken).join("petstore.db"), broken()).unwrap();
-        fs::write(place.template(Old::Broken).join("petstore.db-wal"), "Nor is this a log.").unwrap();
+        fs::write(place.template(Old::Broken).join("petstore.db-wal"), "This is no log.").unwrap();
         place
     }
 
@@ -164,7 +165,7 @@ impl Place {
         self.folder.join("data")
     }
 
-    /// Counts the calls of a restore without a fault: each with each fault is a case.
+    /// Counts the calls of a restore without faults. Returns a case for each call and each fault.
     fn cases(&self, old: Old) -> Vec<Case> {
         copy(&self.template(old), &self.data());
         let file = self.folder.join("trace");
@@ -187,7 +188,7 @@ impl Place {
         cases
     }
 
-    /// Restores into a folder as the case begins with it, and has its call fail or kill the process.
+    /// Restores into the folder of the case, with its fault.
     fn restore_by(&self, case: &Case) -> Output {
         copy(&self.template(case.old), &self.data());
         let Case { call, number, fault, .. } = case;
@@ -200,7 +201,7 @@ impl Place {
         command.arg(self.backup()).arg("--force").output().unwrap()
     }
 
-    /// What the folder holds after the next start, which must be what the exit status says.
+    /// Returns which database the folder holds after the next start. Fails if the exit status says otherwise.
     async fn outcome(&self, case: &Case, restored: &Output) -> Outcome {
         let stderr = String::from_utf8_lossy(&restored.stderr);
         let is_untouched = fs::read(self.data().join("petstore.db")).is_ok_and(|file| file == broken());
@@ -222,7 +223,7 @@ impl Place {
         outcome
     }
 
-    /// What was killed is done again, after somebody has removed the database's file alone.
+    /// Restores again after a kill, with the database's file removed and the other files kept.
     async fn restore_without_the_file(&self, case: &Case) {
         let again = self.folder.join("again");
         copy(&self.data(), &again);
@@ -232,7 +233,7 @@ impl Place {
         assert_eq!(found(&again).await.map(|names| names.len()), Ok(self.new.len()), "{case}: restored again");
     }
 
-    /// The control: the new file beside the old one's journal, as a careless restore would leave it.
+    /// Control: a restore that leaves the old journal beside the new file is noticed.
     async fn control(&self) {
         copy(&self.template(Old::Journal), &self.data());
         fs::copy(self.backup(), self.data().join("petstore.db")).unwrap();
@@ -240,7 +241,7 @@ impl Place {
     }
 }
 
-/// The animals in a folder after a start, in which nothing unfinished may be left.
+/// Opens and closes the database, and returns the names of its animals. Fails if unfinished files are left.
 async fn found(data_dir: &Path) -> Result<Vec<String>, String> {
     let opened = Sqlite::open(&Options::new(data_dir));
     let entries = fs::read_dir(data_dir).unwrap().map(|entry| entry.unwrap().path());
@@ -281,7 +282,7 @@ fn insert(conn: &Connection, names: &[String]) {
     one_transaction.into_iter().for_each(|transaction| transaction.commit().unwrap());
 }
 
-/// Replaces a folder by a copy of another.
+/// Replaces the folder `to` by a copy of `from`.
 fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir(to).unwrap();

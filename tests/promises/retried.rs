@@ -99,7 +99,8 @@ fn an_answer_that_no_standby_has_is_not_given_again() {
     assert_eq!(service.create_pet(&shop.key, "Rex").status, 201);
     server.set("synchronous_standby_names", "nobody");
     within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status == 503);
-    // That animal holds the lock of the ids until its wait ends; the next one must get as far as a wait of its own.
+    // Ends that animal's wait, because it holds the lock that orders ids, and the next write must get as far as its own
+    // wait.
     let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     within(Duration::from_secs(10), "ending its wait", || server.sql("postgres", cancel) == "0");
 

@@ -175,7 +175,7 @@ fn text_of_panic<T: Debug>(secret: T, exposed: &str) -> String {
 
 /// The secrets that somebody gets who signs up and in, makes a key and renews it.
 struct Console {
-    /// Before a new password, after it, and that of signing up.
+    /// Session cookies: before a new password, after it, and from signing up.
     cookies: [String; 3],
     key: String,
     successor: String,

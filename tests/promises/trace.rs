@@ -63,7 +63,7 @@ pub fn strace(file: &Path) -> Command {
     strace
 }
 
-/// The same, slower, and able to inject `signal=KILL`: with `--seccomp-bpf` strace 6.1 does not deliver it.
+/// strace without `--seccomp-bpf`: slower, but able to inject `signal=KILL`, which strace 6.1 does not deliver with it.
 pub fn strace_that_kills(file: &Path) -> Command {
     let mut strace = Command::new("strace");
     strace.args(["-D", "-f", "-q", "-e", "signal=KILL", "-o"]).arg(file);

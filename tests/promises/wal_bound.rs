@@ -93,14 +93,14 @@ async fn stalled_exports_do_not_hold_writes_up() {
     let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
     let email = Email::parse("ada@example.com").unwrap();
     let account = store.create_account(email, None, now()).await.unwrap().unwrap();
-    // More than pipes and buffers hold.
+    // The output exceeds the pipe and the buffers.
     let animals = (0..ANIMALS).map(|number| Ok(new_pet(number)));
     store.import_pets(Box::new(animals)).await.unwrap();
     assert!(write(&store, account).await.iter().all(Result::is_ok));
     let there = message_ids(folder.path());
     let exports = ["pets export", "messages export"].map(|command| Stalled::start(folder.path(), command));
 
-    // Twice as much as the log may hold, and the clients of the service notice nothing.
+    // The messages exceed the limit of the log twice, and no write is refused.
     let (mut acknowledged, mut longest) = (CLIENTS, 0);
     let log = folder.path().join("petstore.db-wal");
     while acknowledged * TEXT_BYTES < 2 * pages as usize * 4_096 {
@@ -112,7 +112,7 @@ async fn stalled_exports_do_not_hold_writes_up() {
     let added = store.create_pet(new_pet(ANIMALS)).await.unwrap().id;
     store.check().await.unwrap();
 
-    // What was there throughout is in the exports once.
+    // Each export has every row that was there throughout exactly once.
     let [animals, messages] = exports.map(Stalled::finish);
     let expected: Vec<_> = (1..=added).map(|id| id.to_string()).collect();
     assert_eq!(animals, expected, "the last one was added before its page was read");
@@ -128,14 +128,14 @@ async fn stalled_exports_do_not_hold_writes_up() {
     ));
 }
 
-/// As JSON.
+/// Ids of all messages, as JSON.
 fn message_ids(folder: &Path) -> HashSet<String> {
     let conn = Connection::open(folder.join("petstore.db")).unwrap();
     let mut ids = conn.prepare("SELECT '\"msg_' || lower(hex(id)) || '\"' FROM messages").unwrap();
     ids.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// How many animals a stalled export has.
+/// Number of animals in a stalled export.
 const ANIMALS: i64 = 20_000;
 
 fn new_pet(number: i64) -> NewPet {
@@ -143,14 +143,14 @@ fn new_pet(number: i64) -> NewPet {
     NewPet { name, category_id: 1, status: PetStatus::Available }
 }
 
-/// An export into a pipe that nobody reads from, until it is finished.
+/// An export into a pipe that nobody reads until [`Stalled::finish`].
 struct Stalled {
     export: Child,
     out: BufReader<ChildStdout>,
 }
 
 impl Stalled {
-    /// Starts an export, and waits until it writes.
+    /// Starts an export and waits for its first output.
     fn start(folder: &Path, command: &str) -> Self {
         let mut export = Database::folder(folder).petstore(command).stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::with_capacity(1, export.stdout.take().unwrap());
@@ -158,7 +158,7 @@ impl Stalled {
         Self { export, out }
     }
 
-    /// Reads it to its end: the ids, as JSON.
+    /// Reads the rest of the export. Returns the ids, as JSON.
     fn finish(mut self) -> Vec<String> {
         let id = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap()["id"].to_string();
         let ids = BufReader::new(self.out).lines().map(|line| id(line.unwrap())).collect();

@@ -118,9 +118,9 @@ async fn an_export_has_those_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_export_goes_through_all_accounts() {
+async fn long_export_covers_all_accounts() {
     on_every_database(async |store| {
-        // Half of them are Grace's, and Ada's come first.
+        // Every second message is Grace's. Ada's account is exported first.
         let messages = take_on(&store, 700).await;
         let text = MessageText::parse("the last".into()).unwrap();
         let last = Message::new(messages[1].account, text, later(1_000));
@@ -140,7 +140,7 @@ async fn a_long_export_goes_through_all_accounts() {
         let of = |parity: usize| messages.iter().skip(parity).step_by(2).cloned();
         let expected: Vec<_> = of(0).chain(of(1)).chain([last.clone()]).collect();
         let found: Vec<_> = records.into_iter().map(|record| record.message).collect();
-        assert_eq!(found, expected, "the last one was added while the first was written");
+        assert_eq!(found, expected, "the last message was added while the first was written");
 
         let graces = exported(&store, MessageQuery { account: Some(last.account), ..MessageQuery::default() }).await;
         let graces: Vec<_> = graces.into_iter().map(|record| record.message).collect();
@@ -196,7 +196,7 @@ async fn migration_replaces_an_index_that_was_left_invalid() {
     let store = open().await;
     take_on(&store, 3).await;
     store.close().await;
-    // The state in which a relay of schema 5 could leave a database.
+    // A relay of schema 5 could leave a database in this state.
     let spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass";
     postgres_server::query(&url, spoil);
     postgres_server::query(&url, "DELETE FROM refinery_schema_history WHERE version > 5");

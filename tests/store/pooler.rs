@@ -1,4 +1,4 @@
-//! PgBouncer between petstore and the server.
+//! PgBouncer between petstore and PostgreSQL.
 
 use std::process::{Child, Stdio};
 
@@ -8,14 +8,14 @@ use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 
 use crate::postgres_server::{Server, as_somebody, free_port};
 
-/// A PgBouncer in front of a new database; gone with this value, or with the process of the test.
+/// A PgBouncer in front of a new database. Ends on drop, or with the test's process.
 struct PgBouncer {
     url: DatabaseUrl,
     keeper: Child,
 }
 
 impl PgBouncer {
-    /// With `settings` in its configuration, a line each.
+    /// Starts PgBouncer with `settings` in its configuration, one per line.
     fn start(settings: &str) -> Self {
         let server = Server::shared();
         let url = server.database();

@@ -48,7 +48,7 @@ async fn imported_ids_follow_those_created_meanwhile() {
     let (halfway, at_half) = tokio::sync::oneshot::channel();
     let (go_on, created) = std::sync::mpsc::channel();
     let mut halfway = Some(halfway);
-    // More than one chunk is sent to the server before the import waits here.
+    // The import pauses here after it has sent more than one chunk to the server.
     let source = (0..3_000).map(move |n| {
         if n == 1_500 {
             halfway.take().unwrap().send(()).unwrap();
@@ -184,7 +184,7 @@ async fn reads_that_wait_go_together() {
 async fn key_look_ups_hold_up_no_other_read() {
     let (store, url) = open(Settings { readers: 2, ..Settings::default() }).await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
-    // Look-ups wait for as long as this transaction holds the table of keys.
+    // Look-ups wait while this transaction locks the table of keys.
     let mut blocker = psql(&url);
     blocker.tell("BEGIN; LOCK TABLE api_keys;");
     let locks = "FROM pg_locks WHERE relation = 'api_keys'::regclass AND";
@@ -197,7 +197,7 @@ async fn key_look_ups_hold_up_no_other_read() {
         .collect();
     let waiting = &format!("SELECT count(*) {locks} NOT granted");
     let at_the_server = first_but_none(&url, waiting).await;
-    assert_eq!(at_the_server, "1", "all others wait for the next statement");
+    assert_eq!(at_the_server, "1", "all other look-ups wait for the next statement");
     for _ in 0..20 {
         assert_eq!(list(&store, 20, 0).await, [1]);
         assert!(store.find_pet(1).await.unwrap().is_some());
@@ -206,7 +206,7 @@ async fn key_look_ups_hold_up_no_other_read() {
     blocker.tell("COMMIT;");
     for look_up in look_ups {
         let found = look_up.await.unwrap();
-        // On a busy machine they may have waited for too long.
+        // On a busy machine a look-up may have timed out.
         assert!(matches!(found, Ok(None) | Err(StoreError::Unavailable(_))), "{found:?}");
     }
     assert!(store.find_key(&KeyHash([0; 32])).await.unwrap().is_none());
@@ -233,7 +233,7 @@ async fn every_key_of_a_batch_gets_its_own_grant() {
     }
 }
 
-/// What psql prints, once that is not 0.
+/// Repeats a count until it is not 0, and returns it.
 async fn first_but_none(url: &str, sql: &str) -> String {
     let began = Instant::now();
     loop {
@@ -245,7 +245,7 @@ async fn first_but_none(url: &str, sql: &str) -> String {
     }
 }
 
-/// A session of psql that is told statements; it ends with this value.
+/// An interactive session of psql. Ends on drop.
 struct Psql(Child);
 
 fn psql(url: &str) -> Psql {
@@ -300,7 +300,7 @@ async fn a_database_of_another_encoding_is_refused() {
 }
 
 #[tokio::test]
-async fn commits_wait_for_the_disk_whatever_the_server_is_set_to() {
+async fn server_settings_cannot_make_commits_less_durable() {
     let server = Server::start();
     let url = server.database();
     let open = async || {
@@ -308,7 +308,7 @@ async fn commits_wait_for_the_disk_whatever_the_server_is_set_to() {
         Arc::new(Store::Postgres(Box::new(Postgres::open(&options).await.unwrap())))
     };
     open().await.close().await;
-    // Each new animal is named after what its commit waits for.
+    // A trigger names each new animal after its transaction's `synchronous_commit`.
     query(
         &url,
         "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$

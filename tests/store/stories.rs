@@ -137,7 +137,7 @@ async fn an_export_shows_every_animal_in_order_and_stops_at_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_holds_no_transaction_while_it_writes() {
+async fn export_holds_no_transaction_while_writing() {
     on_every_database(async |store| {
         let animals = (0..2_500).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
         store.import_pets(Box::new(animals)).await.unwrap();
@@ -155,7 +155,7 @@ async fn an_export_holds_no_transaction_while_it_writes() {
                 Ok(())
             })
             .await;
-        // One transaction would not see the last one.
+        // A single transaction would not see the last animal.
         assert_eq!(exported.unwrap().unwrap(), 2_501);
         assert_eq!(ids, (1..=2_501).collect::<Vec<_>>());
     })
@@ -493,7 +493,7 @@ async fn operator_sets_passwords_and_deletes_accounts_without_one() {
         assert!(!store.set_password(ada, new).await.unwrap());
         assert!(store.find_password(&email("ada@example.com")).await.unwrap().is_none());
         assert_eq!(store.list_accounts().await.unwrap().len(), 1);
-        assert_eq!(store.find_session(&graces.hash).await.unwrap(), before, "others are left alone");
+        assert_eq!(store.find_session(&graces.hash).await.unwrap(), before, "other accounts keep their sessions");
     })
     .await;
 }

@@ -29,7 +29,7 @@ pub struct Setup {
     pub limits: Limits,
     pub deployment: Deployment,
     pub base_url: Option<BaseUrl>,
-    /// As if the listeners were bound to every address of the machine.
+    /// Treats the listeners as bound to every address of the machine.
     pub any_host: bool,
     pub cors_origins: Vec<String>,
     pub registration: Registration,

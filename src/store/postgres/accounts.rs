@@ -37,7 +37,7 @@ pub async fn find(db: &Postgres, email: &Email) -> Result<Option<Account>> {
     rows.first().map(account).transpose()
 }
 
-/// All accounts other than deleted ones, in order of their ids.
+/// Returns all accounts except deleted ones, in order of their ids.
 pub async fn list(db: &Postgres) -> Result<Vec<Account>> {
     db.readers.query(|known| &known.list_accounts, &[]).await?.iter().map(account).collect()
 }

@@ -8,8 +8,8 @@ use tokio_postgres::error::SqlState;
 use super::tls;
 use crate::store::StoreError;
 
-/// Whether nothing more should be asked on the connection: it is closed, or its server is stopping, starting or has
-/// become one that takes no writes, or has ended a transaction in which this process was silent for too long.
+/// Returns whether the connection is unusable after the error: it is closed, its server is stopping, starting or no
+/// longer accepts writes, or the server has ended a transaction because this process was silent for too long.
 pub fn ends_connection(error: &Error) -> bool {
     let Some(state) = error.code() else { return true };
     let class = state.code().get(..2);

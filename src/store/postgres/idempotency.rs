@@ -1,13 +1,13 @@
 //! Writes with a key, each of which is carried out once, however many processes are asked for it.
 //!
 //! A batch is a transaction: it takes the keys, carries out the writes of those that are new, and keeps their answers.
-//! Taking a key never waits: a transaction first takes an advisory lock with the key's number, and if another transaction
-//! holds that lock, the key is in progress there. What makes the writes happen once is not that lock but the table's
-//! primary key.
+//! Taking a key never waits. A transaction first tries to take an advisory lock with the key's number; if another
+//! transaction holds that lock, the key is in progress there. The table's primary key makes the writes happen once, not
+//! the lock.
 //!
-//! From its write to its commit, a transaction holds the rows it writes and the lock that orders ids (`pets::INSERT`),
-//! for which other processes wait. PostgreSQL ends the transaction of a process that hangs there after half a second
-//! ([`BEGIN`]).
+//! From its write to its commit, a transaction locks the rows it writes, and holds the lock that orders ids
+//! (`pets::INSERT`). Other processes wait for these locks. If the process hangs there, PostgreSQL ends its transaction
+//! after half a second ([`BEGIN`]).
 //!
 //! An answer that is found must itself be safe: the transaction that kept it may have lost its wait for the standby,
 //! and then the row is there to be read all the same. So taking a key that was used before locks its row. That is a
@@ -35,8 +35,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// A lock for each key comes from a table of the server's with room for 6,400, unless it was told otherwise.
 const AT_ONCE: usize = 128;
 
-/// Sets the isolation level because each statement must see what was committed before it. The timeout bounds how long a
-/// process that hangs, or whose network is gone, delays others.
+/// Begins a transaction. The isolation level lets each statement see everything that was committed before it. The timeout
+/// bounds how long a process that hangs, or has lost its network, delays others.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '500ms'";
 
 /// Takes keys that are new or whose record has expired, and locks the rows of others. Returns the keys taken and, with

@@ -101,7 +101,7 @@ pub async fn find(db: &Postgres, hash: &KeyHash) -> Result<Option<KeyGrant>> {
     db.keys.ask(*hash).await
 }
 
-/// All in one statement. A flood of unknown keys, each of which is looked up, becomes a few large ones.
+/// Looks up a batch of keys in one statement, so a flood of unknown keys becomes a few large statements.
 impl Read for KeyHash {
     type Answer = Option<KeyGrant>;
 

@@ -107,7 +107,7 @@ pub struct Postgres {
     lists: Together<PetQuery>,
     finds: Together<PetId>,
     keys: Together<KeyHash>,
-    /// One connection for look-ups of keys, so that unknown keys, of which anybody can send many, hold up no other read.
+    /// One connection for key look-ups. Anybody can send many unknown keys, and they must not hold up other reads.
     key_readers: Arc<Readers>,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
@@ -360,7 +360,7 @@ async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
     if setting(client, "fsync").await? == "off" {
         tracing::warn!("PostgreSQL runs with fsync = off: a crash may lose writes that were answered");
     }
-    // What it would be, had the connection not set it.
+    // `reset_val` is the value without this connection's own `SET`.
     let chosen = "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'";
     let chosen = client.query_one(chosen, &[]).await?;
     let chosen: &str = chosen.try_get(0)?;

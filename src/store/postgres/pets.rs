@@ -18,10 +18,10 @@ use super::writer::Write;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError, export};
 
-/// Inserts animals and returns their ids, in the order of the arrays: the identity's default is evaluated above
-/// `ORDER BY`, row by row, and `RETURNING` follows it.
+/// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
+/// `ORDER BY`, and `RETURNING` keeps that order.
 ///
-/// `turn` makes ids visible in increasing order, across connections and processes: the statement takes the table's
+/// `turn` makes ids visible in increasing order, across connections and processes. The statement takes the table's
 /// advisory lock before its first id, and PostgreSQL releases the lock after the commit is visible.
 pub const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
     INSERT INTO pets (name, category_id, status)
@@ -29,7 +29,7 @@ pub const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_loc
         WITH ORDINALITY AS given (name, category_id, status, position)
     ORDER BY position RETURNING id";
 
-/// Where an import collects its animals, so that it holds the lock of [`INSERT`] only while it copies them.
+/// Creates the staging table of an import, so that the import holds the lock of [`INSERT`] only while it copies the rows.
 const STAGE: &str = "CREATE TEMPORARY TABLE imported (
         position bigint GENERATED ALWAYS AS IDENTITY, name text, category_id bigint, status smallint
     ) ON COMMIT DROP";
@@ -170,7 +170,7 @@ pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
         }
         client.execute(&stage, &Columns::of(&chunk).parameters()).await?;
     }
-    // Both are sent before the first response, so that a process which hangs here does not keep the lock.
+    // Both are sent without waiting for a response in between, so a process that hangs here does not keep the lock.
     let (added, committed) = tokio::join!(client.execute(&insert, &[]), client.batch_execute("COMMIT"));
     let added = added?;
     committed?;

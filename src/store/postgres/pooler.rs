@@ -1,5 +1,6 @@
-//! Detects poolers that give one connection of the server to several clients in turn, as PgBouncer does in transaction and
-//! statement mode. Prepared statements, notifications and settings belong to a connection, so none of them works there.
+//! Detects connection poolers that share server connections between clients, as PgBouncer does in transaction and
+//! statement mode. Prepared statements, notifications and settings belong to a server connection, so they do not work
+//! there.
 
 use std::sync::Arc;
 
@@ -9,11 +10,11 @@ use super::session::Connection;
 use super::url::DatabaseUrl;
 use crate::store::{Result, StoreError};
 
-/// How often to look. A pooler that takes its connections in turn gives the same one to both clients only by chance, but
-/// then gives each of them different ones.
+/// Number of probes. A round-robin pooler gives both clients the same server connection only by chance, but gives each
+/// client different ones over several probes.
 const LOOKS: usize = 4;
 
-/// Fails if `first` does not have a process of the server to itself.
+/// Fails if `first` shares its server process with other clients.
 pub async fn refuse_shared(first: &Connection, url: &DatabaseUrl) -> Result<()> {
     let second = Connection::open(url, Arc::default()).await?.0;
     let mut looks = Vec::new();
@@ -31,8 +32,8 @@ pub async fn refuse_shared(first: &Connection, url: &DatabaseUrl) -> Result<()> 
     ))
 }
 
-/// Identifies the process of the server that answers: by its number, and when its server was started. In one message,
-/// since a prepared statement may be unknown to the next process.
+/// Identifies the server process that answers, by its number and the start time of its server. Uses the simple protocol,
+/// because the next process may not know a prepared statement.
 async fn backend(client: &Client) -> Result<String> {
     let answer = client.simple_query("SELECT pg_backend_pid() || ' ' || pg_postmaster_start_time()").await?;
     let backend = answer.iter().find_map(|message| match message {

@@ -28,7 +28,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Opens the connections, which the log calls `name`.
+    /// Opens the connections. The log calls them `name`.
     pub async fn open(
         url: &DatabaseUrl,
         keys_changed: &Arc<Notify>,

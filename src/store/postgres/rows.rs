@@ -1,4 +1,4 @@
-//! Rows: a page of them, and those of a query that may take long.
+//! Rows of a page, and rows of long queries.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::session::{Connection, silent};
 use crate::domain::PageLimit;
 use crate::store::Result;
 
-/// How long a page of an export may take.
+/// Maximum time for a long query, such as a page of an export.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Shows `each` the rows of a page, of which one more than its limit was asked for: returns whether that one is there.
@@ -20,7 +20,7 @@ pub fn show(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>
     Ok(rows.len() > shown)
 }
 
-/// Runs a query that may take long, on a connection of its own.
+/// Runs a long query, on a connection that no other query uses.
 pub async fn long_query(connection: &Connection, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
     let rows = timeout(LONG, connection.client.query(sql, parameters)).await;
     Ok(rows.map_err(|_| silent(LONG))??)

@@ -19,18 +19,18 @@ use crate::store::{Result, StoreError};
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
 const OPEN: Duration = Duration::from_secs(3);
 
-/// Settings of every connection, whatever the server, the role, the database or the URL say.
+/// Settings of every connection. They override those of the server, the role, the database and the URL.
 ///
-/// An answer may depend on a warning, see [`Connection::warnings`]. Commits are at least as durable as with
-/// `synchronous_commit = on`, or as `remote_write` and `remote_apply` if that was chosen. Setting it to its own value keeps
-/// a later change of the server's configuration from reaching this connection.
+/// Warnings must arrive, because an answer may depend on one (see [`Connection::warnings`]). `synchronous_commit` is at
+/// least `on`, or `remote_write` or `remote_apply` if the operator chose that. It is set to its own value too, because
+/// a later change of the server's configuration must not reach this connection.
 const DURABLE: &str = "SET client_min_messages = warning;
     SELECT set_config('synchronous_commit', CASE WHEN chosen IN ('off', 'local') THEN 'on' ELSE chosen END, false)
     FROM current_setting('synchronous_commit') AS chosen";
 
-/// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
-/// What is abandoned here does not go on over there for long. The wait for a lock ends before the writer's wait for its
-/// batch (`COMMIT`), so that abandoned statements do not queue in the server.
+/// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made. The
+/// timeouts end statements that petstore has abandoned. `lock_timeout` is shorter than the writer's wait for its batch
+/// (`COMMIT`), so that abandoned statements do not queue in the server.
 const SETTINGS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off;
     SET statement_timeout = '5s'; SET lock_timeout = '1400ms'; LISTEN petstore_keys";

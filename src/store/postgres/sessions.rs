@@ -80,7 +80,7 @@ pub async fn change_password(
     .await
 }
 
-/// Sets a password without asking for the current one, and ends every session of the account.
+/// Sets a password without checking the current one, and ends every session of the account.
 pub async fn set_password(db: &Postgres, account: AccountId, new: &PasswordDigest) -> Result<bool> {
     db.write_steps(async |client: &Client| {
         let change = "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND deleted_at IS NULL";
@@ -91,7 +91,7 @@ pub async fn set_password(db: &Postgres, account: AccountId, new: &PasswordDiges
     .await
 }
 
-/// Without `checked`, deletes the account whatever its password is.
+/// Deletes the account if `checked` is still the digest of its password, or if `checked` is `None`.
 pub async fn delete_account(
     db: &Postgres,
     account: AccountId,

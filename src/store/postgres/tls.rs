@@ -31,12 +31,12 @@ pub struct Wanted {
     authorities: Option<Source>,
 }
 
-/// Where certificates of authorities come from.
+/// Source of the trusted certificate authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// A file in PEM.
+    /// A PEM file.
     File(PathBuf),
-    /// The operating system, or the file in `SSL_CERT_FILE`.
+    /// The operating system, or the file that `SSL_CERT_FILE` names.
     System,
 }
 
@@ -74,7 +74,7 @@ impl Wanted {
                  sslrootcert=FILE, in PEM, or sslrootcert=system"
                     .into(),
             )),
-            // As in libpq: many authorities give a certificate to anybody, so the name must count.
+            // As in libpq: public authorities issue certificates to anybody, so the host name must be verified.
             (Mode::Disable | Mode::Prefer | Mode::Require | Mode::VerifyCa, Some(Source::System)) => {
                 Err(Invalid("has sslrootcert=system, which needs sslmode=verify-full".into()))
             }

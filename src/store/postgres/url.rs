@@ -61,7 +61,7 @@ impl DatabaseUrl {
     }
 }
 
-/// What may stand behind the `?` of an address.
+/// Supported parameters of an address.
 const PARAMETERS: &[&str] = &[
     "application_name",
     "channel_binding",
@@ -85,7 +85,7 @@ const PARAMETERS: &[&str] = &[
     "user",
 ];
 
-/// What libpq takes beyond that.
+/// Parameters that libpq supports and petstore does not. Errors may name them.
 const LIBPQ_PARAMETERS: &[&str] = &[
     "client_encoding",
     "fallback_application_name",
@@ -111,7 +111,8 @@ const LIBPQ_PARAMETERS: &[&str] = &[
     "sslsni",
 ];
 
-/// Names the first parameter that makes an address unusable. `None` if none does, or if its name may be secret.
+/// Names the first parameter that makes an address unusable. `None` if there is none, or if its name may be part of a
+/// password.
 fn unusable_parameter(address: &str) -> Option<Invalid> {
     let (hosts, query) = address.split_once('?')?;
     hosts.parse::<Config>().ok()?;
@@ -120,7 +121,7 @@ fn unusable_parameter(address: &str) -> Option<Invalid> {
     if PARAMETERS.contains(&name) {
         return Some(Invalid(format!("has a value of the parameter {name} that cannot be used")));
     }
-    // A password with an & in it ends there, and what follows looks like a name.
+    // A password that contains `&` is cut off there, and its rest looks like a parameter name.
     let is_plain = name.len() <= 32 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
     let may_be_secret = !is_plain || pairs().any(|(_, name)| name == "password");
     (LIBPQ_PARAMETERS.contains(&name) || !may_be_secret)

@@ -28,7 +28,7 @@ pub fn find(conn: &Connection, email: &Email) -> Result<Option<Account>> {
     Ok(accounts(statement.query([email.folded()])?)?.pop())
 }
 
-/// All accounts other than deleted ones, in order of their ids.
+/// Returns all accounts except deleted ones, in order of their ids.
 pub fn list(conn: &Connection) -> Result<Vec<Account>> {
     let mut statement = conn.prepare_cached(
         "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE deleted_at IS NULL ORDER BY id",

@@ -27,7 +27,7 @@ const STEP: i32 = 1_024;
 /// refuse writes, the backup makes way.
 const LONGEST_LOG: u64 = 512 << 20;
 
-/// How often a check looks at whether to go on.
+/// Interval at which an integrity check asks whether to continue.
 const POLL: Duration = Duration::from_millis(50);
 
 /// How far a copy is, in bytes, and whether to go on.
@@ -108,12 +108,13 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     Ok(copied)
 }
 
-/// Replaces a data directory's database, which nobody may have open, by a backup. If the process is killed or fails, the
-/// directory holds the old database or the new one, whole:
+/// Replaces a data directory's database by a backup. Fails if another process has the database open. If the process
+/// fails or is killed, the directory holds the old database or the new one, whole:
 ///
 /// 1. The backup is copied into an unfinished file and checked.
 /// 2. The old database becomes a single file: SQLite applies its write-ahead log or its rollback journal.
-/// 3. The files beside it are removed, and the directory is synced. SQLite would apply them to any database of that name.
+/// 3. The old log, index and journal are removed, because SQLite would apply them to the new file, and the directory is
+///    synced.
 /// 4. The new file is synced and renamed, and the directory is synced.
 pub fn restore(
     backup: &Path,
@@ -176,8 +177,8 @@ fn end_sessions(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a single file of the database that is about to be replaced, synced to the disk. SQLite does that only while no
-/// other process, of whatever program, has it open.
+/// Turns the database that is about to be replaced into a single file, synced to the disk. Fails if another process has
+/// it open, even one of another program, because SQLite then refuses to leave WAL mode.
 fn settle(file: &Path, data_dir: &Path) -> Result<()> {
     let settled = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .and_then(|conn| conn.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get::<_, String>(0)));
@@ -188,9 +189,9 @@ fn settle(file: &Path, data_dir: &Path) -> Result<()> {
     };
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Err(in_use(data_dir)),
-        // A broken database is what backups are for.
+        // A broken database may be replaced.
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Ok(()),
-        // It may be whole, and its log or journal part of it.
+        // The database may be intact, and its log or journal may hold part of it.
         _ => {
             let file = file.display();
             Err(StoreError::Failed(format!(
@@ -271,7 +272,8 @@ fn steps(
     }
 }
 
-/// Checks that a copy is whole, and a database that this program can open. `going_on` gets its size from time to time.
+/// Checks that a copy is intact and that this program can open it. Calls `going_on` with its size from time to time,
+/// and stops if that fails.
 fn check(file: &Path, going_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Copied> {
     partial::without_log(file).map_err(|error| unavailable(file, &error))?;
     let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -289,7 +291,7 @@ fn check(file: &Path, going_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Cop
     Ok(Copied { deployment, bytes })
 }
 
-/// SQLite's own check, which may take as long as the copy. Interrupts it when `going_on` fails.
+/// Runs SQLite's own check, which may take as long as the copy. Interrupts the check if `going_on` fails.
 fn integrity(conn: Connection, going_on: &mut dyn FnMut() -> Result<()>) -> Result<(Connection, String)> {
     let interrupt = conn.get_interrupt_handle();
     let (done, ended) = mpsc::channel();
@@ -303,7 +305,7 @@ fn integrity(conn: Connection, going_on: &mut dyn FnMut() -> Result<()>) -> Resu
             Ok(ended) => break ended,
             Err(RecvTimeoutError::Timeout) => going_on().inspect_err(|_| {
                 interrupt.interrupt();
-                // The file is removed next.
+                // Waits until the connection is closed, because the caller removes the file next.
                 let _ = ended.recv();
             })?,
             Err(RecvTimeoutError::Disconnected) => return Err(StoreError::Failed("the check broke off".into())),

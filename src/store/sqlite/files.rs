@@ -1,4 +1,4 @@
-//! The files of an open database, and whether their names still lead to them.
+//! Detects that the files of an open database were removed, replaced or moved.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::{beside, unavailable};
 use crate::store::{Result, StoreError};
 
-/// Names and the files that they led to when the database was opened.
+/// The names of the files, and the identity that each had when the database was opened.
 ///
-/// If somebody removes or replaces a file, SQLite goes on with the one it has open. Commits to that file are lost when the
-/// process ends. With another index (`-shm`), processes do not see each other's locks.
+/// If a file is removed or replaced, SQLite continues with the file it has open. Commits to that file are lost when the
+/// process ends. If the index (`-shm`) is replaced, processes do not see each other's locks.
 #[derive(Debug)]
 pub struct Files(Vec<(PathBuf, Identity)>);
 
@@ -18,7 +18,7 @@ pub struct Files(Vec<(PathBuf, Identity)>);
 type Identity = (u64, u64);
 
 impl Files {
-    /// The files with these suffixes, all of which must be there.
+    /// Records the files with these suffixes. Fails if one is missing.
     pub fn of(database: &Path, suffixes: &[&str]) -> Result<Self> {
         let files = suffixes.iter().map(|suffix| {
             let path = beside(database, suffix);
@@ -28,8 +28,8 @@ impl Files {
         Ok(Self(files.collect::<Result<_>>()?))
     }
 
-    /// Fails unless every name leads to its file. Only asks for the names: to open and close the database's file would drop
-    /// this process's locks on it.
+    /// Fails unless every name still leads to its file. Does not open the files, because closing one would drop this
+    /// process's locks on it.
     pub fn check(&self) -> Result<()> {
         for (path, opened) in &self.0 {
             let why = match identity(path) {

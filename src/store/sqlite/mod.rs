@@ -204,7 +204,7 @@ impl Sqlite {
         self.readers.read(read)
     }
 
-    /// The same, and ends the transaction: for callers that may wait for something else between two reads.
+    /// Runs a read like [`Self::read`], and ends its transaction. For callers that may stall before the next read.
     pub fn read_once<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         self.readers.read_once(read)
     }
@@ -329,8 +329,8 @@ fn require_database(dir: &Path) -> Result<()> {
     }
 }
 
-/// Refuses to make a database beside the log of one whose file is gone: SQLite would remove the log, and with it what was
-/// acknowledged last.
+/// Fails if there is a write-ahead log without its database. SQLite would remove the log while creating a database, and
+/// with it the last acknowledged writes.
 fn refuse_log_alone(file: &Path) -> Result<()> {
     let log = beside(file, "-wal");
     if has_content(file) || !has_content(&log) {
@@ -347,7 +347,7 @@ fn has_content(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.len() > 0)
 }
 
-/// Refuses what is there and no regular file. Opening a pipe would wait for its other end.
+/// Fails if the path exists and is not a regular file. Opening a pipe would block until its other end is opened.
 fn refuse_special_file(file: &Path) -> Result<()> {
     match fs::metadata(file) {
         Ok(there) if !there.is_file() => Err(StoreError::Failed(format!("{} is no regular file", file.display()))),

@@ -14,8 +14,8 @@ use super::sync_folder;
 /// What the names of files begin and end with that are not finished, or never will be.
 const NAME: (&str, &str) = (".petstore-", ".partial");
 
-/// An unfinished file, readable by its owner only. Dropping it removes it. If the process is killed, [`sweep`] removes
-/// it: at the next backup or export into the folder, or when the database in the folder is next opened.
+/// An unfinished file, readable by its owner only. Removed on drop. If the process is killed, [`sweep`] removes the
+/// file: before the next unfinished file is created in the folder, or when the database in the folder is next opened.
 #[derive(Debug)]
 pub struct Partial(NamedTempFile);
 
@@ -60,7 +60,7 @@ pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes the unfinished files of processes that were killed.
+/// Removes unfinished files that killed processes have left.
 pub fn sweep(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -73,7 +73,7 @@ impl ReadOnly {
         Readers::open(|| self.connect(file), Arc::new(wal_index))
     }
 
-    /// The files that are read.
+    /// Records the files that are read.
     pub fn files(&self, file: &Path) -> Result<Files> {
         match self.reading {
             Reading::File => Files::of(file, &[""]),
@@ -81,8 +81,8 @@ impl ReadOnly {
         }
     }
 
-    /// Waits until the database may be written to, by this process or another, or has lost its files: what was opened can't
-    /// take part in that.
+    /// Waits until this process or another may write to the database, or until one of its files is gone. Returns
+    /// why the process must end.
     pub async fn ended(&self, files: &Files) -> String {
         loop {
             tokio::time::sleep(WATCH).await;

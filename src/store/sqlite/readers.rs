@@ -70,7 +70,7 @@ impl Readers {
         self.run(true, read)
     }
 
-    /// Like `read`, but keeps no transaction: the caller may wait for something else before it reads again.
+    /// Runs a read like [`Self::read`], but keeps no transaction open. For callers that may stall before the next read.
     pub fn read_once<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         self.run(false, read)
     }

@@ -70,7 +70,7 @@ pub fn change_password(
     insert(conn, session, new)
 }
 
-/// Sets a password without asking for the current one, and ends every session of the account.
+/// Sets a password without checking the current one, and ends every session of the account.
 pub fn set_password(conn: &Connection, account: AccountId, new: &PasswordDigest) -> Result<bool> {
     let changed = conn
         .prepare_cached("UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL")?
@@ -79,7 +79,7 @@ pub fn set_password(conn: &Connection, account: AccountId, new: &PasswordDigest)
     Ok(changed == 1)
 }
 
-/// Without `checked`, deletes the account whatever its password is.
+/// Deletes the account if `checked` is still the digest of its password, or if `checked` is `None`.
 pub fn delete_account(
     conn: &Connection,
     account: AccountId,

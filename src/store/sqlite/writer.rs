@@ -22,7 +22,7 @@ use crate::store::{Result, StoreError, WriterMeter};
 /// How many writes share a commit at most: bounds how long the first of them waits.
 const BATCH: usize = 512;
 
-/// How often an idle writer ends kept transactions that nobody uses, and checks the database's files.
+/// Interval at which an idle writer ends unused read transactions and checks the database's files.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
 /// What must not be half done when a write fails.
@@ -289,7 +289,7 @@ impl Worker {
                 break;
             }
         }
-        // SQLite removes the log by its name as it closes, which must not be another database's by now.
+        // On closing, SQLite removes the log by its name. That must not be the log of another database.
         self.check_files()?;
         self.readers.close();
         Ok(())
@@ -311,7 +311,7 @@ impl Worker {
                 Some(format!("a sync failed, so what the disk holds is unknown: {why}"))
             }
             _ if !self.conn.is_autocommit() => Some("a batch that failed could not be undone".into()),
-            // A commit into a file that has lost its name is not durable, so it must not be acknowledged.
+            // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
             _ => match self.files.check() {
                 Ok(()) => None,
                 Err(gone) => return (Err(gone.clone()), Some(gone.to_string())),
