@@ -39,8 +39,8 @@ listen standbys
     default-server on-marked-down shutdown-sessions
 {primary}
 
-# A process that is not ready gets no new requests, and still answers those it has. If none is ready, all that are alive
-# get requests: what they answer has the API's error shape, and HAProxy's own errors do not.
+# A process that is not ready gets no new requests, and still answers those it has. If no process is ready, all live ones get
+# requests, because their errors have the API's JSON body and HAProxy's own errors do not.
 # A request is tried on another process only while it has not been sent to the first: writes are never sent twice.
 frontend store
     bind 127.0.0.1:{ports[store]}

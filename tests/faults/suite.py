@@ -63,13 +63,13 @@ ROWS = (
         PROMISE="an acknowledged write survives a crash, and none is acknowledged into files that are gone",
         FIGURE="200 rounds of `kill -9` under 32 clients: animals and messages in the embedded database, 0 lost, 0 doubled by "
         "what is sent again with its idempotency key, `integrity_check` ok; orders on both databases, 0 lost, every animal "
-        "as its orders say. 200 times `petstore.db`, its log, its index or all three are removed, one is replaced, "
+        "as its orders say. In 200 rounds `petstore.db`, its log, its index or all three are removed, one is replaced, "
         "or the data directory is renamed, under 32 clients and idle: no write sent afterwards is acknowledged, every "
-        "acknowledged one is in the files as they were, clients get 503, not ready, exit status 1 within 5 s; a log whose "
-        "database was moved is kept for it",
+        "acknowledged one is in the original files, clients get 503, not ready, exit status 1 within 5 s; a log whose "
+        "database was moved away is kept",
         CONTROL="two acknowledged rows that are deleted, and one that nobody sent, are noticed; what is sent again without "
         "its key is there twice; an order that is deleted and an animal that is freed are noticed; other files in the folder "
-        "may come and go",
+        "are ignored",
         ROUNDS=200,
         tests=(
             "crash::an_acknowledged_write_survives_kill_9",
@@ -331,8 +331,8 @@ ROWS = (
     Suite(
         NUMBER=29,
         PROMISE="a clean drain",
-        FIGURE="100 restarts under load behind HAProxy, which reads `/readyz`: 0 failed requests; as `scripts/cluster` sets "
-        "it up, requests under way are answered by processes that are not ready",
+        FIGURE="100 restarts under load behind HAProxy, which reads `/readyz`: 0 failed requests; with the configuration "
+        "of `scripts/cluster`, processes that are not ready answer their requests in flight",
         CONTROL="processes that just vanish fail requests",
         ROUNDS=100,
         tests=("drain::restarts_behind_a_proxy_drop_no_request", "drain::requests_in_flight_outlive_readiness"),
@@ -412,8 +412,8 @@ ROWS = (
         PROMISE="the write-ahead log is bounded, and exports do not hold it",
         FIGURE="a reader of another connection that never ends, under batches of the longest messages: below 1 GiB (no batch "
         "begins beyond 245,000 pages; then writes get 503 until the reader ends). Beside `pets export` and `messages "
-        "export` into pipes that nobody reads: twice as much is written and none is refused; read at last, both have "
-        "exactly once what was there throughout",
+        "export` into pipes that nobody reads: twice as much is written and no write is refused; each export, read at "
+        "last, has every row that was there throughout exactly once",
         CONTROL="without a limit, the same writes under the same reader make the log larger",
         ROUNDS=245_000,
         tests=(
@@ -449,7 +449,8 @@ ROWS = (
         PROMISE="a process that hangs delays other processes for a bounded time",
         FIGURE="100 processes stopped in the middle of a batch on PostgreSQL, of orders and of animals: writes of others "
         "succeed within 1 s",
-        CONTROL="while the lock is held for longer than a write waits, writes are refused, and none waits on in the server",
+        CONTROL="while the lock is held for longer than a write waits, writes are refused, and no abandoned write waits in "
+        "the server",
         ROUNDS=100,
         tests=(
             "hung_process::hung_batch_of_orders_delays_others_within_the_bound",
