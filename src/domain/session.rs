@@ -12,6 +12,10 @@ pub const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a session lasts at most, however much it is used.
 pub const ABSOLUTE: Duration = Duration::from_secs(12 * 60 * 60);
 
+/// How far in the future a session may have begun or been used: the steady clocks of processes that share a database
+/// differ. As wide as the difference that [`Clock::follow`](super::Clock::follow) tolerates without a warning.
+pub const SKEW: Duration = Duration::from_secs(60);
+
 /// How exactly the last use is written down: a page view need not be a write.
 const PRECISION: Duration = Duration::from_secs(60);
 
@@ -68,9 +72,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Returns whether the session has not ended at `now`.
+    /// Returns whether the session has not ended at `now`. A session from the future has ended: it was written by a
+    /// process that started while the system clock was ahead, and would otherwise last until that clock's time.
     pub fn lasts(&self, now: Timestamp) -> bool {
-        now < self.created_at.plus(ABSOLUTE) && now < self.last_used_at.plus(IDLE)
+        let within = |begin: Timestamp, length| begin <= now.plus(SKEW) && now < begin.plus(length);
+        within(self.created_at, ABSOLUTE) && within(self.last_used_at, IDLE)
     }
 
     /// Whether its use at `now` is worth writing down.
@@ -113,5 +119,22 @@ mod tests {
         session.last_used_at = last;
         assert!(session.lasts(last));
         assert!(!session.lasts(begun.plus(ABSOLUTE)));
+    }
+
+    #[test]
+    fn session_from_the_future_has_ended() {
+        let begun = Timestamp::from_milliseconds(1_795_167_000_123);
+        let session = Session {
+            hash: SessionToken::generate().hash(),
+            account: AccountId(1),
+            email: Email::parse("ada@example.com").unwrap(),
+            account_created_at: begun,
+            created_at: begun,
+            last_used_at: begun,
+        };
+        assert!(session.lasts(begun.minus(SKEW)));
+        assert!(!session.lasts(begun.minus(SKEW).minus_one_millisecond()));
+        let used = Session { last_used_at: begun.plus(Duration::from_secs(60 * 60)), ..session };
+        assert!(!used.lasts(begun));
     }
 }

@@ -1,5 +1,7 @@
 //! Sessions: what begins, carries and ends them.
 
+use std::time::Duration;
+
 use petstore::config::BaseUrl;
 use petstore::domain::session::{ABSOLUTE, IDLE};
 
@@ -89,6 +91,18 @@ async fn a_session_ends_at_last_however_much_it_is_used() {
     }
     assert!(ada.is_signed_in().await);
     service.clock.set(NOW.plus(ABSOLUTE));
+    assert!(!ada.is_signed_in().await);
+}
+
+#[tokio::test]
+async fn restart_with_a_corrected_clock_ends_sessions() {
+    let service = Service::start().await;
+    let right = service.clock.steady();
+    service.clock.set(right.plus(Duration::from_hours(24 * 3_650)));
+    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    assert!(ada.is_signed_in().await);
+    // The steady clock of a process that starts after the correction.
+    service.clock.set(right);
     assert!(!ada.is_signed_in().await);
 }
 

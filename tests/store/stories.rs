@@ -405,6 +405,24 @@ async fn sessions_that_have_ended_are_forgotten_when_one_begins() {
 }
 
 #[tokio::test]
+async fn sign_in_deletes_sessions_from_the_future() {
+    on_every_database(async |store| {
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let future = NOW.plus(session::SKEW).plus(Duration::from_millis(1));
+        let (near, used, begun) = (session(ada, NOW.plus(session::SKEW)), session(ada, NOW), session(ada, future));
+        for session in [used, near, begun] {
+            store.create_session(session, digest.clone()).await.unwrap();
+        }
+        store.touch_session(used.hash, future).await.unwrap();
+
+        store.create_session(session(ada, NOW), digest).await.unwrap();
+        let left = async |session: NewSession| store.find_session(&session.hash).await.unwrap().is_some();
+        assert_eq!((left(near).await, left(used).await, left(begun).await), (true, false, false));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_new_password_ends_every_session_but_the_one_it_begins() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;

@@ -7,10 +7,11 @@
 //! came while it waited for the account's row; the one after it does. So no session and no key slips through.
 
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 
 use super::{Postgres, orders};
 use crate::domain::account::PasswordDigest;
-use crate::domain::session::{ABSOLUTE, IDLE, NewSession};
+use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
 use crate::store::{Result, StoreError};
 
@@ -18,7 +19,9 @@ use crate::store::{Result, StoreError};
 /// locked, so that a password that is being changed begins no session.
 pub const INSERT: &str = "WITH ended AS (
         DELETE FROM sessions WHERE token_hash IN (
-            SELECT token_hash FROM sessions WHERE created_at <= $5 OR last_used_at <= $6 FOR UPDATE SKIP LOCKED)
+            SELECT token_hash FROM sessions
+            WHERE created_at <= $5 OR last_used_at <= $6 OR created_at > $7 OR last_used_at > $7
+            FOR UPDATE SKIP LOCKED)
     ) INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
     SELECT $1, id, $3, $3 FROM accounts WHERE id = $2 AND password_hash = $4 FOR SHARE RETURNING account_id";
 
@@ -32,8 +35,9 @@ pub const DELETE: &str = "DELETE FROM sessions WHERE token_hash = $1";
 pub async fn insert(db: &Postgres, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
     let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
     let (began, used) = (session.now.minus(ABSOLUTE).as_milliseconds(), session.now.minus(IDLE).as_milliseconds());
-    let begun =
-        db.write(|known| &known.insert_session, &[&hash, &session.account.0, &now, &checked.0, &began, &used]).await?;
+    let future = session.now.plus(SKEW).as_milliseconds();
+    let parameters: [&(dyn ToSql + Sync); 7] = [&hash, &session.account.0, &now, &checked.0, &began, &used, &future];
+    let begun = db.write(|known| &known.insert_session, &parameters).await?;
     Ok(!begun.is_empty())
 }
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{keys, orders};
 use crate::domain::account::PasswordDigest;
-use crate::domain::session::{ABSOLUTE, IDLE, NewSession};
+use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
 use crate::store::{Result, StoreError};
 
@@ -110,7 +110,10 @@ fn delete_all(conn: &Connection, account: AccountId) -> Result<()> {
 
 /// So that sessions that nobody signed out of do not pile up.
 fn delete_ended(conn: &Connection, now: Timestamp) -> Result<()> {
-    conn.prepare_cached("DELETE FROM sessions WHERE created_at <= ?1 OR last_used_at <= ?2")?
-        .execute((now.minus(ABSOLUTE).as_milliseconds(), now.minus(IDLE).as_milliseconds()))?;
+    let (began, used, future) = (now.minus(ABSOLUTE), now.minus(IDLE), now.plus(SKEW));
+    conn.prepare_cached(
+        "DELETE FROM sessions WHERE created_at <= ?1 OR last_used_at <= ?2 OR created_at > ?3 OR last_used_at > ?3",
+    )?
+    .execute((began.as_milliseconds(), used.as_milliseconds(), future.as_milliseconds()))?;
     Ok(())
 }
