@@ -35,8 +35,8 @@ pub enum Pets {
 /// The file is read twice: once to check every line, then to add them all in one transaction. An `id` is ignored,
 /// so what was exported can be imported; the animals get new ids.
 ///
-/// While the animals are added, a few seconds for a million, the writes of a running service wait; those that wait
-/// for 5 seconds are refused with 503. Reads go on.
+/// While the animals are added, a few seconds for a million, a running service's writes wait and get 503 after 5
+/// seconds; with PostgreSQL, only new animals wait, in the last step, and get 503 after 1.4 seconds. Reads go on.
 #[derive(Args, Debug)]
 pub struct Import {
     /// The file, or - for stdin
