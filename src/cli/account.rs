@@ -25,13 +25,21 @@ pub enum Account {
 #[derive(Args, Debug)]
 pub struct CreateAccount {
     /// The e-mail address that names the account
-    #[arg(value_parser = Email::parse)]
+    #[arg(value_parser = new_email)]
     email: Email,
     /// Read the account's password (12 to 128 characters) from the first line of stdin
     #[arg(long)]
     password_stdin: bool,
     #[command(flatten)]
     common: Common,
+}
+
+/// Parses the address of a new account. Rejects a misplaced URL, because it would be stored with its password.
+fn new_email(address: &str) -> Result<Email, String> {
+    if address.contains("://") {
+        return Err("must be an e-mail address, for instance ada@example.com, and not a URL".into());
+    }
+    Email::parse(address).map_err(|invalid| invalid.to_string())
 }
 
 /// List the accounts

@@ -14,6 +14,7 @@ mod messages;
 mod migrate;
 mod moving;
 mod openapi;
+mod passwords;
 mod pets;
 mod quickstart;
 pub mod serve;
@@ -156,10 +157,11 @@ fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     let Some(path) = matches.get_one::<PathBuf>("config") else {
         return Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file: File::default() });
     };
-    let file = File::read(path, &command).map_err(|why| invalid(&format!("{}: {why}", path.display())))?;
+    let shown = passwords::hidden(&path.display().to_string());
+    let file = File::read(path, &command).map_err(|why| invalid(&format!("{shown}: {why}")))?;
     let matches = file.apply(command).try_get_matches_from(arguments).map_err(|error| {
         let (name, why) = refused(error);
-        invalid(&[path.display().to_string(), name, why].join(": "))
+        invalid(&[shown, name, why].join(": "))
     })?;
     Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file })
 }
@@ -183,16 +185,20 @@ fn refused(error: clap::Error) -> (String, String) {
     (name.to_owned(), why)
 }
 
-/// Hides addresses that may hold a password in an error's text.
+/// Hides the passwords in what the command line repeats in `error`.
 fn hide_passwords(mut error: clap::Error) -> clap::Error {
+    let takes_email =
+        matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(arg)) if arg.contains("<EMAIL>"));
     for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
-        if let Some(ContextValue::String(text)) = error.get(kind)
-            && let Some((scheme, rest)) = text.split_once("://")
-            && (rest.contains('@') || rest.contains("password"))
-        {
-            let hidden = format!("{scheme}://[hidden]");
-            error.insert(kind, ContextValue::String(hidden));
-        }
+        let Some(ContextValue::String(text)) = error.get(kind) else { continue };
+        let hidden = match text.rsplit_once('@') {
+            // An address without its scheme, such as `password@host`.
+            Some((_, host)) if kind == ContextKind::InvalidValue && !takes_email && !text.contains("://") => {
+                format!("[hidden]@{host}")
+            }
+            _ => passwords::hidden(text),
+        };
+        error.insert(kind, ContextValue::String(hidden));
     }
     error
 }
@@ -289,8 +295,9 @@ fn not_opened(common: &Common, error: StoreError) -> Failure {
 }
 
 /// Reports the outcome of a command: as plain text on a terminal, otherwise as a log event. The log of a one-shot
-/// command has the same plain text.
+/// command has the same plain text. Passwords in addresses are hidden: a misplaced one may be part of a path or name.
 fn tell(level: Level, text: &str) {
+    let text = passwords::hidden(text);
     if !std::io::stderr().is_terminal() {
         match level {
             Level::ERROR => tracing::error!("{text}"),

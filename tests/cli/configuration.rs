@@ -248,7 +248,7 @@ fn error_for_an_invalid_value_names_its_variable() {
     "#]].assert_eq(&refused("key list", "PETSTORE_DATABASE_URL", "mysql://ada:s3cret@db/shop"));
     expect![[r#"
         exit 2
-        error: PETSTORE_BASE_URL: invalid value 'https://[hidden]': a base address is http:// or https://, a host, perhaps a path, and ends in /v1
+        error: PETSTORE_BASE_URL: invalid value 'https://ada:[hidden]@example.com/v1': a base address is http:// or https://, a host, perhaps a path, and ends in /v1
     "#]].assert_eq(&refused("serve", "PETSTORE_BASE_URL", "https://ada:s3cret@example.com/v1"));
     expect![[r#"
         exit 2

@@ -82,19 +82,51 @@ fn misplaced_address_does_not_print_its_password() {
         "key list --databse-url postgres://ada:s3cret@db/shop",
         "key list --databse-url=postgres://ada:s3cret@db/shop",
         "serve --base-url https://ada:s3cret@example.com/v1",
+        "serve --listen s3cret@db",
+        "serve --config postgres://ada:s3cret@db/shop",
+        "account create postgres://ada:s3cret@db/shop",
     ] {
         let shown = usage(line);
         assert!(shown.starts_with("exit 2\nerror: ") && !shown.contains("s3cret"), "{line}: {shown}");
     }
     expect![[r#"
         exit 2
-        error: unexpected argument 'postgres://[hidden]' found
+        error: unexpected argument 'postgres://ada:[hidden]@db/shop' found
 
         Usage: petstore serve [OPTIONS]
 
         For more information, try '--help'.
     "#]]
     .assert_eq(&usage("serve postgres://ada:s3cret@db/shop"));
+}
+
+#[test]
+fn misplaced_address_as_path_or_name_hides_its_password() {
+    let folder = Folder::new();
+    assert_eq!(folder.run("account create ada@example.com").code, Some(0));
+    for line in [
+        "restore URL",
+        "backup URL",
+        "pets import URL",
+        "pets export URL",
+        "key list --data-dir URL",
+        "serve --tls-cert URL --tls-key URL",
+        "account set-password URL",
+        "account delete URL",
+        "key create --account URL --name x",
+    ] {
+        let ended = folder.run(&line.replace("URL", "postgres://ada:s3cret@db/shop"));
+        let shown = ended.shown();
+        assert!(!shown.starts_with("exit 0") && !shown.contains("s3cret"), "{line}: {shown}");
+        assert!(shown.contains("postgres:") && shown.contains("ada:[hidden]@"), "{line}: {shown}");
+    }
+    expect![[r#"
+        exit 2
+        error: invalid value 'postgres://ada:[hidden]@db/shop' for '<EMAIL>': must be an e-mail address, for instance ada@example.com, and not a URL
+
+        For more information, try '--help'.
+    "#]]
+    .assert_eq(&usage("account create postgres://ada:s3cret@db/shop"));
 }
 
 #[test]
