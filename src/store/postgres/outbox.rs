@@ -93,7 +93,7 @@ pub async fn export(
     each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
 ) -> Result<std::io::Result<u64>> {
     let connection = db.connect().await?;
-    let sql = message_query::select(query);
+    let sql = message_query::select(query, "m.sent_at");
     let page = async |(account, id): message_query::Key| {
         let rows = long_query(&connection, &sql, &[&account, &Uuid::from_bytes(id)]).await?;
         rows.iter().map(record).collect()

@@ -78,9 +78,15 @@ pub async fn export(
     query: &MessageQuery,
     each: &mut dyn FnMut(MessageRecord) -> std::io::Result<()>,
 ) -> Result<std::io::Result<u64>> {
-    let sql = message_query::select(query);
+    let sql = select(query);
     let page = async |after| db.read_once(|conn| page(conn, &sql, after));
     export::in_pages(message_query::page_size(query), message_query::first(query), page, message_query::key, each).await
+}
+
+fn select(query: &MessageQuery) -> String {
+    // The unary plus hides the column from the planner. Otherwise every page of waiting messages would be found in
+    // `messages_by_sending`, which means reading and sorting the whole backlog. The newest are a single page.
+    message_query::select(query, if query.newest.is_some() { "m.sent_at" } else { "+m.sent_at" })
 }
 
 fn page(conn: &Connection, sql: &str, (account, id): message_query::Key) -> Result<Vec<MessageRecord>> {
@@ -102,4 +108,28 @@ fn page(conn: &Connection, sql: &str, (account, id): message_query::Key) -> Resu
 
 pub fn count(conn: &Connection, query: &MessageQuery) -> Result<u64> {
     Ok(conn.query_row(&message_query::count(query), [], |row| row.get::<_, i64>(0))?.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::MessageState;
+    use crate::store::sqlite::migrations;
+
+    #[test]
+    fn export_pages_are_read_in_key_order_without_sorting() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrations::run(&mut conn).unwrap();
+        conn.execute_batch(INDEX).unwrap();
+        for state in [None, Some(MessageState::Waiting), Some(MessageState::Sent)] {
+            for account in [None, Some(AccountId(1))] {
+                let query = MessageQuery { account, state, newest: None };
+                let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {}", select(&query))).unwrap();
+                let steps = explain.query_map((1, [0; 16]), |row| row.get("detail")).unwrap();
+                let plan = steps.collect::<rusqlite::Result<Vec<String>>>().unwrap().join("\n");
+                assert!(plan.contains("USING PRIMARY KEY"), "{query:?}: {plan}");
+                assert!(!plan.contains("TEMP B-TREE"), "{query:?}: {plan}");
+            }
+        }
+    }
 }
