@@ -3,6 +3,7 @@
 mod backends;
 mod crossing;
 mod idempotency;
+mod migrations;
 mod orders;
 mod outbox;
 mod pooler;

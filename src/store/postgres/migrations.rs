@@ -3,13 +3,17 @@
 //! Processes of two versions run side by side while a service is renewed one by one. So a schema may be ahead of a
 //! program: its migrations say in `meta` which is the oldest schema whose programs still work.
 
+use std::error::Error as _;
+use std::iter;
 use std::time::Duration;
 
 use refinery::Report;
 use tokio::time::timeout;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use self::embedded::migrations::runner;
+use super::error::told;
 use super::session::silent;
 use crate::store::migrations::{self, MigrationStatus};
 use crate::store::{Result, StoreError};
@@ -85,8 +89,16 @@ async fn exists(client: &Client, table: &str) -> Result<bool> {
 }
 
 fn failed(error: &refinery::Error) -> StoreError {
-    let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
-    StoreError::Failed(format!("migration: {error}{cause}"))
+    // refinery wraps the server's error, at times twice.
+    let mut causes = iter::successors(error.source(), |&cause| cause.source());
+    let Some(cause) = causes.find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()) else {
+        return StoreError::Failed(format!("migration: {error}"));
+    };
+    let advice = match cause.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+        true => ": run `petstore migrate` with the role that owns the tables",
+        false => "",
+    };
+    StoreError::Failed(format!("migration: {}{advice}", told(cause)))
 }
 
 #[cfg(test)]
