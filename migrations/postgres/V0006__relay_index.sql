@@ -1,6 +1,6 @@
--- The relay's index: messages that wait, oldest first, and those that were sent, by time. It used to be created by the
--- first relay of a database, which therefore had to own the table. A relay that was stopped in the middle of that left an
--- invalid index.
+-- The relay's index: first the waiting messages by id, then the sent ones by time of sending. It may exist already:
+-- version 5's first relay creates it, and the operator may. An interrupted `CREATE INDEX CONCURRENTLY` leaves an invalid
+-- index, which is replaced. A running one must have ended before this step, or the two deadlock.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('messages_by_sending') AND NOT indisvalid) THEN

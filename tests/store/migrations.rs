@@ -1,5 +1,7 @@
 //! Migrations of a PostgreSQL database.
 
+use std::time::{Duration, Instant};
+
 use petstore::store::StoreError;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 
@@ -17,6 +19,14 @@ async fn database_at_version_5() -> String {
     url
 }
 
+async fn wait_until(url: &str, condition: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while query(url, condition) != "t" {
+        assert!(Instant::now() < deadline, "{condition}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test]
 async fn missing_privilege_to_migrate_is_reported() {
     let url = database_at_version_5().await;
@@ -32,4 +42,42 @@ async fn missing_privilege_to_migrate_is_reported() {
     let expected = "migration: permission denied for schema public (SQLSTATE 42501): \
         run `petstore migrate` with the role that owns the tables";
     assert!(error.to_string().ends_with(expected), "{error}");
+}
+
+#[tokio::test]
+async fn migration_waits_for_an_index_created_concurrently() {
+    let url = database_at_version_5().await;
+    let (writer, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    // `CREATE INDEX CONCURRENTLY` waits for the end of this transaction.
+    writer.batch_execute("BEGIN; LOCK TABLE messages IN ROW EXCLUSIVE MODE").await.unwrap();
+    let create = "CREATE INDEX CONCURRENTLY messages_by_sending ON messages (sent_at, id)";
+    let index = tokio::task::spawn_blocking({
+        let url = url.clone();
+        move || query(&url, create)
+    });
+    wait_until(&url, "SELECT count(*) > 0 FROM pg_stat_progress_create_index WHERE relid = to_regclass('messages')")
+        .await;
+
+    let commit = async {
+        // One process has the lock and waits for the index. The other one waits for the lock.
+        let waiting = "WITH session AS (
+                SELECT query LIKE '%advisory_lock%' AS asks,
+                    pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted) AS holds
+                FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid())
+            SELECT count(*) FILTER (WHERE holds AND NOT asks) = 1 AND count(*) FILTER (WHERE asks AND NOT holds) = 1
+            FROM session";
+        wait_until(&url, waiting).await;
+        writer.batch_execute("COMMIT").await.unwrap();
+    };
+    let (one, other, ()) = tokio::join!(open(&url), open(&url), commit);
+
+    index.await.unwrap();
+    one.unwrap().close().await;
+    other.unwrap().close().await;
+    let valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_sending'::regclass";
+    assert_eq!(query(&url, valid), "t");
+    assert_eq!(query(&url, "SELECT max(version) > 5 FROM refinery_schema_history"), "t");
+    drop(writer);
+    connection.await.unwrap().unwrap();
 }

@@ -8,13 +8,13 @@ use std::iter;
 use std::time::Duration;
 
 use refinery::Report;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 
 use self::embedded::migrations::runner;
 use super::error::told;
-use super::session::silent;
 use crate::store::migrations::{self, MigrationStatus};
 use crate::store::{Result, StoreError};
 
@@ -25,8 +25,18 @@ mod embedded {
 /// The advisory lock under which a database is migrated: the bytes of "petstore".
 const LOCK: i64 = i64::from_be_bytes(*b"petstore");
 
-/// For another process to finish its migrations.
+const TAKE_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
+
+/// Whether no session builds an index on `messages`. A role without the privilege does not see which table an index is
+/// built on, so any build in the database counts then.
+const NO_INDEX_BUILD: &str = "SELECT NOT EXISTS (SELECT FROM pg_stat_progress_create_index
+    WHERE datname = current_database() AND coalesce(relid, to_regclass('messages')) = to_regclass('messages'))";
+
+/// Maximum time to wait for another process's migrations, and again for an index build.
 const OTHERS: Duration = Duration::from_secs(60);
+
+/// Interval at which both conditions are checked.
+const POLL: Duration = Duration::from_millis(100);
 
 /// How far a database's schema is.
 pub struct Schema {
@@ -66,17 +76,38 @@ impl Schema {
 
 /// Applies what is missing. Processes that start together do so one after the other.
 pub async fn run(client: &mut Client) -> Result<()> {
-    // Gone with the connection, should the process end in the middle.
-    let locked = timeout(OTHERS, client.execute("SELECT pg_advisory_lock($1)", &[&LOCK])).await;
-    locked.map_err(|_| silent(OTHERS))??;
+    // The server releases the lock when the connection ends, also if the process dies in the middle.
+    wait_until(client, TAKE_LOCK, &[&LOCK], "another process is migrating the database").await?;
     let schema = Schema::read(client).await?;
     if !schema.is_current()? {
+        // A step that changes the table would deadlock with `CREATE INDEX CONCURRENTLY`, which waits for the step's
+        // transaction while the step waits for the table.
+        wait_until(client, NO_INDEX_BUILD, &[], "an index on messages is being created; start again afterwards")
+            .await?;
         for step in migrations::missing(runner, schema.applied) {
             let _report: Report = step.run_async(client).await.map_err(|error| failed(&error))?;
         }
     }
     client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
     Ok(())
+}
+
+/// Polls until the condition holds. A statement that blocks would keep a snapshot, and `CREATE INDEX CONCURRENTLY` in
+/// another session waits for all snapshots.
+async fn wait_until(
+    client: &Client,
+    condition: &str,
+    parameters: &[&(dyn ToSql + Sync)],
+    obstacle: &str,
+) -> Result<()> {
+    let poll = async {
+        while !client.query_one(condition, parameters).await?.try_get(0)? {
+            sleep(POLL).await;
+        }
+        Ok(())
+    };
+    let waited = timeout(OTHERS, poll).await;
+    waited.unwrap_or_else(|_| Err(StoreError::Unavailable(format!("waited {OTHERS:?}: {obstacle}"))))
 }
 
 pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
