@@ -281,7 +281,8 @@ impl File {
         for (key, value) in &table {
             let Some((_, takes_list)) = known.iter().find(|(name, _)| name == key) else {
                 let nearest = nearest(known.iter().map(|(name, _)| *name), key);
-                return Err(format!("there is no setting `{key}`; did you mean `{nearest}`?"));
+                let suggestion = nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+                return Err(format!("there is no setting `{key}`{suggestion}"));
             };
             if value.is_array() && !takes_list {
                 return Err(format!("`{key}` takes one value and no list"));
@@ -330,9 +331,13 @@ pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
 }
 
-/// Returns the name most similar to `wanted`.
-fn nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> &'a str {
-    names.max_by(|a, b| strsim::jaro(a, wanted).total_cmp(&strsim::jaro(b, wanted))).unwrap_or_default()
+/// Similarity from which on a name is suggested for another, from 0 to 1: a typing error, not just some common letters.
+const SIMILAR: f64 = 0.8;
+
+/// Returns the name most similar to `wanted`. `None` if none is similar.
+fn nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
+    let similar = names.map(|name| (strsim::jaro(name, wanted), name)).filter(|(similarity, _)| *similarity >= SIMILAR);
+    similar.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
 /// Where `text` is no TOML, and why. Not the line itself, as the error would show it: it may hold a password.

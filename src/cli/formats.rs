@@ -60,7 +60,7 @@ fn command(program: &str, path: &Path) -> String {
 }
 
 /// Quotes a path for a shell.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
     if is_plain { path } else { format!("'{}'", path.replace('\'', r"'\''")) }

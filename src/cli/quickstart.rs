@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::formats::quoted;
 use super::serve::{runtime, serve};
 use super::{Create, Failure, Outcome, backup, open};
 use crate::config::{Addresses, BaseUrl, Common, Service};
@@ -61,7 +62,7 @@ impl Quickstart {
             serve(&self.service, store, async |addresses, operations| {
                 // Set once the listeners are open, because a failed start would leave a password that nobody has seen.
                 let password = first_password(&of_store, &account).await?;
-                Ok(welcome(addresses, operations, &self.service, &key, password.as_ref()))
+                Ok(welcome(addresses, operations, &self, &key, password.as_ref()))
             })
             .await
         })
@@ -127,11 +128,11 @@ fn animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
 fn welcome(
     addresses: &Addresses,
     operations: Option<SocketAddr>,
-    service: &Service,
+    asked: &Quickstart,
     key: &str,
     password: Option<&NewPassword>,
 ) -> String {
-    let curl = service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with);
+    let curl = asked.service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with);
     let store = addresses.base_url.as_str();
     let messages = addresses.messages_base_url.as_str();
     let root = addresses.base_url.root();
@@ -149,7 +150,11 @@ fn welcome(
     });
     let password = match password {
         Some(password) => format!("{}  (shown only now)", password.expose()),
-        None => format!("shown at the first start; `petstore account set-password {ACCOUNT}` generates another"),
+        None => {
+            let folder = format!(" --data-dir {}", quoted(&asked.common.data_dir));
+            let folder = if asked.common.database_url.is_some() { "" } else { &folder };
+            format!("shown at the first start; `petstore account set-password {ACCOUNT}{folder}` generates another")
+        }
     };
     format!(
         "petstore is running.

@@ -32,8 +32,10 @@ pub fn warnings(command: &Command) -> Vec<String> {
         .collect();
     unknown.sort_unstable();
     let warning = |name: &String| {
-        let nearest = nearest(known.iter().map(String::as_str), name);
-        format!("{name} in the environment is not a setting; did you mean {nearest}?")
+        let names = known.iter().filter_map(|name| name.strip_prefix(PREFIX));
+        let nearest = nearest(names, name.strip_prefix(PREFIX).unwrap_or_default());
+        let suggestion = nearest.map_or(String::new(), |nearest| format!("; did you mean {PREFIX}{nearest}?"));
+        format!("{name} in the environment is not a setting{suggestion}")
     };
     unknown.iter().map(warning).collect()
 }

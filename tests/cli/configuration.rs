@@ -271,6 +271,7 @@ fn unknown_variables_are_warned_of_once() {
         command
             .env("PETSTORE_LISEN", ":8080")
             .env("PETSTORE_DATADIR", "elsewhere")
+            .env("PETSTORE_FOO", "unlike any setting")
             .env("PETSTORE_CONFIG", "empty.toml");
         // Kubernetes sets these for a service named petstore.
         command.env("PETSTORE_SERVICE_HOST", "10.0.0.1").env("PETSTORE_PORT", "tcp://10.0.0.1:80");
@@ -280,12 +281,14 @@ fn unknown_variables_are_warned_of_once() {
     expect![[r#"
         exit 0
         warning: PETSTORE_DATADIR in the environment is not a setting; did you mean PETSTORE_DATA_DIR?
+        warning: PETSTORE_FOO in the environment is not a setting
         warning: PETSTORE_LISEN in the environment is not a setting; did you mean PETSTORE_LISTEN?
     "#]]
     .assert_eq(&run("migrate").shown());
     expect![[r#"
         exit 1
         WARN PETSTORE_DATADIR in the environment is not a setting; did you mean PETSTORE_DATA_DIR?
+        WARN PETSTORE_FOO in the environment is not a setting
         WARN PETSTORE_LISEN in the environment is not a setting; did you mean PETSTORE_LISTEN?
         ERROR a certificate needs its private key: give --tls-key too
     "#]]

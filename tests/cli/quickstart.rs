@@ -120,7 +120,7 @@ async fn quickstart_account_signs_in_with_the_printed_password() {
     let server = folder.serve("quickstart");
     let printed = server.printed_until("Stop");
 
-    let line = "shown at the first start; `petstore account set-password quickstart@localhost` generates another";
+    let line = "shown at the first start; `petstore account set-password quickstart@localhost --data-dir ";
     assert!(printed.contains(line) && !printed.contains(&first), "{printed}");
     assert!(sign_in(&server, "quickstart@localhost", &first).await.is_some(), "the password stays");
     let another = folder.succeed("account set-password quickstart@localhost");

@@ -14,7 +14,7 @@ use super::sync_folder;
 /// What the names of files begin and end with that are not finished, or never will be.
 const NAME: (&str, &str) = (".petstore-", ".partial");
 
-/// An unfinished file, readable by its owner only. Removed on drop. If the process is killed, [`sweep`] removes the
+/// An unfinished file, readable by its owner only. Removed on drop. If the process is killed, `sweep` removes the
 /// file: before the next unfinished file is created in the folder, or when the database in the folder is next opened.
 #[derive(Debug)]
 pub struct Partial(NamedTempFile);
