@@ -46,7 +46,7 @@ fn followers_miss_nothing_across_three_processes() {
             let mut killed = std::iter::repeat_with(start).take(5).flatten().next().expect("a process that serves");
             creators.extend(traffic.create(scope, &killed, &format!("killed-{round}")));
             thread::sleep(PAUSE);
-            hung.signal(Signal::STOP);
+            hung.suspend();
             thread::sleep(PAUSE);
             killed.kill();
             thread::sleep(PAUSE);

@@ -118,7 +118,7 @@ impl Yard {
         let (address, key, body) = (self.hanging.store.clone(), self.shop.key.clone(), body.to_owned());
         let request = thread::spawn(move || post_once(&address, path, &key, "hung", &body));
         within(PATIENCE, "reaching the lock", || waiting(&self.url) == 1);
-        self.hanging.signal(Signal::STOP);
+        self.hanging.suspend();
         blocker.release();
         Hung { process: &self.hanging, request }
     }

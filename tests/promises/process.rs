@@ -1,11 +1,14 @@
 //! The built program, as a process that may be killed.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use crate::trial::is_full;
 
@@ -191,8 +194,19 @@ impl Process {
         ended.unwrap()
     }
 
-    pub fn signal(&self, signal: rustix::process::Signal) {
+    pub fn signal(&self, signal: Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Suspends all threads, so that none of them runs when this returns. [`Signal::CONT`] continues them.
+    pub fn suspend(&self) {
+        self.signal(Signal::STOP);
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |thread: std::io::Result<fs::DirEntry>| {
+            let stat = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        within(PATIENCE, "stopping", || fs::read_dir(&threads).unwrap().all(is_stopped));
     }
 
     /// `kill -9`.
