@@ -246,7 +246,7 @@ async fn what_is_allowed_in_a_field_is_said_when_something_else_comes() {
         assert!(words.iter().all(|word| message.contains(word)), "{body}: {message}");
     }
     let message = message(&service.message(r#"{"message":""}"#).await);
-    assert!(message.contains("1 to 10000"), "{message}");
+    assert!(message.contains("1 to 10,000"), "{message}");
 }
 
 #[tokio::test]
