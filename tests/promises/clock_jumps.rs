@@ -238,6 +238,9 @@ fn built_program_follows_true_time_when_its_clock_jumps() {
     clock.set("-1d");
     assert_eq!(wall_time(&service, &key), -1);
     assert_eq!(service.get("/v1/pets", &short).status, 401, "an expired key stays expired");
+    trial::measured(
+        "the built program, its clock two days ahead and a day behind: 1 animal for a key, expiry by true time",
+    );
 }
 
 /// Number of days by which the program's clock is ahead, according to the time of a message.
@@ -266,6 +269,7 @@ fn clock_before_1970_breaks_no_connection() {
         assert_eq!(statuses, [201, 202, 200, 200], "round {round}");
     }
     assert!(service.send_message(&key, "Hello").body().contains("\"createdAt\":\"1969-06-01T"));
+    trial::measured("81 requests in 1969 answered");
 }
 
 #[test]
@@ -281,4 +285,5 @@ fn service_refuses_to_start_before_1970() {
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
     assert!(said.iter().any(|line| line.contains("the system clock is set to 1969-06-01T")), "{said:?}");
     assert!(!said.iter().any(|line| line.contains("panicked")), "{said:?}");
+    trial::measured("a start in 1969 refused");
 }

@@ -120,6 +120,8 @@ impl Yard {
         within(PATIENCE, "reaching the lock", || waiting(&self.url) == 1);
         self.hanging.suspend();
         blocker.release();
+        // Otherwise the next write could take the lock before the one that waits for it.
+        within(PATIENCE, "hanging in the transaction", || query(&self.url, IDLE_IN_TRANSACTION) == "1");
         Hung { process: &self.hanging, request }
     }
 }
@@ -144,6 +146,9 @@ struct Blocker {
     url: String,
     thread: thread::JoinHandle<()>,
 }
+
+const IDLE_IN_TRANSACTION: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()";
 
 const SLEEPING: &str = "pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
 
