@@ -11,6 +11,11 @@ use axum::http::{HeaderValue, Version};
 
 use super::error::{ApiError, Code};
 
+/// Extension of a request whose target contains a fragment. RFC 9112, section 3.2 has no such form, so a proxy could read
+/// the target differently. The parser removes fragments, so the connection looks for them.
+#[derive(Clone, Copy, Debug)]
+pub struct HasFragment;
+
 /// Refuses a request that does not say, once and clearly, whom it is for and where its body ends.
 pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
     let headers = &request.headers;
@@ -23,6 +28,9 @@ pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
     };
     if !clear {
         return Err(refused("`Host` must be given once, and name a host and perhaps a port."));
+    }
+    if request.extensions.get::<HasFragment>().is_some() {
+        return Err(refused("The target must not contain a fragment (`#…`)."));
     }
     // Section 3.2.2 has origin servers accept the absolute form, which names the scheme.
     if request.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {

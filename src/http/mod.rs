@@ -38,6 +38,7 @@ use deprecation::Deprecation;
 use direct::Direct;
 pub use edge::Edge;
 pub use error::{ApiError, Cause, Code};
+pub use framing::HasFragment;
 pub use messages::parse_message;
 pub use pets::{parse_new_pet, parse_pet_query};
 pub use state::Api;

@@ -13,11 +13,10 @@ use futures_util::FutureExt;
 use http::HeaderValue;
 use http::header::CONNECTION;
 use hyper::body::Incoming;
-use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -25,9 +24,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Limits;
 use super::body::TimedBody;
 use super::deadlines::{Deadlines, Phase};
+use super::request_line::RequestLine;
 use super::stream::{Secured, Stream};
 use super::tls::Tls;
-use crate::http::{ApiError, Code, Edge, Expired};
+use crate::http::{ApiError, Code, Edge, Expired, HasFragment};
 
 /// How long to read what a client still sends after its connection's last answer. Closing with unread bytes would
 /// reset the connection, and the client might never see the answer.
@@ -79,11 +79,16 @@ impl Connection {
             }
         };
         let deadlines = Arc::new(Deadlines::new(self.limits));
-        let socket = Socket { io: TokioIo::new(stream), deadlines: Arc::clone(&deadlines) };
+        let request_line = Arc::new(RequestLine::default());
+        let (for_socket, line) = (Arc::clone(&deadlines), Arc::clone(&request_line));
+        let socket = TokioIo::new(Socket { stream, deadlines: for_socket, request_line });
         let (edge, answering, peer) = (&self.edge, &deadlines, self.peer.ip());
         let service = service_fn(move |request: http::Request<Incoming>| {
             let time = answering.request_began();
-            let request = request.map(|body| TimedBody::new(body, time, answering));
+            let mut request = request.map(|body| TimedBody::new(body, time, answering));
+            if line.take_fragment() {
+                request.extensions_mut().insert(HasFragment);
+            }
             edge.answer(request, peer).map(move |mut response| {
                 if !answering.answered() {
                     // hyper would close without a word unless the rest happens to be there already.
@@ -137,7 +142,7 @@ impl Connection {
                 Phase::Handling | Phase::Answering | Phase::Blocked => Expired::Answer,
             });
         }
-        let mut stream = http.into_parts().io.io.into_inner();
+        let mut stream = http.into_parts().io.into_inner().stream;
         match expired {
             Some(Phase::Head) => {
                 let answer = head_timeout(self.limits.head);
@@ -192,44 +197,39 @@ fn head_timeout(limit: Duration) -> Vec<u8> {
     Edge::answer_without_request(ApiError::new(Code::RequestTimeout, message))
 }
 
-/// The socket, telling the deadlines what it sees.
+/// The socket, which reports to the deadlines what it sees.
 struct Socket {
-    io: TokioIo<Stream>,
+    stream: Stream,
     deadlines: Arc<Deadlines>,
+    request_line: Arc<RequestLine>,
 }
 
-impl Read for Socket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if let Poll::Ready(Ok(())) = read {
-            self.deadlines.received();
+            if self.deadlines.received() {
+                self.request_line.begin();
+            }
+            self.request_line.received(&buffer.filled()[before..]);
         }
         read
     }
 }
 
-impl Write for Socket {
+impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.note(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.note(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if written.is_pending() {
+            self.deadlines.write_blocked();
+        }
+        written
     }
 
     /// hyper flushes once its own buffer is empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         match flushed {
             Poll::Ready(_) => self.deadlines.flushed(),
             // Only through TLS, which takes what is written before the network does.
@@ -239,15 +239,6 @@ impl Write for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-impl Socket {
-    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if written.is_pending() {
-            self.deadlines.write_blocked();
-        }
-        written
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -48,11 +48,13 @@ impl Deadlines {
         }
     }
 
-    /// Bytes came in.
-    pub fn received(&self) {
-        if self.phase() == Phase::Idle {
+    /// Notes that bytes arrived. Returns whether they are the first of a request.
+    pub fn received(&self) -> bool {
+        let first = self.phase() == Phase::Idle;
+        if first {
             self.enter(Phase::Head);
         }
+        first
     }
 
     /// A whole head came in. Returns how long the rest of the request may take.

@@ -4,6 +4,7 @@ mod body;
 mod connection;
 mod date;
 mod deadlines;
+mod request_line;
 mod stream;
 mod tls;
 mod turning_away;

@@ -1,0 +1,83 @@
+//! Detects fragments in request targets, which the parser removes before anything else can see them.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Reads along with the parser until the end of each request line.
+///
+/// RFC 9112, section 3.2 has no form of target with a fragment, so a proxy may read `/pets#x` differently. A request
+/// whose line arrives together with the previous request (pipelining) is not examined: finding it needs a parser.
+#[derive(Debug, Default)]
+pub struct RequestLine(AtomicU8);
+
+/// Before the first character. Servers skip empty lines there (section 2.2).
+const START: u8 = 0;
+const INSIDE: u8 = 1;
+const FRAGMENT: u8 = 2;
+const DONE: u8 = 3;
+const DONE_WITH_FRAGMENT: u8 = 4;
+
+impl RequestLine {
+    /// Begins a new line: the connection was idle and receives the first bytes of a request.
+    pub fn begin(&self) {
+        self.0.store(START, Ordering::Relaxed);
+    }
+
+    pub fn received(&self, bytes: &[u8]) {
+        let mut state = self.0.load(Ordering::Relaxed);
+        if state >= DONE {
+            return;
+        }
+        for byte in bytes {
+            state = match (state, byte) {
+                (START, b'\r' | b'\n') => START,
+                (INSIDE, b'\n') => DONE,
+                (FRAGMENT, b'\n') => DONE_WITH_FRAGMENT,
+                (FRAGMENT, _) | (_, b'#') => FRAGMENT,
+                _ => INSIDE,
+            };
+            if state >= DONE {
+                break;
+            }
+        }
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    /// Returns whether the target of the request just parsed contains a fragment.
+    pub fn take_fragment(&self) -> bool {
+        self.0.swap(DONE, Ordering::Relaxed) == DONE_WITH_FRAGMENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has_fragment(reads: &[&str]) -> bool {
+        let line = RequestLine::default();
+        line.begin();
+        for read in reads {
+            line.received(read.as_bytes());
+        }
+        line.take_fragment()
+    }
+
+    #[test]
+    fn fragments_are_found_in_the_request_line_alone() {
+        assert!(has_fragment(&["GET /v1/pets#x HTTP/1.1\r\nhost: a\r\n\r\n"]));
+        assert!(has_fragment(&["\r\n\r\nGET /v1/pets?a=1#", "x HTTP/1.1\r", "\nhost: a\r\n\r\n"]));
+        assert!(has_fragment(&["GET #x HTTP/1.1\n\n"]));
+        assert!(!has_fragment(&["GET /v1/pets?a=%23 HTTP/1.1\r\nhost: a\r\nx: #\r\n\r\n#"]));
+        assert!(!has_fragment(&["GET /v1/pets HTTP/1.1\r\n", "x: #\r\n\r\n"]));
+    }
+
+    #[test]
+    fn a_fragment_counts_for_one_request() {
+        let line = RequestLine::default();
+        line.begin();
+        line.received(b"GET /#x HTTP/1.1\r\n\r\n");
+        assert!(line.take_fragment());
+        assert!(!line.take_fragment());
+        line.received(b"GET /#x HTTP/1.1\r\n\r\n");
+        assert!(!line.take_fragment(), "no new line began");
+    }
+}
