@@ -22,11 +22,11 @@ sending the same statements. bench/README.md says how.
 """
 EXAMPLES = """\
 examples:
-  scripts/bench                               the comparison, into docs/
-  scripts/bench --growth                      the growth, into docs/
-  scripts/bench --postgres                    petstore on PostgreSQL, into docs/
+  scripts/bench                               the comparison, into docs/evidence/
+  scripts/bench --growth                      the growth, into docs/evidence/
+  scripts/bench --postgres                    petstore on PostgreSQL, into docs/evidence/
   scripts/bench --quick --only list20,get --only-servers petstore,yardstick
-  scripts/bench --render                      docs/performance.md and its plots again, from docs/performance.json
+  scripts/bench --render                      docs/evidence/performance.md and its plots, from performance.json
 
 A run that leaves anything out only prints its figures; --out says where to write them nevertheless.
 Exits 1 when any answer was wrong.
@@ -56,7 +56,7 @@ def parse_arguments():
         help="where the stores lie, thus on which disk; default: target",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", type=Path, help="where the figures, their document and plots go; default: docs"
+        "--out", metavar="FOLDER", type=Path, help="where the figures, their document and plots go; default: docs/evidence"
     )
     parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="a petstore that is built already")
     options = parser.parse_args()
@@ -78,7 +78,7 @@ def parse_arguments():
     whole = len(options.operations) == len(names) and len(options.servers) == len(comparison.SERVERS)
     whole = (whole or options.growth) and options.rounds >= part.ROUNDS and not options.quick
     if options.out is None and (whole or options.render):
-        options.out = ROOT / "docs"
+        options.out = ROOT / "docs/evidence"
     return options
 
 

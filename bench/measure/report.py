@@ -1,11 +1,10 @@
-"""The figures as tables, on the terminal and in docs/performance.md, which is nothing but a template filled in."""
+"""The figures as tables: on the terminal, and in docs/evidence/performance.md, which is a filled-in template."""
 
 import string
 from statistics import median
 
 from . import ROOT, plots
 from .goals import against_pgbench, goals, ratio, read_in_mix, reads_in_mix
-from .load import OPEN_LOOP_MOST
 from .operations import BY_NAME
 
 TEMPLATE = ROOT / "bench/performance.template.md"
@@ -24,7 +23,7 @@ def write(found, folder):
     drawn.mkdir(exist_ok=True)
     for name, svg in plots.pictures(found).items():
         (drawn / f"{name}.svg").write_text(svg)
-    values = {"goals": goals_table(found), "open_loop_most": f"{OPEN_LOOP_MOST:,}"}
+    values = {"goals": goals_table(found)}
     for name in ("comparison", "growth", "postgres"):
         values[name] = section(name, found[name]) if name in found else "Not measured yet."
     text = string.Template(TEMPLATE.read_text()).substitute(values)

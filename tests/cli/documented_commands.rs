@@ -116,13 +116,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// README.md and the pages of docs/, in the order of their names.
+/// README.md and the pages of docs/ and docs/evidence/, in the order of their names.
 fn markdown() -> Vec<String> {
-    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|file| file.unwrap().file_name());
-    let mut pages: Vec<_> =
-        docs.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".md")).collect();
+    let mut pages = Vec::new();
+    for folder in ["docs", "docs/evidence"] {
+        let files = std::fs::read_dir(root().join(folder)).unwrap().map(|file| file.unwrap().file_name());
+        let names = files.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".md"));
+        pages.extend(names.map(|name| format!("{folder}/{name}")));
+    }
     pages.sort();
-    ["README.md".to_owned()].into_iter().chain(pages.into_iter().map(|name| format!("docs/{name}"))).collect()
+    ["README.md".to_owned()].into_iter().chain(pages).collect()
 }
 
 /// Returns the blocks of commands in a page.

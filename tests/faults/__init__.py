@@ -1,8 +1,9 @@
 """What petstore promises when things fail, measured by making them fail.
 
-A row has NUMBER, PROMISE, FIGURE, CONTROL (what shows that its test can fail), ROUNDS (how many make the full figure)
-and `run(trial)`, which returns a `Result`. It is a module here, added by naming it in ROWS, or a line of the table in
-`suite.py`, and then the full form of a test in `tests/promises`.
+A row has NUMBER, PROMISE, FIGURE (its goal), CONTROL (the fault that shows that its test can fail), HEADLINE (a pattern
+that finds the row's figure in its measurement, and a format for it), ROUNDS (for a full run) and `run(trial)`, which
+returns a `Result`. A row is a module named in ROWS below, or an entry of the table in `suite.py`: the full form of a test
+in `tests/promises`.
 """
 
 from . import failover, no_standby, suite

@@ -12,9 +12,10 @@ from .load import Load, rows
 from .trial import Result
 
 NUMBER = 4
-PROMISE = "a PostgreSQL failover loses nothing"
-FIGURE = "50 failovers, 0 lost, writes back within 10 s of the promotion, no restart"
-CONTROL = "without synchronous replication, the end of a primary whose standbys hang loses acknowledged writes"
+PROMISE = "a PostgreSQL fail-over loses nothing"
+FIGURE = "50 fail-overs: 0 lost, writes back within 10 s of the promotion, no restart"
+CONTROL = "without synchronous replication, killing a primary whose standbys hang loses acknowledged writes"
+HEADLINE = (r"(\d+) failovers, (\d+) acknowledged, (\d+) lost", "{2} of {1} writes lost in {0} fail-overs")
 ROUNDS = 50
 WITHIN = 10
 WAYS = tuple(FAULTS)

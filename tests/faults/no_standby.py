@@ -12,9 +12,10 @@ from .load import Connection, rows, write
 from .trial import Result
 
 NUMBER = 5
-PROMISE = "no false success without a standby"
-FIGURE = "100 each, 0 false 201"
+PROMISE = "no write succeeds without a standby"
+FIGURE = "100 writes with stopped standbys and 100 cancelled commits: 0 false 201"
 CONTROL = "without synchronous replication, writes are acknowledged while the standbys hang"
+HEADLINE = (r"(\d+) writes with stopped standbys, (\d+) false 201", "{1} of {0} writes acknowledged")
 ROUNDS = 100
 AT_ONCE = 10
 CANCEL = """

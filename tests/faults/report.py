@@ -1,4 +1,4 @@
-"""docs/promises.md, made of docs/promises.json: what was measured of each row, when it last ran in full."""
+"""docs/evidence/promises.md, rendered from promises.json beside it: the last full measurement of each row."""
 
 import json
 import os
@@ -8,30 +8,37 @@ from pathlib import Path
 
 from cluster.petstore import ROOT
 
-DATA = ROOT / "docs" / "promises.json"
-PAGE = ROOT / "docs" / "promises.md"
+DATA = ROOT / "docs" / "evidence" / "promises.json"
+PAGE = ROOT / "docs" / "evidence" / "promises.md"
 
 TOP = """\
 # Promises
 
-What petstore promises when things fail, and what came of breaking them on purpose. `scripts/promises [ROW...]` runs
-these tests in full and writes this page from [promises.json](promises.json); rows that a run leaves out keep what was
-measured of them before. Those of `tests/promises` also run with every `scripts/test`, in a short form of seconds. A
-seed repeats the choices of a run: `scripts/promises 1 --seed SEED`.
+petstore keeps {kept} of these {all} promises. Each one is tested by causing the failure it is about, and each test has a
+control: a fault that the service cannot survive, which the test must notice. Select a number for the goal, the whole
+measurement and the control.
 
 """
 
-CONTROLS = """
-## How each test is shown to be able to fail
+DETAILS = """
+## Run the tests
 
-A test that can't fail proves nothing. Each has a control, which runs with it: a fault that the service can't make up
-for, of which the test must notice the damage.
+`scripts/promises 1 11` runs rows 1 and 11 in full and rewrites this page from [promises.json](promises.json). Rows that you
+leave out keep their last measurement. `--seed SEED` repeats the choices of an earlier run. Every `scripts/test` also runs
+the tests of `tests/promises` in a short form that takes seconds.
+
+## Details
 
 """
+
+# A duration as Rust prints it.
+DURATION = re.compile(r"\b(\d+\.\d{2,})(ms\b|µs|s\b)")
+# Semicolons outside of parentheses separate the parts of a measurement.
+PARTS = re.compile(r"; (?![^()]*\))")
 
 
 def record(row, result, seed, today):
-    """Notes what a full run has measured, and makes the page anew."""
+    """Records the measurement of a full run."""
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
     measurements[str(row.NUMBER)] = {
         "measured": result.measured,
@@ -45,39 +52,57 @@ def record(row, result, seed, today):
 
 
 def render(rows):
-    """Writes the page."""
+    """Writes the page: one line per row, then the details of each."""
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
-    lines = ["| # | promise | test | figure to reach | measured | kept | date | seed |", "| --- " * 8 + "|"]
-    machines = {}
+    found = {row.NUMBER: measurements.get(str(row.NUMBER)) for row in rows}
+    kept = sum(verdict(each) == "kept" for each in found.values())
+    lines = ["| # | promise | verdict | figure |", "| --- | --- | --- | --- |"]
     for row in rows:
-        found = measurements.get(str(row.NUMBER))
-        cells = [row.NUMBER, row.PROMISE, where(row), row.FIGURE, *outcome(found)]
-        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
-        if found:
-            machines.setdefault(found["machine"], []).append(str(row.NUMBER))
-    lines.append("")
-    for described, numbers in machines.items():
-        whose = "All rows" if len(machines) == 1 else f"Rows {', '.join(numbers)}"
-        lines.append(f"{whose}: {described}.\n")
-    controls = ["| # | control |", "| --- | --- |", *(f"| {row.NUMBER} | {row.CONTROL} |" for row in rows)]
-    text = TOP + "\n".join(lines) + CONTROLS + "\n".join(controls) + "\n"
-    PAGE.write_text(text)
+        cells = [f"[{row.NUMBER}](#row-{row.NUMBER})", row.PROMISE, verdict(found[row.NUMBER]), headline(row, found[row.NUMBER])]
+        lines.append("| " + " | ".join(cells) + " |")
+    details = "\n".join(detail(row, found[row.NUMBER]) for row in rows)
+    PAGE.write_text(TOP.format(kept=kept, all=len(rows)) + "\n".join(lines) + "\n" + DETAILS + details)
+
+
+def detail(row, found):
+    """Everything known about a row."""
+    lines = [f"### Row {row.NUMBER}", "", f"**{row.PROMISE[0].upper()}{row.PROMISE[1:]}.**", "", f"- Goal: {row.FIGURE}."]
+    if found:
+        lines += [f"- Measured on {found['date']} (seed {found['seed']}; {found['machine']}):"]
+        lines += [f"  - {part}" for part in PARTS.split(readable(found["measured"]))]
+        lines += [f"- **Failed**: {failure}" for failure in found["failures"]]
+    lines += [f"- Control: {row.CONTROL}.", f"- Test: {where(row)}.", ""]
+    return "\n".join(lines)
+
+
+def headline(row, found):
+    """The row's one figure; the first part of the measurement if its wording has changed."""
+    if not found:
+        return ""
+    pattern, form = row.HEADLINE
+    match = re.search(pattern, found["measured"])
+    return readable(form.format(*match.groups()) if match else PARTS.split(found["measured"])[0])
+
+
+def readable(text):
+    """`text` with separators in long numbers, and with durations to three digits."""
+    text = DURATION.sub(lambda match: f"{float(match[1]):.3g} {match[2]}", text)
+    return re.sub(r"(?<![\d.])\d{5,}(?!\.?\d)", lambda match: f"{int(match[0]):,}", text)
 
 
 def where(row):
-    """The file or the test that a row is."""
+    """The file or the tests of a row."""
     return getattr(row, "test", None) or f"`tests/faults/{Path(row.__file__).name}`"
 
 
-def outcome(found):
+def verdict(found):
     if not found:
-        return "not yet", "", "", ""
-    kept = "yes" if not found["failures"] else f"**NO**: {'; '.join(found['failures'])}"
-    return found["measured"], kept, found["date"], found["seed"]
+        return "not measured"
+    return "**failed**" if found["failures"] else "kept"
 
 
 def machine():
-    """The machine in a line."""
+    """One line about this machine."""
     info = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
     total = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)

@@ -1,7 +1,7 @@
 """Rows that are tests of `tests/promises`: cargo's run has their short forms, this the full ones.
 
-A test reads PETSTORE_ROUNDS and PETSTORE_SEED (`tests/support/trial.rs`), prints how far it is while it runs, and
-last what it measured. It passes where the promise was kept.
+A test reads PETSTORE_ROUNDS and PETSTORE_SEED (`tests/support/trial.rs`), prints its progress, and in the end its
+measurement. It passes if the promise was kept.
 """
 
 import contextlib
@@ -34,9 +34,10 @@ class Suite(NamedTuple):
     PROMISE: str
     FIGURE: str
     CONTROL: str
+    HEADLINE: tuple
     ROUNDS: int
     tests: tuple
-    # Tests of their own that must pass too, where the control is not within the tests above.
+    # Controls that are tests of their own.
     controls: tuple = ()
     BINARY: str = "promises"
 
@@ -60,16 +61,15 @@ class Suite(NamedTuple):
 ROWS = (
     Suite(
         NUMBER=1,
-        PROMISE="an acknowledged write survives a crash, and none is acknowledged into files that are gone",
-        FIGURE="200 rounds of `kill -9` under 32 clients: animals and messages in the embedded database, 0 lost, 0 doubled by "
-        "what is sent again with its idempotency key, `integrity_check` ok; orders on both databases, 0 lost, every animal "
-        "as its orders say. In 200 rounds `petstore.db`, its log, its index or all three are removed, one is replaced, "
-        "or the data directory is renamed, under 32 clients and idle: no write sent afterwards is acknowledged, every "
-        "acknowledged one is in the original files, clients get 503, not ready, exit status 1 within 5 s; a log whose "
-        "database was moved away is kept",
-        CONTROL="two acknowledged rows that are deleted, and one that nobody sent, are noticed; what is sent again without "
-        "its key is there twice; an order that is deleted and an animal that is freed are noticed; other files in the folder "
-        "are ignored",
+        PROMISE="an acknowledged write survives a crash; no write is acknowledged into files that are gone",
+        FIGURE="200 rounds of `kill -9` under 32 clients: 0 lost, 0 duplicated after retries with idempotency keys, "
+        "`integrity_check` ok. Orders on both databases: 0 lost, every animal in the state its orders imply. 200 "
+        "rounds in which `petstore.db`, its log or its index is removed, replaced or moved, or the data directory "
+        "renamed: no later write is acknowledged, the original files hold every acknowledged one, 503, not ready, "
+        "exit status 1 within 5 s; a log whose database was moved away is kept",
+        CONTROL="two deleted rows and one foreign row are noticed; a retry without its key creates a duplicate; a deleted "
+        "order and a freed animal are noticed; other files in the folder are ignored",
+        HEADLINE=(r"(\d+) acknowledged.*?(\d+) lost, (\d+) doubled", "{1} of {0} lost, {2} duplicated"),
         ROUNDS=200,
         tests=(
             "crash::an_acknowledged_write_survives_kill_9",
@@ -80,26 +80,29 @@ ROWS = (
     ),
     Suite(
         NUMBER=2,
-        PROMISE="the sync comes before the answer",
-        FIGURE="10,000 answers in traces of system calls, 0 out of order",
-        CONTROL="where strace lets syncs report success without carrying them out, every answer is out of order",
+        PROMISE="the sync precedes the response",
+        FIGURE="10,000 responses in system-call traces, 0 before their sync",
+        CONTROL="if strace makes syncs report success without doing them, every response is out of order",
+        HEADLINE=(r"(\d+) answers in \d+ traces, (\d+) out of order", "{1} of {0} responses out of order"),
         ROUNDS=10_000,
         tests=("sync_order::the_sync_comes_before_the_answer",),
     ),
     Suite(
         NUMBER=3,
-        PROMISE="a power loss takes nothing that was acknowledged",
-        FIGURE="1,000 images of what the disk may hold (unsynced writes dropped or torn), 0 acknowledged lost",
-        CONTROL="where syncs report success without being carried out, images lose acknowledged writes",
+        PROMISE="a power loss destroys no acknowledged write",
+        FIGURE="1,000 images of what the disk may hold (unsynced writes dropped or torn), 0 acknowledged writes lost",
+        CONTROL="if syncs report success without being done, images lose acknowledged writes",
+        HEADLINE=(r"(\d+) images.*?(\d+) acknowledged lost", "{1} lost in {0} disk images"),
         ROUNDS=1_000,
         tests=("power_loss::a_power_loss_takes_nothing_that_was_acknowledged",),
     ),
     Suite(
         NUMBER=6,
-        PROMISE="one effect for each idempotency key",
-        FIGURE="500 keys, for animals, messages, orders and their approval by turns, 20 requests at once with each, over 3 "
-        "processes and in one, whose system clock jumps by days meanwhile: 1 row each",
+        PROMISE="an idempotency key has one effect",
+        FIGURE="500 keys, 20 concurrent requests each, for animals, messages, orders and approvals, over 3 processes and "
+        "over 1, while the system clock jumps by days: 1 row each",
         CONTROL="without the key, each request has its effect",
+        HEADLINE=(r"(\d+) keys, (\d+) requests at once over (\d+) processes", "1 row for each of {0} keys × {1} requests"),
         ROUNDS=500,
         tests=(
             "once::requests_at_once_over_three_processes_have_one_effect_for_each_key",
@@ -108,9 +111,10 @@ ROWS = (
     ),
     Suite(
         NUMBER=7,
-        PROMISE="the misuse of an idempotency key is refused",
-        FIGURE="1,000 cases (another body, another account, another operation, after a restart, after expiry) as decided",
-        CONTROL="with its record spoilt, the same request is refused",
+        PROMISE="misuse of an idempotency key is rejected",
+        FIGURE="1,000 cases (another body, account or operation, after a restart, after expiry) as documented",
+        CONTROL="with a corrupted record, the same request is rejected",
+        HEADLINE=(r"(\d+) cases as decided", "{0} of {0} cases as documented"),
         ROUNDS=1000,
         tests=(
             "misuse::a_key_is_answered_as_decided_on_postgresql",
@@ -119,10 +123,11 @@ ROWS = (
     ),
     Suite(
         NUMBER=8,
-        PROMISE="a client that goes away harms nothing",
-        FIGURE="5,000 resets at a random byte of an animal, a message, an order or its approval, each sent again: one effect "
-        "each, no connection left",
-        CONTROL="without the key, what is sent again is done again",
+        PROMISE="a disconnected client does no harm",
+        FIGURE="5,000 resets at a random byte of a create, message, order or approval, each retried: one effect each, no "
+        "connection left",
+        CONTROL="without the key, a retry is executed again",
+        HEADLINE=(r"(\d+) resets", "one effect after each of {0} resets"),
         ROUNDS=5000,
         tests=(
             "gone_client::a_request_that_was_cut_off_anywhere_is_carried_out_once_when_it_is_sent_again",
@@ -131,58 +136,66 @@ ROWS = (
     ),
     Suite(
         NUMBER=9,
-        PROMISE="accounts are apart",
-        FIGURE="every page, form and operation of the API with another account's things, both databases, 0 leaks",
-        CONTROL="whose they are finds all of them by the same way",
+        PROMISE="accounts are isolated",
+        FIGURE="every page, form and API operation with another account's resources, both databases: 0 leaks",
+        CONTROL="the owner reaches all of them the same way",
+        HEADLINE=(r"(\d+) leaks", "{0} leaks"),
         ROUNDS=1,
         tests=("apart::nothing_of_another_account_is_seen_or_touched",),
     ),
     Suite(
         NUMBER=10,
-        PROMISE="no way around the key",
-        FIGURE="every operation of the document; missing, garbage, revoked, expired, of the other deployment, doubled; "
-        "401 before anything else",
-        CONTROL="with a key, none of the operations answers 401",
+        PROMISE="there is no way around the key",
+        FIGURE="every operation with a missing, malformed, revoked, expired, duplicated or other deployment's key: 401 "
+        "before anything else",
+        CONTROL="with a valid key, no operation responds 401",
+        HEADLINE=(r"(\d+) requests[^,]*, all 401", "{0} of {0} requests rejected with 401"),
         ROUNDS=1,
         tests=("without_key::every_operation_asks_for_a_key_before_anything_else",),
     ),
     Suite(
         NUMBER=11,
-        PROMISE="revoking is prompt",
-        FIGURE="100 trials, refused by all of 3 processes within 1 s",
-        CONTROL="a key that is revoked without telling anybody goes on being taken",
+        PROMISE="revocation is prompt",
+        FIGURE="100 trials, rejected by all of 3 processes within 1 s",
+        CONTROL="a key revoked without a notification stays accepted",
+        HEADLINE=(r"within (\d+ ms)", "{0} at most"),
         ROUNDS=100,
         tests=("revoking::a_revoked_key_is_refused_in_three_processes_within_a_second",),
     ),
     Suite(
         NUMBER=12,
-        PROMISE="a sync error is fatal, not ignored",
-        FIGURE="50 syncs that fail (EIO), 0 false 201, not ready, exit status 1",
-        CONTROL="where ten syncs report success without being carried out, answers without a sync are found",
+        PROMISE="a sync error is fatal",
+        FIGURE="50 failing syncs (EIO): 0 false 201, not ready, exit status 1",
+        CONTROL="if ten syncs report success without being done, responses without a sync are found",
+        HEADLINE=(r"(\d+) failed syncs.*?(\d+) false 201", "{1} false 201 in {0} failed syncs"),
         ROUNDS=50,
         tests=("sync_error::a_failed_sync_ends_the_process",),
     ),
     Suite(
         NUMBER=13,
         PROMISE="a full disk is survived",
-        FIGURE="20 times a small disk is full and has room again: writes 503, reads 200, recovers alone",
-        CONTROL="while there is room nothing is refused; rows that are deleted or added are noticed",
+        FIGURE="a small disk fills up and gets space again, 20 times: writes 503, reads 200, recovery without a restart",
+        CONTROL="with free space, nothing is rejected; deleted or added rows are noticed",
+        HEADLINE=(r"back within (\d+ ms)", "writes back within {0} of free space"),
         ROUNDS=20,
         tests=("full_disk::a_full_disk_refuses_writes_and_answers_reads",),
     ),
     Suite(
         NUMBER=14,
-        PROMISE="a read-only disk is read",
-        FIGURE="started on one, and when it becomes one, 20 times each: writes 503, reads 200",
-        CONTROL="while it is writable nothing is refused; rows that are deleted or added are noticed",
+        PROMISE="a read-only disk is readable",
+        FIGURE="20 starts on a read-only disk, and 20 times a disk becomes read-only: writes 503, reads 200",
+        CONTROL="on a writable disk nothing is rejected; deleted or added rows are noticed",
+        HEADLINE=(r"(\d+) starts on a read-only disk.*?(\d+) lost", "{1} lost in {0} starts"),
         ROUNDS=20,
         tests=("read_only_disk::a_read_only_disk_is_read", "read_only_disk::a_disk_that_becomes_read_only_is_read"),
     ),
     Suite(
         NUMBER=15,
-        PROMISE="the database gone",
-        FIGURE="50 cycles each: 503 with `Retry-After` within 2 s, back within 5 s, `/livez` 200, `/readyz` 503",
-        CONTROL="nothing is refused before the database goes; a client without deadlines hangs on the silent network",
+        PROMISE="the database may go away",
+        FIGURE="50 server stops and 50 silent networks: 503 with `Retry-After` within 2 s, back within 5 s, `/livez` 200, "
+        "`/readyz` 503",
+        CONTROL="nothing is rejected while the database is up; a client without deadlines hangs on the silent network",
+        HEADLINE=(r"silences of the network: 503 within (\d+ ms), back within (\d+ ms)", "503 within {0}, back within {1}"),
         ROUNDS=50,
         tests=(
             "database_gone::a_server_that_stops_is_503_and_comes_back",
@@ -191,28 +204,31 @@ ROWS = (
     ),
     Suite(
         NUMBER=16,
-        PROMISE="a demoted primary is let go",
-        FIGURE="20 switch-overs, 0 lost, writes back within 5 s of the promotion, no restart",
-        CONTROL="who holds on to the old server goes on getting answers, without what was written since",
+        PROMISE="a demoted primary is abandoned",
+        FIGURE="20 switch-overs: 0 lost, writes back within 5 s of the promotion, no restart",
+        CONTROL="a client that stays on the old server keeps getting stale responses",
+        HEADLINE=(r"back within (\d+ ms)", "writes back within {0}"),
         ROUNDS=20,
         tests=("demoted::a_demoted_primary_is_let_go_for_the_promoted_standby",),
     ),
     Suite(
         NUMBER=17,
-        PROMISE="load is held",
-        FIGURE="80 % of the measured peak for 10 minutes, 0 errors, memory within 10 %. The peak is the highest rate at which "
-        "256 clients that ask at fixed moments ask 99 % of what is due, the answer before being there",
+        PROMISE="load is sustained",
+        FIGURE="80 % of the measured peak for 10 minutes: 0 errors, memory within 10 %. The peak is the highest rate at "
+        "which 256 clients on a fixed schedule send 99 % of their requests after the previous response has arrived",
         CONTROL="at a higher rate the same clients fall behind",
+        HEADLINE=(r"(\d+) answers, (\d+) errors", "{1} errors in {0} responses"),
         ROUNDS=600,
         tests=("overload::four_fifths_of_the_peak_are_held",),
     ),
     Suite(
         NUMBER=18,
-        PROMISE="overload is shed, not collapsed under",
-        FIGURE="three times the peak of as many connections, wanted by clients each of which waits for its answer before "
-        "it asks again: goodput at least 80 % of it, refusals within 100 ms (where clients come back without waiting as "
-        "`Retry-After` says, they wait longer), normal within 5 s after",
-        CONTROL="with fewer connections than clients, those too many must have been refused",
+        PROMISE="overload is shed",
+        FIGURE="three times the peak measured with as many connections, from clients that wait for each response: goodput ≥ "
+        "80 % of the peak, rejections within 100 ms (longer for clients that ignore `Retry-After`), normal within 5 s"
+        " afterwards",
+        CONTROL="with fewer connections than clients, some are rejected",
+        HEADLINE=(r"(\d+) accepted \(peak (\d+) with", "{0} lists/s accepted; peak {1}"),
         ROUNDS=20,
         tests=(
             "overload::three_times_the_peak_of_lists_is_shed",
@@ -224,9 +240,10 @@ ROWS = (
     Suite(
         NUMBER=19,
         PROMISE="slow clients are bounded",
-        FIGURE="5,000 sockets that are silent, slow with head or body, or don't read: closed in time, others' p99 at "
-        "most twice as long",
-        CONTROL="none of them is closed before its time",
+        FIGURE="5,000 sockets that are silent, send a slow head or body, or do not read: closed in time, other clients' p99 "
+        "at most doubled",
+        CONTROL="none of them is closed before its deadline",
+        HEADLINE=(r"p99 (\S+) without and (\S+) with", "other clients' p99 {0} → {1}"),
         ROUNDS=5_000,
         tests=("slow::others_do_not_feel_five_thousand_of_them",),
     ),
@@ -234,16 +251,18 @@ ROWS = (
         NUMBER=20,
         PROMISE="running out of file descriptors does no lasting harm",
         FIGURE="`ulimit -n 128`, 500 connections: accepts again within 2 s, no busy loop",
-        CONTROL="told to take more connections than it has descriptors for, it does run out of them",
+        CONTROL="told to accept more connections than it has descriptors for, it runs out of them",
+        HEADLINE=(r"more than it can.*accepts again after (\d+ ms)", "accepts again after {0}"),
         ROUNDS=1,
         tests=("descriptors::five_hundred_clients_of_a_hundred_descriptors_do_no_lasting_harm",),
     ),
     Suite(
         NUMBER=21,
-        PROMISE="malformed HTTP makes nobody read what was meant for another",
-        FIGURE="300 cases, bare line feeds in every place of a chunked body among them: each is refused, or answered and "
-        "then its connection is closed; 0 desynchronised",
-        CONTROL="a server that believes the first `Content-Length` is caught by the same cases",
+        PROMISE="malformed HTTP never desynchronises a connection",
+        FIGURE="300 cases, among them bare line feeds at every place of a chunked body: each is rejected, or its connection "
+        "is closed after the response; 0 desynchronised",
+        CONTROL="the same cases catch a server that believes the first `Content-Length`",
+        HEADLINE=(r"(\d+) malformed requests of \d+ kinds, (\d+) desynchronised", "{1} of {0} requests desynchronised"),
         ROUNDS=6_000,
         tests=("malformed::no_request_is_found_inside_another",),
         controls=("malformed::a_server_that_can_be_fooled_is_found_out",),
@@ -251,8 +270,9 @@ ROWS = (
     Suite(
         NUMBER=22,
         PROMISE="bad JSON is never a 5xx",
-        FIGURE="300 cases, the same answer on both databases",
-        CONTROL="the databases alone do not agree about NUL",
+        FIGURE="300 cases, the same response on both databases",
+        CONTROL="without petstore, the two databases disagree about NUL",
+        HEADLINE=(r"(\d+) bodies.*?(\d+) with a 5xx", "{1} of {0} bodies answered with 5xx"),
         ROUNDS=7_000,
         tests=("odd_json::odd_json_is_never_a_5xx_and_both_databases_answer_the_same",),
         controls=("odd_json::the_databases_alone_would_answer_differently",),
@@ -260,9 +280,10 @@ ROWS = (
     Suite(
         NUMBER=23,
         PROMISE="the contract holds",
-        FIGURE="Schemathesis, all checks, against the document that is served, both databases: 3 seeds x 500 examples of "
-        "each operation, 0 failures",
-        CONTROL="against a document in which an id is a text, the same run fails",
+        FIGURE="Schemathesis, all checks, against the served document, both databases: 3 seeds × 500 examples per operation,"
+        " 0 failures",
+        CONTROL="against a document in which an id is a string, the same run fails",
+        HEADLINE=(r"(\d+) cases, (\d+) failures", "{1} failures in {0} cases per database"),
         ROUNDS=500,
         tests=(
             "schemathesis::the_doors_keep_to_the_document",
@@ -273,9 +294,10 @@ ROWS = (
     ),
     Suite(
         NUMBER=24,
-        PROMISE="parsers hold",
-        FIGURE="10 million inputs each for key, query, body, cursor and configuration, 0 crashes",
-        CONTROL="a parser that cuts text at a byte is found out",
+        PROMISE="parsers do not crash",
+        FIGURE="10 million inputs each for key, query, body, cursor and configuration: 0 crashes",
+        CONTROL="a parser that slices text at a byte offset is caught",
+        HEADLINE=(r"(\d+) inputs, (\d+) crashes", "{1} crashes in {0} inputs per parser"),
         ROUNDS=10_000_000,
         tests=(
             "fuzz::no_key_crashes_its_parser",
@@ -289,26 +311,29 @@ ROWS = (
     Suite(
         NUMBER=25,
         PROMISE="a flood of sign-ins is contained",
-        FIGURE="200 clients at once, who come back as `Retry-After` says, while the API is loaded: bounded hashes at "
-        "once, the API's p99 at most twice as long (median of rounds, each beside one without them)",
-        CONTROL="some of the flood must have been hashed, and some refused",
+        FIGURE="200 concurrent clients that honour `Retry-After`, while the API is loaded: bounded concurrent hashing, API "
+        "p99 at most doubled (median of rounds, each next to one without them)",
+        CONTROL="part of the flood is hashed, part rejected",
+        HEADLINE=(r"a second ([\d.]+) times as long", "API p99 × {0}"),
         ROUNDS=11,
         tests=("sign_ins::two_hundred_at_once_are_contained",),
     ),
     Suite(
         NUMBER=26,
-        PROMISE="signing in reveals no account: known against unknown address",
-        FIGURE="the same answers, medians within 5 %",
-        CONTROL="what is answered without a hash shows in its time; each known address is one that its owner signs in with",
+        PROMISE="signing in does not reveal which addresses have accounts",
+        FIGURE="same responses, medians within 5 %",
+        CONTROL="a response without a hash shows in its time; each known address signs in",
+        HEADLINE=(r"\(([+-][\d.]+ %)\)", "medians differ by {0}"),
         ROUNDS=500,
         tests=("guessing::sign_in_answers_known_and_unknown_addresses_alike",),
     ),
     Suite(
         NUMBER=27,
-        PROMISE="no cross-site request",
-        FIGURE="every form with every wrong pair of `Origin` and `Sec-Fetch-Site`, in every type: all refused; GET "
+        PROMISE="cross-site requests are rejected",
+        FIGURE="every form with every wrong pair of `Origin` and `Sec-Fetch-Site` and every content type: all rejected; GET "
         "changes nothing",
-        CONTROL="the same forms, sent from our own pages, do something (`tests/console/forms.rs`, in the suite)",
+        CONTROL="the same forms work when sent from the console's own pages (`tests/console/forms.rs`)",
+        HEADLINE=(r"(\d+) forms, each sent in (\d+) ways", "{0} forms × {1} ways, all rejected"),
         ROUNDS=1,
         tests=(
             "cross_site::every_form_of_another_site_is_refused_and_does_nothing",
@@ -319,9 +344,10 @@ ROWS = (
     Suite(
         NUMBER=28,
         PROMISE="secrets never leak",
-        FIGURE="keys, passwords and a session searched for in the log at trace level, database (both), WAL and panic text, "
-        "0 hits",
-        CONTROL="what is no secret is found in each of these places",
+        FIGURE="keys, passwords and a session searched for in the log at trace level, both databases, WAL and panic text: 0 "
+        "hits",
+        CONTROL="values that are not secret are found in each of these places",
+        HEADLINE=(r"(\d+) secrets in .*?(\d+) hits", "{1} hits for {0} secrets"),
         ROUNDS=1,
         tests=(
             "secrets::no_secret_is_in_the_log_the_database_or_beside_it",
@@ -330,20 +356,22 @@ ROWS = (
     ),
     Suite(
         NUMBER=29,
-        PROMISE="a clean drain",
-        FIGURE="100 restarts under load behind HAProxy, which reads `/readyz`: 0 failed requests; with the configuration "
-        "of `scripts/cluster`, processes that are not ready answer their requests in flight",
-        CONTROL="processes that just vanish fail requests",
+        PROMISE="a drain is clean",
+        FIGURE="100 restarts under load behind HAProxy, which polls `/readyz`: 0 failed requests; with the configuration of "
+        "`scripts/cluster`, a process that is not ready answers its requests in flight",
+        CONTROL="processes that vanish fail requests",
+        HEADLINE=(r"under (\d+) requests, (\d+) of them failed", "{1} of {0} requests failed"),
         ROUNDS=100,
         tests=("drain::restarts_behind_a_proxy_drop_no_request", "drain::requests_in_flight_outlive_readiness"),
         controls=("drain::a_process_that_vanishes_fails_requests",),
     ),
     Suite(
         NUMBER=30,
-        PROMISE="migrations",
-        FIGURE="a program beside a schema that is newer than it; `kill -9` in each step (PostgreSQL) and at any moment (both); "
-        "100 each, always opens",
-        CONTROL="kills hit before and after steps, and find each step begun; a schema that says no is refused",
+        PROMISE="migrations are atomic and compatible",
+        FIGURE="requests during an upgrade beside an older process; `kill -9` in each step (PostgreSQL) and at random "
+        "moments (both): 100 each, the database always opens",
+        CONTROL="kills hit before and after steps, and find each step begun; a program older than `oldest_schema` is refused",
+        HEADLINE=(r"(\d+) kills within each of (\d+) steps", "opens after {0} kills in each of {1} steps"),
         ROUNDS=100,
         tests=(
             "migrations::a_process_that_is_killed_within_a_step_leaves_nothing_of_it",
@@ -354,14 +382,15 @@ ROWS = (
     ),
     Suite(
         NUMBER=31,
-        PROMISE="a live backup restores, and a failed restore leaves the old database or the new one, whole",
-        FIGURE="50 backups under writes and 50 killed in the middle: every acknowledged write before it present, no half "
-        "file. Every `unlink`, `rename`, `fsync`, `fdatasync`, `ftruncate` and `pwrite64` of a restore failed (EIO, EPERM, "
-        "EROFS) or killed, over a database with a log, with a hot journal, without its file, with an empty one, and "
-        "broken: afterwards the old or the new database, `integrity_check` ok; exit status 0 only with the new one; no "
-        "unfinished file after the next start; a second restore after a kill succeeds",
-        CONTROL="a copy of the database's file without its log lacks what was acknowledged last; a new database beside "
-        "the old one's journal is noticed",
+        PROMISE="a live backup restores; a failed restore leaves the old or the new database whole",
+        FIGURE="50 backups under writes and 50 killed halfway: every earlier acknowledged write present, no partial file. "
+        "Every `unlink`, `rename`, `fsync`, `fdatasync`, `ftruncate` and `pwrite64` of a restore fails (EIO, EPERM, "
+        "EROFS) or is killed, over a database with a log, with a hot journal, without its file, with an empty file, "
+        "and a corrupt one: the old or the new database remains, `integrity_check` ok; exit status 0 only with the "
+        "new one; no partial file after the next start; a second restore after a kill succeeds",
+        CONTROL="a copy of the database file without its log lacks the last writes; a new database beside the old journal is "
+        "noticed",
+        HEADLINE=(r"(\d+) backups under writes.*?(\d+) lost", "{1} lost in {0} backups"),
         ROUNDS=50,
         tests=(
             "backup::a_backup_under_writes_restores_and_a_killed_one_leaves_no_half",
@@ -370,10 +399,11 @@ ROWS = (
     ),
     Suite(
         NUMBER=32,
-        PROMISE="a clock that jumps prolongs nothing and ends nothing early",
-        FIGURE="500 jumps of an hour or a day, forth and back, while the service runs: keys, sessions and idempotency records "
-        "expire by true time, limits sane, ids unique; a clock before 1970 breaks no connection and is refused at start",
+        PROMISE="a clock that jumps neither prolongs nor shortens anything",
+        FIGURE="500 jumps of an hour or a day while the service runs: keys, sessions and idempotency records expire by true "
+        "time, limits correct, ids unique; a clock before 1970 breaks no connection and prevents the start",
         CONTROL="the system clock would have decided otherwise",
+        HEADLINE=(r"(\d+) jumps.*?none of (\d+) after", "0 of {1} uses accepted after expiry"),
         ROUNDS=500,
         tests=(
             "clock_jumps::a_clock_that_jumps_prolongs_nothing",
@@ -389,8 +419,9 @@ ROWS = (
         NUMBER=33,
         PROMISE="rate limits are exact and bounded",
         FIGURE="± 1 request, at once and over time; no forged address counts; a million accounts in bounded memory",
-        CONTROL="a second process lets as many through again; a proxy that is trusted is believed each forged address; "
-        "until two windows have passed, all accounts are remembered",
+        CONTROL="a second process allows as many again; a trusted proxy's forged addresses count; all accounts are remembered"
+        " for two windows",
+        HEADLINE=(r"(\d+) in (\d+)s of a flood, ([\d.]+) to", "{0} of {2} due requests in {1} s"),
         ROUNDS=100,
         tests=(
             "rate_limit::at_once_an_account_is_let_through_as_often_as_its_limit_says",
@@ -401,20 +432,22 @@ ROWS = (
     ),
     Suite(
         NUMBER=34,
-        PROMISE="the writer's death is loud",
-        FIGURE="50 panics within a write: those who wait get 503, not ready, exit status 1",
-        CONTROL="after a write that fails without a panic the service goes on",
+        PROMISE="the death of the writer is loud",
+        FIGURE="50 panics in a write: waiting requests get 503, not ready, exit status 1",
+        CONTROL="after a write that fails without a panic the service continues",
+        HEADLINE=(r"(\d+) panics: exit status 1 each time", "exit status 1 after {0} of {0} panics"),
         ROUNDS=50,
         tests=("dead_writer::a_panic_of_the_writer_ends_the_process",),
     ),
     Suite(
         NUMBER=35,
-        PROMISE="the write-ahead log is bounded, and exports do not hold it",
-        FIGURE="a reader of another connection that never ends, under batches of the longest messages: below 1 GiB (no batch "
-        "begins beyond 245,000 pages; then writes get 503 until the reader ends). Beside `pets export` and `messages "
-        "export` into pipes that nobody reads: twice as much is written and no write is refused; each export, read at "
-        "last, has every row that was there throughout exactly once",
-        CONTROL="without a limit, the same writes under the same reader make the log larger",
+        PROMISE="the write-ahead log is bounded; exports do not hold it",
+        FIGURE="a foreign reader that never ends, under batches of the longest messages: below 1 GiB (no batch starts beyond"
+        " 245,000 pages; writes get 503 until the reader ends). `pets export` and `messages export` into pipes that "
+        "nobody reads: twice as much is written and no write rejected; each export, read at last, has every row that "
+        "existed throughout exactly once",
+        CONTROL="without a limit, the same writes under the same reader grow the log further",
+        HEADLINE=(r"([\d.]+ MiB) under a reader", "{0} at most"),
         ROUNDS=245_000,
         tests=(
             "wal_bound::a_reader_that_never_ends_does_not_fill_the_disk",
@@ -423,9 +456,10 @@ ROWS = (
     ),
     Suite(
         NUMBER=36,
-        PROMISE="every message that was answered reaches the stream",
-        FIGURE="100 x 1,000 messages, over two processes, with relay, broker and database killed at random: 0 missing",
-        CONTROL="messages that are marked as sent before the broker has acknowledged them are missing",
+        PROMISE="every accepted message reaches the stream",
+        FIGURE="100 × 1,000 messages over two processes, with relay, broker and database killed at random: 0 missing",
+        CONTROL="messages marked as sent before the broker acknowledged them are missing",
+        HEADLINE=(r"(\d+) x (\d+) messages.*?(\d+) missing", "{2} missing of {0} × {1}"),
         ROUNDS=100,
         tests=(
             "outbox::every_message_that_was_answered_reaches_the_stream",
@@ -434,10 +468,11 @@ ROWS = (
     ),
     Suite(
         NUMBER=44,
-        PROMISE="a follower of `after` misses nothing",
+        PROMISE="a client that follows `after` misses nothing",
         FIGURE="100 rounds over three processes, one killed and one stopped for 1.4 s in each, animals and orders with and "
-        "without idempotency keys: every acknowledged id received exactly once, in order; also in the embedded database",
+        "without idempotency keys: every acknowledged id received exactly once, in order; also on SQLite",
         CONTROL="an id that becomes visible after a greater one is missed",
+        HEADLINE=(r"received all of (\d+) acknowledged animals", "{0} animals, each received once"),
         ROUNDS=100,
         tests=(
             "followers::followers_miss_nothing_across_three_processes",
@@ -446,11 +481,12 @@ ROWS = (
     ),
     Suite(
         NUMBER=45,
-        PROMISE="a process that hangs delays other processes for a bounded time",
-        FIGURE="100 processes stopped in the middle of a batch on PostgreSQL, of orders and of animals: writes of others "
-        "succeed within 1 s",
-        CONTROL="while the lock is held for longer than a write waits, writes are refused, and no abandoned write waits in "
-        "the server",
+        PROMISE="a hanging process delays the others for a bounded time",
+        FIGURE="100 processes stopped within a batch on PostgreSQL, of orders and of animals: other writes succeed within 1 "
+        "s",
+        CONTROL="while the lock is held longer than a write waits, writes are rejected and no abandoned write waits in the "
+        "server",
+        HEADLINE=(r"others took (\S+) at most", "{0} at most"),
         ROUNDS=100,
         tests=(
             "hung_process::hung_batch_of_orders_delays_others_within_the_bound",
