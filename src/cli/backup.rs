@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::store::sqlite::backup::{self, Target};
 
 /// What PostgreSQL brings along for this.
-const POSTGRES: &str = "this is for the embedded database; PostgreSQL has its own ways: see docs/backup.md";
+const POSTGRES: &str = "this is for the embedded database; PostgreSQL has its own ways: see docs/operations.md";
 
 const STDOUT: &str = "a backup cannot go to stdout, because it is checked before it gets its name: name a file \
     (./- for one that is called -)";

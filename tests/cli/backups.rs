@@ -262,7 +262,7 @@ fn what_is_no_file_is_not_swept_up() {
 #[test]
 fn postgresql_has_its_own_ways() {
     let folder = Folder::new();
-    let text = "this is for the embedded database; PostgreSQL has its own ways: see docs/backup.md";
+    let text = "this is for the embedded database; PostgreSQL has its own ways: see docs/operations.md";
     for command in ["backup there.db", "restore there.db"] {
         let refused = folder.run(&format!("{command} --database-url postgres://db/shop"));
         assert_eq!(refused.shown(), format!("exit 1\nerror: {text}\n"), "{command}");

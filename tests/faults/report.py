@@ -68,10 +68,12 @@ def detail(row, found):
     """Everything known about a row."""
     lines = [f"### Row {row.NUMBER}", "", f"**{row.PROMISE[0].upper()}{row.PROMISE[1:]}.**", "", f"- Goal: {row.FIGURE}."]
     if found:
-        lines += [f"- Measured on {found['date']} (seed {found['seed']}; {found['machine']}):"]
-        lines += [f"  - {part}" for part in PARTS.split(readable(found["measured"]))]
         lines += [f"- **Failed**: {failure}" for failure in found["failures"]]
-    lines += [f"- Control: {row.CONTROL}.", f"- Test: {where(row)}.", ""]
+    lines += [f"- Control: {row.CONTROL}.", f"- Test: {where(row)}."]
+    if found:
+        lines += [f"- Measured on {found['date']}, seed {found['seed']}, {found['machine']}:", "", "```text"]
+        lines += [*PARTS.split(readable(found["measured"])), "```"]
+    lines.append("")
     return "\n".join(lines)
 
 

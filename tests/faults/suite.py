@@ -64,8 +64,8 @@ ROWS = (
         PROMISE="an acknowledged write survives a crash; no write is acknowledged into files that are gone",
         FIGURE="200 rounds of `kill -9` under 32 clients: 0 lost, 0 duplicated after retries with idempotency keys, "
         "`integrity_check` ok. Orders on both databases: 0 lost, every animal in the state its orders imply. 200 "
-        "rounds in which `petstore.db`, its log or its index is removed, replaced or moved, or the data directory "
-        "renamed: no later write is acknowledged, the original files hold every acknowledged one, 503, not ready, "
+        "rounds that remove, replace or move `petstore.db`, its log or its index, or rename the data directory: "
+        "no later write is acknowledged, the original files hold every acknowledged one, 503, not ready, "
         "exit status 1 within 5 s; a log whose database was moved away is kept",
         CONTROL="two deleted rows and one foreign row are noticed; a retry without its key creates a duplicate; a deleted "
         "order and a freed animal are noticed; other files in the folder are ignored",
@@ -282,7 +282,7 @@ ROWS = (
         PROMISE="the contract holds",
         FIGURE="Schemathesis, all checks, against the served document, both databases: 3 seeds × 500 examples per operation,"
         " 0 failures",
-        CONTROL="against a document in which an id is a string, the same run fails",
+        CONTROL="against a document that says an id is a string, the same run fails",
         HEADLINE=(r"(\d+) cases, (\d+) failures", "{1} failures in {0} cases per database"),
         ROUNDS=500,
         tests=(
@@ -399,7 +399,7 @@ ROWS = (
     ),
     Suite(
         NUMBER=32,
-        PROMISE="a clock that jumps neither prolongs nor shortens anything",
+        PROMISE="a clock that jumps changes no expiry",
         FIGURE="500 jumps of an hour or a day while the service runs: keys, sessions and idempotency records expire by true "
         "time, limits correct, ids unique; a clock before 1970 breaks no connection and prevents the start",
         CONTROL="the system clock would have decided otherwise",
