@@ -1,21 +1,17 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! To be read in this order: `domain` (what the store deals in), `store` (where it is kept), `backups`, `keyring`, `http`,
-//! `console` and `server` (how it is reached), `relay` (how messages leave), `tls` (on either side), `metrics` (what all of
-//! them count), `traces` (with the feature `otlp`), `config` and `cli` (how it is started).
+//! Reading order: `domain` (values and rules), `store` (both databases), `http` (the API), `console` (pages), `server`
+//! (connections), `relay` (messages to NATS), `telemetry` (log, metrics, traces), `tls` (both ends), `config`, `app`
+//! (composes the program) and `cli` (commands).
 
-pub mod backups;
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod console;
 pub mod domain;
 pub mod http;
-pub mod keyring;
-pub mod metrics;
 pub mod relay;
 pub mod server;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
-#[cfg(feature = "otlp")]
-pub mod traces;

@@ -9,7 +9,7 @@ use tracing::Level;
 
 use super::pets::Progress;
 use super::{Failure, Outcome, interrupt, not_opened, tell};
-use crate::backups::{Backups, Schedule};
+use crate::app::backup_schedule::{Backups, Schedule};
 use crate::config::{Common, Service};
 use crate::domain::Clock;
 use crate::store::Store;

@@ -5,7 +5,6 @@ mod backup;
 mod completions;
 mod config;
 mod export;
-mod exposure;
 mod formats;
 mod healthcheck;
 mod interrupt;

@@ -13,8 +13,8 @@ use tokio::sync::{oneshot, watch};
 use tracing::Level;
 
 use super::systemd::{self, Standing};
-use super::{Create, Failure, Outcome, backup, exposure, open, print, tell};
-use crate::config::{Addresses, Admission, Common, Door, Registration, Service};
+use super::{Create, Failure, Outcome, backup, open, print, tell};
+use crate::config::{Addresses, Admission, Common, Door, Registration, Service, plaintext_check};
 use crate::domain::{Clock, Timestamp};
 use crate::http::{self, Api, Edge};
 use crate::relay::{self, Relay};
@@ -22,7 +22,7 @@ use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 use crate::telemetry::{self, Step};
 #[cfg(feature = "otlp")]
-use crate::{config::Scheme, traces};
+use crate::{config::Scheme, telemetry::traces};
 
 /// How many connections wait for the process to take them.
 const BACKLOG: u32 = 4_096;
@@ -82,7 +82,9 @@ pub async fn serve(
     let tls = tls(service)?;
     let passed = systemd::passed_sockets().map_err(Failure)?;
     let service = &at_passed_addresses(service, &passed)?;
-    exposure::check(service, store.deployment())?;
+    for warning in plaintext_check::check(service, store.deployment())? {
+        tell(Level::WARN, &warning);
+    }
     let listeners = Listeners::bind(service, passed)?;
     let addresses = listeners.addresses(service);
     let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));

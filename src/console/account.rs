@@ -5,12 +5,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::current_user::{Client, SignedIn, with_token, without_token};
 use super::error::PageError;
 use super::form::{Field, Form};
-use super::page::{NO_SECTION, Site, page};
+use super::layout::{NO_SECTION, Site, page};
 use super::sign_in::{begin_attempt, check_password};
 use super::times::day;
-use super::visitor::{Client, SignedIn, with_token, without_token};
 use crate::domain::SessionToken;
 use crate::domain::session::NewSession;
 use crate::http::Api;
@@ -53,7 +53,7 @@ pub async fn change_password(
         let token = SessionToken::generate();
         let session = NewSession { hash: token.hash(), account, now: api.clock.steady() };
         if api.store.change_password(session, checked, digest).await? {
-            return Ok(with_token(&api, &token, who.visitor.redirect("account?notice=password-changed")));
+            return Ok(with_token(&api, &token, who.user.redirect("account?notice=password-changed")));
         }
     }
     current.error = Some(WRONG.to_owned());
@@ -74,8 +74,8 @@ pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields:
         check_password(&api, &place, &who.session.email, fields.secret("password")).await?
         && api.store.delete_account(account, Some(checked), api.clock.now()).await?
     {
-        api.keyring.note_change();
-        return Ok(without_token(&api, who.visitor.redirect("?notice=account-deleted")));
+        api.api_keys.note_change();
+        return Ok(without_token(&api, who.user.redirect("?notice=account-deleted")));
     }
     password.error = Some(WRONG.to_owned());
     Ok(deletion(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, password))
@@ -84,10 +84,10 @@ pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields:
 const WRONG: &str = "That is not your password.";
 
 fn account(api: &Api, who: &SignedIn, status: StatusCode, current: Field, new: Field) -> Response {
-    let site = Site::new(api, &who.visitor, "Account", "account");
+    let site = Site::new(api, &who.user, "Account", "account");
     page(status, &Account { site, since: day(who.session.account_created_at), current, new })
 }
 
 fn deletion(api: &Api, who: &SignedIn, status: StatusCode, password: Field) -> Response {
-    page(status, &Deletion { site: Site::new(api, &who.visitor, "Delete your account", NO_SECTION), password })
+    page(status, &Deletion { site: Site::new(api, &who.user, "Delete your account", NO_SECTION), password })
 }

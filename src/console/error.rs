@@ -8,9 +8,9 @@ use axum::http::header::{CONNECTION, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::page::{NO_SECTION, Site, page};
-use super::passwords::Busy;
-use super::visitor::Visitor;
+use super::current_user::CurrentUser;
+use super::layout::{NO_SECTION, Site, page};
+use super::password_hasher::Busy;
 use crate::http::{Api, Cause};
 use crate::store::StoreError;
 
@@ -85,9 +85,9 @@ impl PageError {
         &self.message
     }
 
-    pub fn into_page(self, api: &Api, visitor: &Visitor) -> Response {
+    pub fn into_page(self, api: &Api, user: &CurrentUser) -> Response {
         let mut response =
-            page(self.status, &ErrorPage { site: Site::new(api, visitor, self.title, NO_SECTION), error: &self });
+            page(self.status, &ErrorPage { site: Site::new(api, user, self.title, NO_SECTION), error: &self });
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
             headers.insert(

@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
-use super::page::{Site, page};
+use super::layout::{Site, page};
 use super::path::Path;
 use super::times::{ago, day, moment};
-use super::visitor::SignedIn;
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Clock, Invalid, KeyId, KeyRecord};
 use crate::http::Api;
@@ -148,7 +148,7 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
     let (keys, more) = api.store.list_keys_of(who.session.account, before, PAGE).await?;
     let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &api.clock)).collect();
     let older = keys.last().filter(|_| more).map(|last| last.id);
-    let site = Site::new(&api, &who.visitor, "API keys", "keys");
+    let site = Site::new(&api, &who.user, "API keys", "keys");
     Ok(page(StatusCode::OK, &List { site, keys, older, is_first: before.is_none() }))
 }
 
@@ -172,7 +172,7 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
     }
     let key = ApiKey::generate(api.store.deployment());
     api.store.create_key(NewKey::of(&key, who.session.account, named, api.clock.steady(), lifetime)).await?;
-    api.keyring.note_change();
+    api.api_keys.note_change();
     Ok(made(&api, &who, &key, None))
 }
 
@@ -203,7 +203,7 @@ pub async fn rotate(
     if api.store.rotate_key(KeyId(before.id), Rotation::to(&key, api.clock.steady(), overlap)).await?.is_none() {
         return Err(PageError::not_found("This key no longer works, so it can’t be rotated. Make a new one."));
     }
-    api.keyring.note_change();
+    api.api_keys.note_change();
     let end = match overlap.is_zero() {
         true => format!("The key before, {}, no longer works.", before.hint),
         false => {
@@ -220,14 +220,14 @@ pub async fn confirm_revocation(
     Path(id): Path<String>,
 ) -> Result<Response, PageError> {
     let key = own_key(&api, &who, &id).await?;
-    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&api, &who.visitor, "Revoke a key", "keys"), key }))
+    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&api, &who.user, "Revoke a key", "keys"), key }))
 }
 
 pub async fn revoke(State(api): State<Api>, who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&api, &who, &id).await?;
     api.store.revoke_key(KeyId(key.id), api.clock.now()).await?;
-    api.keyring.note_change();
-    Ok(who.visitor.redirect("keys?notice=key-revoked"))
+    api.api_keys.note_change();
+    Ok(who.user.redirect("keys?notice=key-revoked"))
 }
 
 /// The key of the path. Another account's is none.
@@ -254,16 +254,16 @@ async fn newest_key(api: &Api, who: &SignedIn) -> Result<Option<Row>, PageError>
 }
 
 fn new_key(api: &Api, who: &SignedIn, status: StatusCode, name: Field, expiry: Field, opened: Opened) -> Response {
-    let site = Site::new(api, &who.visitor, "Create a key", "keys");
+    let site = Site::new(api, &who.user, "Create a key", "keys");
     page(status, &New { site, name, expiry, lifetimes: &LIFETIMES, opened })
 }
 
 fn rotation(api: &Api, who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
-    let site = Site::new(api, &who.visitor, "Rotate a key", "keys");
+    let site = Site::new(api, &who.user, "Rotate a key", "keys");
     page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
 }
 
 fn made(api: &Api, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
-    let site = Site::new(api, &who.visitor, "Your new key", "keys");
-    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.visitor.addresses.base_url.as_str(), before })
+    let site = Site::new(api, &who.user, "Your new key", "keys");
+    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.user.addresses.base_url.as_str(), before })
 }

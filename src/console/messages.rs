@@ -5,13 +5,13 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::api_call::ApiCall;
+use super::current_user::SignedIn;
 use super::error::PageError;
-use super::exchange::Exchange;
 use super::form::{Field, Form};
-use super::page::Site;
+use super::layout::Site;
 use super::request_key::RequestKey;
 use super::times::moment;
-use super::visitor::SignedIn;
 use crate::domain::{Message, MessageId, MessageText};
 use crate::http::Api;
 
@@ -25,7 +25,7 @@ struct List<'a> {
     site: Site<'a>,
     text: Field,
     key: RequestKey,
-    exchange: Option<Exchange>,
+    api_call: Option<ApiCall>,
     messages: Vec<Row>,
     /// The last message shown, where older ones follow.
     older: Option<String>,
@@ -68,9 +68,9 @@ pub async fn send(State(api): State<Api>, who: SignedIn, fields: Form) -> Result
         return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
     };
     let body = serde_json::json!({ "message": parsed.as_str() });
-    let exchange = Exchange::send_message(&api, &who, &key, &body.to_string()).await;
-    let text = if exchange.status.is_success() { Field::default() } else { text };
-    show(&api, &who, exchange.status, None, text, key.after(&exchange), Some(exchange)).await
+    let api_call = ApiCall::send_message(&api, &who, &key, &body.to_string()).await;
+    let text = if api_call.status.is_success() { Field::default() } else { text };
+    show(&api, &who, api_call.status, None, text, key.after(&api_call), Some(api_call)).await
 }
 
 async fn show(
@@ -80,12 +80,12 @@ async fn show(
     before: Option<MessageId>,
     text: Field,
     key: RequestKey,
-    exchange: Option<Exchange>,
+    api_call: Option<ApiCall>,
 ) -> Result<Response, PageError> {
     let (messages, more) = api.store.list_messages_of(who.session.account, before, PAGE).await?;
     let messages: Vec<Row> = messages.iter().map(|(message, sent_at)| Row::new(message, sent_at.is_some())).collect();
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
-    let site = Site::new(api, &who.visitor, "Messages", "messages");
-    let list = List { site, text, key, exchange, messages, older, is_first: before.is_none() };
-    Ok(Exchange::page(status, &list, list.exchange.as_ref()))
+    let site = Site::new(api, &who.user, "Messages", "messages");
+    let list = List { site, text, key, api_call, messages, older, is_first: before.is_none() };
+    Ok(ApiCall::page(status, &list, list.api_call.as_ref()))
 }

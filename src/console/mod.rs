@@ -2,20 +2,22 @@
 //! what the API answers, the same handlers.
 
 mod account;
-mod attempts;
+mod api_call;
 mod counts;
+mod current_user;
+pub mod docs;
 mod error;
-mod exchange;
 mod form;
-mod frame;
 mod keys;
+mod layout;
+mod login_throttle;
 mod messages;
+mod middleware;
 mod orders;
 mod origin;
 mod overview;
-mod page;
-mod paging;
-mod passwords;
+mod pagination;
+mod password_hasher;
 mod path;
 mod pets;
 mod plot;
@@ -23,7 +25,6 @@ mod request_key;
 mod sign_in;
 mod sign_up;
 mod times;
-mod visitor;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -35,20 +36,20 @@ use axum::routing::get;
 
 use crate::config::{Admission, Registration};
 use crate::http::{Api, ApiError};
-use crate::metrics::Counter;
-use attempts::Attempts;
+use crate::telemetry::metrics::Counter;
 use counts::Counts;
+pub use current_user::CurrentUser;
 use error::PageError;
-pub use page::Site;
-use passwords::Passwords;
-pub use visitor::Visitor;
+pub use layout::Site;
+use login_throttle::LoginThrottle;
+use password_hasher::PasswordHasher;
 
 /// What the console's pages share beyond the API's.
 #[derive(Debug)]
 pub struct Console {
     pub(crate) admission: Admission,
-    passwords: Passwords,
-    attempts: Attempts,
+    passwords: PasswordHasher,
+    attempts: LoginThrottle,
     /// How many attempts to sign in or up were refused, since there were too many.
     pub(crate) refused_attempts: Counter,
     counts: Counts,
@@ -58,8 +59,8 @@ impl Console {
     pub fn new(admission: Admission) -> Self {
         Self {
             admission,
-            passwords: Passwords::new(),
-            attempts: Attempts::new(),
+            passwords: PasswordHasher::new(),
+            attempts: LoginThrottle::new(),
             refused_attempts: Counter::default(),
             counts: Counts::default(),
         }
@@ -106,7 +107,7 @@ pub fn routes(api: &Api) -> Router<Api> {
 pub fn framed(api: &Api, pages: Router<Api>) -> Router<Api> {
     pages
         .method_not_allowed_fallback(async || PageError::method_not_allowed())
-        .layer(from_fn_with_state(api.clone(), frame::frame))
+        .layer(from_fn_with_state(api.clone(), middleware::frame))
 }
 
 /// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
@@ -121,8 +122,8 @@ pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
     if !is_for_people || path.matches('/').count() > DEEPEST {
         return ApiError::route_not_found().into_response();
     }
-    let visitor = Visitor::or_stranger(&api, request.uri(), request.headers()).await;
-    PageError::not_found("There is nothing at this address.").into_page(&api, &visitor)
+    let user = CurrentUser::or_stranger(&api, request.uri(), request.headers()).await;
+    PageError::not_found("There is nothing at this address.").into_page(&api, &user)
 }
 
 /// Returns whether the client names `text/html` in `Accept`, as browsers do when they open a page.

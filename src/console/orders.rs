@@ -5,15 +5,15 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::api_call::ApiCall;
+use super::current_user::{CurrentUser, SignedIn};
 use super::error::PageError;
-use super::exchange::Exchange;
 use super::form::{Field, Form};
-use super::page::Site;
-use super::paging::{self, parse_integer};
+use super::layout::Site;
+use super::pagination::{self, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
 use super::times::moment;
-use super::visitor::{SignedIn, Visitor};
 use crate::domain::{Order, OrderQuery, OrderStatus, OrderStep};
 use crate::http::Api;
 use crate::http::input::integer;
@@ -30,9 +30,9 @@ struct List<'a> {
     /// The last order shown, where more follow.
     next: Option<i64>,
     is_first: bool,
-    /// What became of the form that was sent; without one, the exchange is that of the list.
+    /// What became of the form that was sent; without one, the api_call is that of the list.
     outcome: Option<String>,
-    exchange: Exchange,
+    api_call: ApiCall,
 }
 
 /// An order as the page shows it.
@@ -61,7 +61,7 @@ impl Row {
 
 pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
-    let query = paging::query(&parameters, OrderStatus::parse)?;
+    let query = pagination::query(&parameters, OrderStatus::parse)?;
     // A link from an animal fills in its number.
     show(&api, &who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
 }
@@ -73,14 +73,14 @@ pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Resul
         return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
-    let exchange = Exchange::place_order(&api, &who, &key, &body).await;
-    let pet_id = if exchange.status.is_success() { Field::default() } else { pet_id };
-    done(&api, &who, pet_id, key, exchange).await
+    let api_call = ApiCall::place_order(&api, &who, &key, &body).await;
+    let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
+    done(&api, &who, pet_id, key, api_call).await
 }
 
 /// Redirects to the orders, because the address of a step stays in the browser's address bar.
-pub async fn show_step(visitor: Visitor) -> Response {
-    visitor.redirect("orders")
+pub async fn show_step(user: CurrentUser) -> Response {
+    user.redirect("orders")
 }
 
 pub async fn step(
@@ -93,8 +93,8 @@ pub async fn step(
         return Err(PageError::not_found("There is nothing at this address."));
     };
     let key = RequestKey::of(&fields);
-    let exchange = Exchange::step_order(&api, &who, &key, id, step).await;
-    done(&api, &who, Field::default(), RequestKey::generate(), exchange).await
+    let api_call = ApiCall::step_order(&api, &who, &key, id, step).await;
+    done(&api, &who, Field::default(), RequestKey::generate(), api_call).await
 }
 
 /// The list after a form, from the order on that it was about.
@@ -103,9 +103,9 @@ async fn done(
     who: &SignedIn,
     pet_id: Field,
     key: RequestKey,
-    exchange: Exchange,
+    api_call: ApiCall,
 ) -> Result<Response, PageError> {
-    let answer: serde_json::Value = serde_json::from_str(&exchange.body).unwrap_or_default();
+    let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
     let (after, done) = match (answer["id"].as_i64(), status) {
         (Some(id), Some(status)) => {
@@ -114,9 +114,9 @@ async fn done(
         }
         _ => (None, String::new()),
     };
-    let outcome = exchange.outcome(&done, "Nothing was changed.");
-    let (status, query) = (exchange.status, OrderQuery { after, ..OrderQuery::default() });
-    show(api, who, status, query, pet_id, key.after(&exchange), Some((outcome, exchange))).await
+    let outcome = api_call.outcome(&done, "Nothing was changed.");
+    let (status, query) = (api_call.status, OrderQuery { after, ..OrderQuery::default() });
+    show(api, who, status, query, pet_id, key.after(&api_call), Some((outcome, api_call))).await
 }
 
 async fn show(
@@ -126,21 +126,23 @@ async fn show(
     query: OrderQuery,
     pet_id: Field,
     key: RequestKey,
-    done: Option<(String, Exchange)>,
+    done: Option<(String, ApiCall)>,
 ) -> Result<Response, PageError> {
     let mut orders: Vec<Row> = Vec::new();
     let more = api.store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
     let next = orders.last().filter(|_| more).map(|last| last.id);
     let mut first = None;
     if query.after.is_some() {
-        api.store.list_orders(who.session.account, &paging::first(&query), &mut |order| first = Some(order.id)).await?;
+        api.store
+            .list_orders(who.session.account, &pagination::first(&query), &mut |order| first = Some(order.id))
+            .await?;
     }
     let is_first = query.after.is_none() || first == orders.first().map(|order| order.id);
-    let (outcome, exchange) = match done {
-        Some((outcome, exchange)) => (Some(outcome), exchange),
-        None => (None, Exchange::list_orders(api, who, &paging::as_api(&query, OrderStatus::as_str)).await),
+    let (outcome, api_call) = match done {
+        Some((outcome, api_call)) => (Some(outcome), api_call),
+        None => (None, ApiCall::list_orders(api, who, &pagination::as_api(&query, OrderStatus::as_str)).await),
     };
-    let site = Site::new(api, &who.visitor, "Orders", "orders");
-    let list = List { site, pet_id, key, orders, status: query.status, next, is_first, outcome, exchange };
-    Ok(Exchange::page(status_code, &list, Some(&list.exchange)))
+    let site = Site::new(api, &who.user, "Orders", "orders");
+    let list = List { site, pet_id, key, orders, status: query.status, next, is_first, outcome, api_call };
+    Ok(ApiCall::page(status_code, &list, Some(&list.api_call)))
 }

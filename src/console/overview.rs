@@ -5,10 +5,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::current_user::CurrentUser;
 use super::error::PageError;
-use super::page::{Site, page};
+use super::layout::{Site, page};
 use super::plot::Plot;
-use super::visitor::Visitor;
 use crate::config::Addresses;
 use crate::domain::{PetStatus, StatusCounts, grouped};
 use crate::http::{Api, deprecation};
@@ -33,15 +33,15 @@ struct Overview<'a> {
     warns_of_removal: bool,
 }
 
-pub async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {
-    let addresses = &*visitor.addresses;
-    let Some(session) = &visitor.session else {
-        let site = Site::new(&api, &visitor, "An animal store with an API", "");
+pub async fn show(State(api): State<Api>, user: CurrentUser) -> Result<Response, PageError> {
+    let addresses = &*user.addresses;
+    let Some(session) = &user.session else {
+        let site = Site::new(&api, &user, "An animal store with an API", "");
         return Ok(page(StatusCode::OK, &Welcome { site, addresses }));
     };
     let now = api.clock.now();
     let overview = Overview {
-        site: Site::new(&api, &visitor, "Overview", ""),
+        site: Site::new(&api, &user, "Overview", ""),
         addresses,
         counts: api.console.counts.get(&api.store).await?,
         plot: Plot::new(&api.requests.last_hour(now)),

@@ -5,13 +5,13 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::api_call::ApiCall;
+use super::current_user::SignedIn;
 use super::error::PageError;
-use super::exchange::Exchange;
 use super::form::{Field, Form};
-use super::page::Site;
-use super::paging::{self, parse_integer};
+use super::layout::Site;
+use super::pagination::{self, parse_integer};
 use super::request_key::RequestKey;
-use super::visitor::SignedIn;
 use crate::domain::{Pet, PetName, PetRef, PetStatus};
 use crate::http::Api;
 
@@ -24,7 +24,7 @@ struct List<'a> {
     /// The last animal shown, where more follow.
     next: Option<i64>,
     is_first: bool,
-    exchange: Exchange,
+    api_call: ApiCall,
 }
 
 #[derive(Template)]
@@ -35,23 +35,23 @@ struct New<'a> {
     category_id: Field,
     status: Field,
     key: RequestKey,
-    exchange: Option<Exchange>,
+    api_call: Option<ApiCall>,
 }
 
 pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
-    let query = paging::query(&Form::of_query(&uri), PetStatus::parse)?;
+    let query = pagination::query(&Form::of_query(&uri), PetStatus::parse)?;
     let mut pets: Vec<Pet> = Vec::new();
     let more = api.store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
     let next = pets.last().filter(|_| more).map(|last| last.id);
     let mut first = None;
     if query.after.is_some() {
-        api.store.list_pets(&paging::first(&query), &mut |pet: PetRef<'_>| first = Some(pet.id)).await?;
+        api.store.list_pets(&pagination::first(&query), &mut |pet: PetRef<'_>| first = Some(pet.id)).await?;
     }
     let is_first = query.after.is_none() || first == pets.first().map(|pet| pet.id);
-    let exchange = Exchange::list_pets(&api, &who, &paging::as_api(&query, PetStatus::as_str)).await;
-    let site = Site::new(&api, &who.visitor, "Animals", "animals");
-    let list = List { site, pets, status: query.status, next, is_first, exchange };
-    Ok(Exchange::page(StatusCode::OK, &list, Some(&list.exchange)))
+    let api_call = ApiCall::list_pets(&api, &who, &pagination::as_api(&query, PetStatus::as_str)).await;
+    let site = Site::new(&api, &who.user, "Animals", "animals");
+    let list = List { site, pets, status: query.status, next, is_first, api_call };
+    Ok(ApiCall::page(StatusCode::OK, &list, Some(&list.api_call)))
 }
 
 pub async fn new(State(api): State<Api>, who: SignedIn) -> Response {
@@ -71,13 +71,13 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
         return Ok(new_pet(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, fields, key, None));
     };
     let body = serde_json::json!({ "name": named.as_str(), "categoryId": category, "status": kept.as_str() });
-    let exchange = Exchange::create_pet(&api, &who, &key, &body.to_string()).await;
+    let api_call = ApiCall::create_pet(&api, &who, &key, &body.to_string()).await;
     // What succeeded makes room for the next one; what failed may be tried again.
-    let fields = match exchange.status.is_success() {
+    let fields = match api_call.status.is_success() {
         true => empty_fields(),
         false => [name, category_id, status],
     };
-    Ok(new_pet(&api, &who, exchange.status, fields, key.after(&exchange), Some(exchange)))
+    Ok(new_pet(&api, &who, api_call.status, fields, key.after(&api_call), Some(api_call)))
 }
 
 fn empty_fields() -> [Field; 3] {
@@ -90,10 +90,10 @@ fn new_pet(
     status_code: StatusCode,
     fields: [Field; 3],
     key: RequestKey,
-    exchange: Option<Exchange>,
+    api_call: Option<ApiCall>,
 ) -> Response {
     let [name, category_id, status] = fields;
-    let site = Site::new(api, &who.visitor, "Add an animal", "animals");
-    let new = New { site, name, category_id, status, key, exchange };
-    Exchange::page(status_code, &new, new.exchange.as_ref())
+    let site = Site::new(api, &who.user, "Add an animal", "animals");
+    let new = New { site, name, category_id, status, key, api_call };
+    ApiCall::page(status_code, &new, new.api_call.as_ref())
 }

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode};
 
-use super::exchange::Exchange;
+use super::api_call::ApiCall;
 use super::form::Form;
 use crate::domain::IdempotencyKey;
 
@@ -28,11 +28,11 @@ impl RequestKey {
         }
     }
 
-    /// The key of the form that is shown after `exchange`. It stays until the request is carried out: where it is not
+    /// The key of the form that is shown after `api_call`. It stays until the request is carried out: where it is not
     /// known what became of it, sending it once more settles that.
-    pub fn after(self, exchange: &Exchange) -> Self {
-        let belongs_to_another = exchange.status == StatusCode::UNPROCESSABLE_ENTITY;
-        if exchange.status.is_success() || belongs_to_another { Self::generate() } else { self }
+    pub fn after(self, api_call: &ApiCall) -> Self {
+        let belongs_to_another = api_call.status == StatusCode::UNPROCESSABLE_ENTITY;
+        if api_call.status.is_success() || belongs_to_another { Self::generate() } else { self }
     }
 
     pub fn as_str(&self) -> &str {

@@ -5,11 +5,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use super::current_user::{Client, CurrentUser, with_token, without_token};
 use super::error::PageError;
 use super::form::{Field, Form};
-use super::page::{NO_SECTION, Site, page};
-use super::passwords::Place;
-use super::visitor::{Client, Visitor, with_token, without_token};
+use super::layout::{NO_SECTION, Site, page};
+use super::password_hasher::Place;
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{AccountId, Email, Secret, SessionToken};
@@ -23,16 +23,16 @@ struct SignIn<'a> {
     password: Field,
 }
 
-pub async fn show(State(api): State<Api>, visitor: Visitor) -> Response {
-    if visitor.session.is_some() {
-        return visitor.redirect("");
+pub async fn show(State(api): State<Api>, user: CurrentUser) -> Response {
+    if user.session.is_some() {
+        return user.redirect("");
     }
-    form(&api, &visitor, StatusCode::OK, Field::default(), Field::default())
+    form(&api, &user, StatusCode::OK, Field::default(), Field::default())
 }
 
 pub async fn submit(
     State(api): State<Api>,
-    visitor: Visitor,
+    user: CurrentUser,
     from: Client,
     fields: Form,
 ) -> Result<Response, PageError> {
@@ -40,44 +40,44 @@ pub async fn submit(
     let password = fields.password("password", "Enter your password.");
     let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
     let Some(address) = address.filter(|_| password.error.is_none()) else {
-        return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&api, &user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
     let place = begin_attempt(&api, from, &address)?;
     let Some((account, checked)) = check_password(&api, &place, &address, fields.secret("password")).await? else {
-        return Ok(refused(&api, &visitor, email));
+        return Ok(refused(&api, &user, email));
     };
-    let signed_in = begin_session(&api, &visitor, account, checked).await?;
+    let signed_in = begin_session(&api, &user, account, checked).await?;
     // `None` if the password was changed while this one was being checked.
-    Ok(signed_in.unwrap_or_else(|| refused(&api, &visitor, email)))
+    Ok(signed_in.unwrap_or_else(|| refused(&api, &user, email)))
 }
 
-/// Begins a session with a new token and ends the visitor's previous one. `None` if `checked` is no longer the digest
+/// Begins a session with a new token and ends the user's previous one. `None` if `checked` is no longer the digest
 /// of the account's password.
 pub async fn begin_session(
     api: &Api,
-    visitor: &Visitor,
+    user: &CurrentUser,
     account: AccountId,
     checked: PasswordDigest,
 ) -> Result<Option<Response>, PageError> {
-    if let Some(before) = &visitor.session {
+    if let Some(before) = &user.session {
         api.store.delete_session(before.hash).await?;
     }
     let token = SessionToken::generate();
     let session = NewSession { hash: token.hash(), account, now: api.clock.steady() };
     let begun = api.store.create_session(session, checked).await?;
-    Ok(begun.then(|| with_token(api, &token, visitor.redirect(""))))
+    Ok(begun.then(|| with_token(api, &token, user.redirect(""))))
 }
 
 /// Redirects to the overview. Does not sign out, because a GET changes nothing.
-pub async fn show_sign_out(visitor: Visitor) -> Response {
-    visitor.redirect("")
+pub async fn show_sign_out(user: CurrentUser) -> Response {
+    user.redirect("")
 }
 
-pub async fn sign_out(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {
-    if let Some(session) = &visitor.session {
+pub async fn sign_out(State(api): State<Api>, user: CurrentUser) -> Result<Response, PageError> {
+    if let Some(session) = &user.session {
         api.store.delete_session(session.hash).await?;
     }
-    Ok(without_token(&api, visitor.redirect("?notice=signed-out")))
+    Ok(without_token(&api, user.redirect("?notice=signed-out")))
 }
 
 /// The account, and the digest that the password was held against, where it is the right one.
@@ -104,12 +104,12 @@ pub fn begin_attempt<'a>(api: &'a Api, Client(from): Client, email: &Email) -> R
     Ok(place)
 }
 
-fn refused(api: &Api, visitor: &Visitor, email: Field) -> Response {
+fn refused(api: &Api, user: &CurrentUser, email: Field) -> Response {
     let why = "The address or the password is not right.".to_owned();
-    form(api, visitor, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
+    form(api, user, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
 }
 
-fn form(api: &Api, visitor: &Visitor, status: StatusCode, email: Field, password: Field) -> Response {
-    let site = Site::new(api, visitor, "Sign in", NO_SECTION);
+fn form(api: &Api, user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
+    let site = Site::new(api, user, "Sign in", NO_SECTION);
     page(status, &SignIn { site, email, password }).into_response()
 }

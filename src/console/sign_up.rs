@@ -5,11 +5,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::current_user::{Client, CurrentUser};
 use super::error::PageError;
 use super::form::{Field, Form};
-use super::page::{NO_SECTION, Site, page};
+use super::layout::{NO_SECTION, Site, page};
 use super::sign_in::{begin_attempt, begin_session};
-use super::visitor::{Client, Visitor};
 use crate::domain::Email;
 use crate::http::Api;
 
@@ -21,19 +21,19 @@ struct SignUp<'a> {
     password: Field,
 }
 
-pub async fn show(State(api): State<Api>, visitor: Visitor) -> Result<Response, PageError> {
+pub async fn show(State(api): State<Api>, user: CurrentUser) -> Result<Response, PageError> {
     refuse_if_closed(&api)?;
-    if visitor.session.is_some() {
-        return Ok(visitor.redirect(""));
+    if user.session.is_some() {
+        return Ok(user.redirect(""));
     }
-    Ok(form(&api, &visitor, StatusCode::OK, Field::default(), Field::default()))
+    Ok(form(&api, &user, StatusCode::OK, Field::default(), Field::default()))
 }
 
 /// Creates the account and signs it in. The response reveals whether an address has an account already; the limit on
 /// attempts bounds guessing.
 pub async fn submit(
     State(api): State<Api>,
-    visitor: Visitor,
+    user: CurrentUser,
     from: Client,
     fields: Form,
 ) -> Result<Response, PageError> {
@@ -42,16 +42,16 @@ pub async fn submit(
     let address = email.parse("Enter an e-mail address.", "The address", |text| Email::parse(text.trim()));
     let (password, chosen) = fields.new_password("password", "Enter a password.", "The password");
     let (Some(address), Some(chosen)) = (address, chosen) else {
-        return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&api, &user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
     let digest = begin_attempt(&api, from, &address)?.hash(chosen).await;
     let Some(account) = api.store.create_account(address, Some(digest.clone()), api.clock.now()).await? else {
         email.error = Some("This address has an account already. Sign in instead.".to_owned());
-        return Ok(form(&api, &visitor, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&api, &user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
-    let signed_in = begin_session(&api, &visitor, account, digest).await?;
+    let signed_in = begin_session(&api, &user, account, digest).await?;
     // `None` if the operator has changed the password meanwhile, on the command line.
-    Ok(signed_in.unwrap_or_else(|| visitor.redirect("sign-in")))
+    Ok(signed_in.unwrap_or_else(|| user.redirect("sign-in")))
 }
 
 fn refuse_if_closed(api: &Api) -> Result<(), PageError> {
@@ -59,6 +59,6 @@ fn refuse_if_closed(api: &Api) -> Result<(), PageError> {
     api.console.may_sign_up().then_some(()).ok_or_else(closed)
 }
 
-fn form(api: &Api, visitor: &Visitor, status: StatusCode, email: Field, password: Field) -> Response {
-    page(status, &SignUp { site: Site::new(api, visitor, "Create an account", NO_SECTION), email, password })
+fn form(api: &Api, user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
+    page(status, &SignUp { site: Site::new(api, user, "Create an account", NO_SECTION), email, password })
 }

@@ -5,9 +5,9 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use super::error::{ApiError, Code};
-use super::request_log::Whose;
 use super::state::Api;
 use crate::domain::AccountId;
+use crate::telemetry::request_log::Whose;
 
 /// The account whose key came with the request, which is within its rate limit.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ impl FromRequestParts<Api> for Caller {
             (Some(_), Some(_)) => return Err(invalid()),
             (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing)?,
         };
-        let account = api.keyring.authenticate(key).await?.ok_or_else(invalid)?;
+        let account = api.api_keys.authenticate(key).await?.ok_or_else(invalid)?;
         Whose::note(account, &parts.extensions);
         if let Some(limits) = &api.rate_limits {
             limits.admit(account, &parts.extensions)?;

@@ -26,12 +26,12 @@ use super::error::{ApiError, Cause};
 use super::framing;
 use super::limits::Peer;
 use super::rate_limit::{Noted, RateLimits};
-use super::request_log::Line;
 use super::requests::Requests;
 use super::traffic::{Connections, Traffic};
 use crate::config::Door;
+use crate::telemetry::request_log::Line;
 #[cfg(feature = "otlp")]
-use crate::traces::{Recording, Tracer};
+use crate::telemetry::traces::{Recording, Tracer};
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -8,9 +8,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
 use super::state::Api;
-use crate::metrics::Exposition;
 use crate::store::{BackupStatus, Meters, Store};
 use crate::telemetry;
+use crate::telemetry::metrics::Exposition;
 
 pub async fn serve(State(api): State<Api>) -> Response {
     let mut out = Exposition::default();
@@ -98,7 +98,7 @@ fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
 
 /// What was answered from memory.
 fn memory(api: &Api, out: &mut Exposition) {
-    let keys = api.keyring.counts();
+    let keys = api.api_keys.counts();
     out.counter("petstore_keys_checked_total", "Keys that were presented, by how they were checked.")
         .sample(&[("by", "memory")], keys.remembered.get())
         .sample(&[("by", "database")], keys.looked_up.get());

@@ -1,10 +1,10 @@
 //! The API: one route table, a module per resource, one error type.
 
+pub mod api_key_cache;
 pub(crate) mod auth;
 mod cors;
 pub(crate) mod deprecation;
 mod direct;
-pub(crate) mod docs;
 mod edge;
 mod error;
 mod framing;
@@ -20,10 +20,8 @@ pub(crate) mod orders;
 mod pages;
 pub(crate) mod pets;
 pub mod rate_limit;
-mod request_log;
 pub mod requests;
 mod state;
-pub mod trace_context;
 mod traffic;
 
 use std::sync::Arc;
@@ -54,9 +52,9 @@ pub fn store_door(api: &Api) -> Edge {
         .route("/v1/store/orders/{orderId}/deliver", post(orders::deliver))
         .route("/v1/store/orders/{orderId}/cancel", post(orders::cancel))
         .route("/openapi.json", get(openapi::serve))
-        .route("/docs", get(docs::reference))
-        .route("/docs/deprecations", get(docs::deprecations))
-        .route("/docs/{file}", get(docs::asset))
+        .route("/docs", get(console::docs::reference))
+        .route("/docs/deprecations", get(console::docs::deprecations))
+        .route("/docs/{file}", get(console::docs::asset))
         .merge(console::routes(api))
         .fallback(console::not_found);
     door(api, Door::Store, routes, &api.addresses.cors_origins)

@@ -15,8 +15,8 @@ use super::input::{Query, integer};
 use super::json::{self, Response};
 use super::state::Api;
 use crate::domain::{AccountId, Invalid, OrderQuery, PageLimit, PageQuery, PetQuery};
-use crate::metrics::Counter;
 use crate::store::Version;
+use crate::telemetry::metrics::Counter;
 
 /// The parameters of a list.
 pub const PARAMETERS: [&str; 3] = ["limit", "status", "after"];

@@ -18,7 +18,7 @@ use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use super::error::{ApiError, Code};
 use crate::config::RateLimit;
 use crate::domain::{AccountId, Clock};
-use crate::metrics::Counter;
+use crate::telemetry::metrics::Counter;
 
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::api_key_cache::ApiKeyCache;
 use super::openapi::Documents;
 use super::pages::Pages;
 use super::rate_limit::RateLimits;
@@ -11,11 +12,10 @@ use super::traffic::Traffic;
 use crate::config::{Addresses, Admission};
 use crate::console::Console;
 use crate::domain::Clock;
-use crate::keyring::Keyring;
-use crate::metrics::Process;
 use crate::relay;
 use crate::store::Store;
 use crate::telemetry::Sampler;
+use crate::telemetry::metrics::Process;
 
 /// A handle on everything a handler needs; cheap to clone.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Api(Arc<Shared>);
 #[derive(Debug)]
 pub struct Shared {
     pub store: Arc<Store>,
-    pub keyring: Keyring,
+    pub api_keys: ApiKeyCache,
     pub clock: Clock,
     pub addresses: Arc<Addresses>,
     pub documents: Documents,
@@ -43,7 +43,7 @@ pub struct Shared {
 impl Api {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         Self(Arc::new(Shared {
-            keyring: Keyring::new(Arc::clone(&store), clock.clone()),
+            api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
             pages: Pages::new(),
             rate_limits: admission.rate_limit.map(|limit| Arc::new(RateLimits::new(limit, clock.clone()))),

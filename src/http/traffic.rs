@@ -6,8 +6,8 @@ use std::time::Instant;
 use axum::http::{Method, StatusCode};
 
 use crate::config::Door;
-use crate::metrics::{Counter, Exposition, Gauge, Histogram, One};
 use crate::telemetry::Sampler;
+use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
 
 /// The label of what is no route: unknown paths share it, so that nobody can fill the operator's database with them.
 const UNMATCHED: &str = "unmatched";

@@ -3,9 +3,9 @@
 //! A message is marked as sent only once the broker has acknowledged it, so whoever is killed in between, it is sent again;
 //! the stream knows it by its id. Of all processes on a database one relays, by a lease that ends with it.
 
+mod backoff;
 mod broker;
-mod cleaner;
-mod pace;
+mod retention;
 mod status;
 mod url;
 
@@ -18,9 +18,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::domain::{AccountId, Clock, MessageId};
 use crate::store::{RelayLease, Store};
+use backoff::{Backoff, Trouble};
 use broker::Broker;
-use cleaner::Cleaner;
-use pace::{Backoff, Trouble};
+use retention::Cleaner;
 pub use status::Status;
 pub use url::RelayUrl;
 

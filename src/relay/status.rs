@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::sync::Notify;
 
 use crate::domain::Timestamp;
-use crate::metrics::{Counter, Exposition};
+use crate::telemetry::metrics::{Counter, Exposition};
 
 /// Of one process' relay.
 #[derive(Debug, Default)]

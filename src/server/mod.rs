@@ -4,10 +4,10 @@ mod body;
 mod connection;
 mod date;
 mod deadlines;
+mod load_shedding;
 mod request_line;
 mod stream;
 mod tls;
-mod turning_away;
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ use tokio::task::unconstrained;
 use crate::http::{Api, Edge, idempotency, limits};
 use connection::Connection;
 pub use date::prepare_thread;
+use load_shedding::LoadShedding;
 pub use tls::Tls;
-use turning_away::TurningAway;
 
 /// How long open requests may take to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -120,11 +120,11 @@ pub async fn run(
             }
         };
         async move {
-            let (keyring, requests) = (&api.keyring, &api.requests);
+            let (api_keys, requests) = (&api.api_keys, &api.requests);
             let forgetting = idempotency::forget_expired(&api.store, &api.clock);
             tokio::join!(
-                keyring.follow(),
-                keyring.write_down_uses(),
+                api_keys.follow(),
+                api_keys.write_down_uses(),
                 requests.follow(&api.clock),
                 api.traffic.refusals.follow(),
                 api.unstored_sessions.follow(),
@@ -155,7 +155,7 @@ pub async fn run(
     api.traffic.refusals.report();
     api.unstored_sessions.report();
     if *stop.borrow() != Stop::Now {
-        api.keyring.flush().await;
+        api.api_keys.flush().await;
     }
 }
 
@@ -171,12 +171,12 @@ async fn accept(
     if let Err(error) = SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT_BYTES) {
         tracing::warn!(%error, "clients that do not read may take more memory than they should");
     }
-    let mut turning_away = TurningAway::new(limits.connections);
+    let mut load_shedding = LoadShedding::new(limits.connections);
     loop {
         let (accepted, slot) = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            next = next(&listener, &slots, &turning_away) => next,
+            next = next(&listener, &slots, &load_shedding) => next,
         };
         match (accepted, slot) {
             (Ok((stream, peer)), Some(slot)) => {
@@ -188,7 +188,7 @@ async fn accept(
             }
             (Ok((stream, _)), None) => {
                 edge.connections().refuse();
-                turning_away.turn_away(stream, tls.is_some()).await;
+                load_shedding.turn_away(stream, tls.is_some()).await;
             }
             // The client went away while it waited: that is its business.
             (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -205,7 +205,7 @@ async fn accept(
 async fn next(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-    turning_away: &TurningAway,
+    load_shedding: &LoadShedding,
 ) -> (io::Result<(TcpStream, SocketAddr)>, Option<OwnedSemaphorePermit>) {
     tokio::select! {
         biased;
@@ -215,7 +215,7 @@ async fn next(
                 return (accepted, slot.ok());
             }
         }
-        () = turning_away.ready() => {}
+        () = load_shedding.ready() => {}
     }
     let accepted = listener.accept().await;
     (accepted, Arc::clone(slots).try_acquire_owned().ok())
@@ -232,7 +232,7 @@ fn connections_within_descriptors() -> usize {
     };
     let descriptors = usize::try_from(current.unwrap_or(u64::MAX)).unwrap_or(usize::MAX).min(65_536);
     let public = descriptors.saturating_sub(RESERVED_DESCRIPTORS);
-    public.saturating_sub(turning_away::places(public)).max(8)
+    public.saturating_sub(load_shedding::places(public)).max(8)
 }
 
 #[cfg(test)]
@@ -249,10 +249,10 @@ mod tests {
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             clients.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
-            let mut turning_away = TurningAway::new(1);
-            turning_away.next += Duration::from_secs(60);
+            let mut load_shedding = LoadShedding::new(1);
+            load_shedding.next += Duration::from_secs(60);
             let slots = Arc::clone(&slots);
-            doors.push(tokio::spawn(async move { next(&listener, &slots, &turning_away).await }));
+            doors.push(tokio::spawn(async move { next(&listener, &slots, &load_shedding).await }));
         }
         sleep(Duration::from_millis(20)).await;
         assert!(doors.iter().all(|door| !door.is_finished()), "nobody is told before it is time");

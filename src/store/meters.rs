@@ -1,6 +1,6 @@
 //! What the store counts for the operator.
 
-use crate::metrics::{Counter, Gauge, Histogram};
+use crate::telemetry::metrics::{Counter, Gauge, Histogram};
 
 /// What a writer counts.
 #[derive(Debug)]

@@ -179,7 +179,7 @@ async fn a_revoked_key_is_refused_at_once() {
     assert_eq!(used(&service, &key).await.status(), 200);
 
     assert!(service.store.revoke_key(id, NOW).await.unwrap());
-    service.api.keyring.note_change();
+    service.api.api_keys.note_change();
 
     assert_refused(&used(&service, &key).await, "invalid_api_key", BAD_KEY);
     assert_eq!(used(&service, &service.key).await.status(), 200, "other keys of the account still work");
@@ -238,7 +238,7 @@ async fn a_rotated_key_works_for_the_overlap_and_its_successor_from_the_start() 
 
     let rotation = Rotation { hash: new.hash(), hint: new.hint(), now: NOW, old_until };
     service.store.rotate_key(id, rotation).await.unwrap().unwrap();
-    service.api.keyring.note_change();
+    service.api.api_keys.note_change();
 
     for (now, old_works) in [(NOW, true), (old_until.minus_one_millisecond(), true), (old_until, false)] {
         service.clock.set(now);
@@ -284,7 +284,7 @@ fn assert_refused(answer: &Answer, code: &str, challenge: &str) {
 }
 
 async fn last_used(service: &Service) -> Option<String> {
-    service.api.keyring.flush().await;
+    service.api.api_keys.flush().await;
     service.store.list_keys().await.unwrap()[0].last_used_at.map(|at| at.to_string())
 }
 

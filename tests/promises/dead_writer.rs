@@ -8,9 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches};
-use petstore::config::{LogFormat, LogLevel, Service};
+use petstore::config::Service;
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
+use petstore::telemetry::{LogFormat, LogLevel};
 
 use crate::ledger::Ledger;
 use crate::load::{Kind, Load};

@@ -13,8 +13,8 @@ use super::link::Link;
 use super::session::{Statements, silent};
 use super::url::DatabaseUrl;
 use super::{PATIENCE, Settings};
-use crate::metrics::Gauge;
 use crate::store::{ReaderMeter, Result, StoreError};
+use crate::telemetry::metrics::Gauge;
 
 #[derive(Debug)]
 pub struct Readers {

@@ -10,9 +10,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::LEVELS;
 use super::stderr::Stderr;
-use crate::config::LogLevel;
+use super::{LEVELS, LogLevel};
 
 /// Starts the log of a one-shot command.
 pub fn start_plain(level: LogLevel) {

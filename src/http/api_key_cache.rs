@@ -11,8 +11,8 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::domain::api_key::KeyGrant;
 use crate::domain::{AccountId, ApiKey, Clock, KeyHash, KeyId, Timestamp};
-use crate::metrics::Counter;
 use crate::store::{self, Store};
+use crate::telemetry::metrics::Counter;
 
 /// How many keys are remembered; those beyond are looked up again.
 const REMEMBERED: usize = 100_000;
@@ -24,7 +24,7 @@ const WATCH: Duration = Duration::from_millis(250);
 const FLUSH: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub struct Keyring {
+pub struct ApiKeyCache {
     store: Arc<Store>,
     clock: Clock,
     remembered: Cache<KeyHash, Arc<Remembered>, UnitWeighter, RandomState>,
@@ -54,7 +54,7 @@ struct Remembered {
     last_used: AtomicI64,
 }
 
-impl Keyring {
+impl ApiKeyCache {
     pub fn new(store: Arc<Store>, clock: Clock) -> Self {
         Self {
             store,

@@ -9,9 +9,9 @@ use axum::http::{Extensions, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 
-use super::page::page;
+use super::current_user::SignedIn;
+use super::layout::page;
 use super::request_key::RequestKey;
-use super::visitor::SignedIn;
 use crate::config::BaseUrl;
 use crate::domain::OrderStep;
 use crate::http::auth::Caller;
@@ -23,7 +23,7 @@ use crate::http::rate_limit::Noted;
 use crate::http::{Api, ApiError, Cause, messages, pets};
 
 /// A call of the API as text.
-pub struct Exchange {
+pub struct ApiCall {
     /// A line for a shell, where `$KEY` is an API key.
     pub curl: String,
     /// The answer as HTTP writes it: status, headers, body.
@@ -38,7 +38,7 @@ pub struct Exchange {
     retry_after: Option<HeaderValue>,
 }
 
-impl Exchange {
+impl ApiCall {
     /// `GET /pets` with this query, without its question mark.
     pub async fn list_pets(api: &Api, who: &SignedIn, query: &str) -> Self {
         Self::look(api, who, &format!("/pets?{query}"), pets::list).await
@@ -51,26 +51,26 @@ impl Exchange {
 
     /// `POST /pets` with this body.
     pub async fn create_pet(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
-        let post = Post { base_url: &who.visitor.addresses.base_url, path: "/pets", key, body };
+        let post = Post { base_url: &who.user.addresses.base_url, path: "/pets", key, body };
         Self::send(api, who, post, pets::create).await
     }
 
     /// `POST /messages` with this body.
     pub async fn send_message(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
-        let post = Post { base_url: &who.visitor.addresses.messages_base_url, path: "/messages", key, body };
+        let post = Post { base_url: &who.user.addresses.messages_base_url, path: "/messages", key, body };
         Self::send(api, who, post, messages::send).await
     }
 
     /// `POST /store/orders` with this body.
     pub async fn place_order(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
-        let post = Post { base_url: &who.visitor.addresses.base_url, path: "/store/orders", key, body };
+        let post = Post { base_url: &who.user.addresses.base_url, path: "/store/orders", key, body };
         Self::send(api, who, post, orders::place).await
     }
 
     /// `POST /store/orders/{id}/approve`, or another step.
     pub async fn step_order(api: &Api, who: &SignedIn, key: &RequestKey, id: i64, step: OrderStep) -> Self {
         let path = format!("/store/orders/{id}/{}", step.as_str());
-        let post = Post { base_url: &who.visitor.addresses.base_url, path: &path, key, body: "" };
+        let post = Post { base_url: &who.user.addresses.base_url, path: &path, key, body: "" };
         let id = OrderId(Some(id));
         let operation = async move |api: State<Api>, caller: Caller, key: Idempotency, body: JsonBody| match step {
             OrderStep::Approve => orders::approve(api, caller, id, key, body).await,
@@ -127,7 +127,7 @@ impl Exchange {
             Ok(query) => operation(State(api.clone()), Caller { account: who.session.account }, query).await,
             Err(error) => Err(error),
         };
-        Self::new(get(&who.visitor.addresses.base_url.path(target)), answer.into_response()).await
+        Self::new(get(&who.user.addresses.base_url.path(target)), answer.into_response()).await
     }
 
     /// What every form goes through. It counts against the account's rate limit as a program's request does: a form is

@@ -10,6 +10,7 @@ use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
 use std::thread;
 
+use clap::ValueEnum;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -21,13 +22,28 @@ pub use self::plain::{label, start_plain};
 pub use self::sampler::Sampler;
 pub use self::stderr::{Flush, dropped_lines};
 use self::stderr::{Stderr, start_queue};
-use crate::config::{LogFormat, LogLevel};
 
 /// From the quietest to the one that says most.
 const LEVELS: [LevelFilter; 5] =
     [LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE];
 
 static LEVEL: OnceLock<Handle<LevelFilter, Registry>> = OnceLock::new();
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Auto,
+    Human,
+    Json,
+}
 
 /// Starts the log of this process.
 pub fn start(level: LogLevel, format: LogFormat) {
@@ -147,6 +163,6 @@ mod tests {
         let line: serde_json::Value = serde_json::from_slice(&lines.0.lock().unwrap()).unwrap();
         assert_eq!((&line["level"], &line["message"]), (&"ERROR".into(), &"thread panicked".into()));
         assert_eq!((&line["panic"], &line["thread"]), (&"animals are out".into(), &"fragile".into()));
-        assert!(line["location"].as_str().unwrap().starts_with("src/telemetry.rs:"), "{line}");
+        assert!(line["location"].as_str().unwrap().starts_with("src/telemetry/log/mod.rs:"), "{line}");
     }
 }

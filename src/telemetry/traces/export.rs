@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::client::Client;
 use super::{Resource, Settings, Span, encode};
-use crate::metrics::Counter;
+use crate::telemetry::metrics::Counter;
 
 /// How long the end of the process waits for the last spans to be sent.
 const LAST_WAIT: Duration = Duration::from_secs(3);

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const BUFFER: usize = 4_096;
 
 /// Of one door.
-pub struct TurningAway {
+pub struct LoadShedding {
     /// For those whose requests are not here yet; further clients wait in the listener's backlog for one.
     places: Arc<Semaphore>,
     /// When the next one may be told.
@@ -35,7 +35,7 @@ pub struct TurningAway {
     in_a_row: u32,
 }
 
-impl TurningAway {
+impl LoadShedding {
     pub fn new(connections: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(places(connections))), next: Instant::now(), in_a_row: 0 }
     }

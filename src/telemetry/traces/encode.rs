@@ -114,7 +114,7 @@ mod tests {
     use axum::http::Method;
 
     use super::*;
-    use crate::http::trace_context::{SpanId, TraceId};
+    use crate::telemetry::trace_context::{SpanId, TraceId};
 
     fn abandoned(method: &str) -> Span {
         Span {

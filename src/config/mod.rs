@@ -4,6 +4,7 @@ mod addresses;
 pub mod environment;
 mod listen;
 mod network;
+pub mod plaintext_check;
 mod rate_limit;
 
 use std::ffi::OsStr;
@@ -19,6 +20,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
 use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
+use crate::telemetry::{LogFormat, LogLevel};
 pub use addresses::{Addresses, BaseUrl, Scheme, reachable};
 use listen::address;
 pub use network::{Network, client};
@@ -188,22 +190,6 @@ impl Admission {
             rate_limit: service.rate_limit,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Auto,
-    Human,
-    Json,
 }
 
 /// Reads an address that may hold a password: unlike clap's own parsers, it does not repeat what it refuses.

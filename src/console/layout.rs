@@ -5,7 +5,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, REFER
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::visitor::Visitor;
+use super::current_user::CurrentUser;
 use crate::domain::Deployment;
 use crate::http::Api;
 
@@ -31,12 +31,12 @@ pub struct Site<'a> {
 
 impl<'a> Site<'a> {
     /// `section` is the path of the header's link that the page belongs to, or `NO_SECTION`.
-    pub fn new(api: &Api, visitor: &'a Visitor, title: &'a str, section: &'static str) -> Self {
+    pub fn new(api: &Api, user: &'a CurrentUser, title: &'a str, section: &'static str) -> Self {
         Self {
-            root: &visitor.root,
+            root: &user.root,
             title,
-            notice: visitor.notice,
-            email: visitor.session.as_ref().map(|session| session.email.as_str()),
+            notice: user.notice,
+            email: user.session.as_ref().map(|session| session.email.as_str()),
             deployment: api.store.deployment(),
             may_sign_up: api.console.may_sign_up(),
             version: env!("CARGO_PKG_VERSION"),

@@ -18,8 +18,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version};
 use tokio::sync::mpsc;
 
-use crate::http::trace_context::{SpanId, TraceId, TraceParent};
-use crate::metrics::Counter;
+use crate::telemetry::metrics::Counter;
+use crate::telemetry::trace_context::{SpanId, TraceId, TraceParent};
 pub use export::Exporting;
 pub use sampler::Sampler;
 pub use settings::{Resource, Settings};

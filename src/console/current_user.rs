@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::Response;
 
 use super::form::Form;
-use super::page::redirect;
+use super::layout::redirect;
 use crate::config::{self, Addresses};
 use crate::domain::{Session, SessionToken};
 use crate::http::Api;
@@ -19,10 +19,10 @@ use crate::store;
 
 /// Who looks at a page.
 #[derive(Clone, Debug)]
-pub struct Visitor {
+pub struct CurrentUser {
     /// Leads from the page to where our paths begin, so that links hold behind a path prefix too.
     pub root: String,
-    /// Addresses by which this visitor reaches the service, as the page shows them.
+    /// Addresses by which this user reaches the service, as the page shows them.
     pub addresses: Arc<Addresses>,
     /// What the page before has to say.
     pub notice: Option<&'static str>,
@@ -31,16 +31,16 @@ pub struct Visitor {
     had_session: bool,
 }
 
-impl Visitor {
+impl CurrentUser {
     pub async fn of(api: &Api, uri: &Uri, headers: &HeaderMap) -> store::Result<Self> {
-        let mut visitor = Self { addresses: api.addresses.reached_by(headers), ..Self::stranger(api, uri) };
+        let mut user = Self { addresses: api.addresses.reached_by(headers), ..Self::stranger(api, uri) };
         let Some(hash) = cookie(headers, name(api)).and_then(SessionToken::hash_presented) else {
-            return Ok(visitor);
+            return Ok(user);
         };
         let now = api.clock.steady();
-        visitor.session = api.store.find_session(&hash).await?.filter(|session| session.lasts(now));
-        visitor.had_session = visitor.session.is_none();
-        if visitor.session.as_ref().is_some_and(|session| session.is_stale(now))
+        user.session = api.store.find_session(&hash).await?.filter(|session| session.lasts(now));
+        user.had_session = user.session.is_none();
+        if user.session.as_ref().is_some_and(|session| session.is_stale(now))
             && let Err(error) = api.store.touch_session(hash, now.to_the_minute()).await
         {
             // The page can be shown all the same; the session only ends a little earlier.
@@ -49,7 +49,7 @@ impl Visitor {
                 tracing::warn!(error, "session use not stored");
             }
         }
-        Ok(visitor)
+        Ok(user)
     }
 
     /// The same for pages that are for everybody: who can't be looked up is a stranger.
@@ -74,18 +74,18 @@ impl Visitor {
     }
 }
 
-impl FromRequestParts<Api> for Visitor {
+impl FromRequestParts<Api> for CurrentUser {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
-        let visitor: Option<&Arc<Self>> = parts.extensions.get();
-        Ok(visitor.map_or_else(|| Self::stranger(api, &parts.uri), |visitor| visitor.as_ref().clone()))
+        let user: Option<&Arc<Self>> = parts.extensions.get();
+        Ok(user.map_or_else(|| Self::stranger(api, &parts.uri), |user| user.as_ref().clone()))
     }
 }
 
 /// Who is signed in: a page that has this among its arguments shows nothing to others.
 pub struct SignedIn {
-    pub visitor: Visitor,
+    pub user: CurrentUser,
     pub session: Session,
 }
 
@@ -93,11 +93,11 @@ impl FromRequestParts<Api> for SignedIn {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Response> {
-        let Ok(visitor) = Visitor::from_request_parts(parts, api).await;
-        match visitor.session.clone() {
-            Some(session) => Ok(Self { visitor, session }),
-            None if visitor.had_session => Err(visitor.redirect("sign-in?notice=session-ended")),
-            None => Err(visitor.redirect("sign-in")),
+        let Ok(user) = CurrentUser::from_request_parts(parts, api).await;
+        match user.session.clone() {
+            Some(session) => Ok(Self { user, session }),
+            None if user.had_session => Err(user.redirect("sign-in?notice=session-ended")),
+            None => Err(user.redirect("sign-in")),
         }
     }
 }

@@ -18,9 +18,9 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use sha2::{Digest, Sha256};
 
-use super::state::Api;
+use super::{CurrentUser, Site};
 use crate::config::{Addresses, BaseUrl};
-use crate::console::{self, Site, Visitor};
+use crate::http::Api;
 
 /// How much of a file is sent at once, in bytes.
 const PIECE: usize = 16 * 1024;
@@ -56,14 +56,14 @@ pub async fn reference(State(api): State<Api>, uri: Uri, request: HeaderMap) -> 
     if let Some(elsewhere) = at_own_address(&api.addresses, &uri, &request) {
         return elsewhere;
     }
-    let visitor = Visitor::or_stranger(&api, &uri, &request).await;
-    let site = Site::new(&api, &visitor, "API reference", "docs");
+    let user = CurrentUser::or_stranger(&api, &uri, &request).await;
+    let site = Site::new(&api, &user, "API reference", "docs");
     page(&Reference { site }, &api.addresses.reached_by(&request))
 }
 
 pub async fn deprecations(State(api): State<Api>, uri: Uri, request: HeaderMap) -> Response {
-    let visitor = Visitor::or_stranger(&api, &uri, &request).await;
-    let site = Site::new(&api, &visitor, "Deprecations", "docs/deprecations");
+    let user = CurrentUser::or_stranger(&api, &uri, &request).await;
+    let site = Site::new(&api, &user, "Deprecations", "docs/deprecations");
     let addresses = api.addresses.reached_by(&request);
     page(&Deprecations { site, base_url: addresses.base_url.as_str() }, &addresses)
 }
@@ -103,7 +103,7 @@ pub async fn asset(api: State<Api>, request: Request) -> Response {
     let name = request.uri().path().strip_prefix("/docs/").unwrap_or_default();
     match ASSETS.iter().find(|asset| asset.name == name) {
         Some(asset) => send(asset, request.headers()),
-        None => console::not_found(api, request).await,
+        None => super::not_found(api, request).await,
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::domain::Secret;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
-use crate::metrics::Counter;
+use crate::telemetry::metrics::Counter;
 
 /// How many may wait or run; further ones are refused at once, so that a flood of sign-ins stays small.
 const PLACES: usize = 32;
@@ -26,7 +26,7 @@ type Work = Box<dyn FnOnce(&mut HashingMemory) + Send>;
 
 /// Threads that hash: as many as every second core, so that the API keeps the others. Each has the memory for it.
 #[derive(Debug)]
-pub struct Passwords {
+pub struct PasswordHasher {
     places: Arc<Semaphore>,
     queue: Sender<Work>,
     hashed: AtomicU64,
@@ -39,7 +39,7 @@ pub struct Passwords {
 /// A place among those who wait or whose password is being hashed.
 #[derive(Debug)]
 pub struct Place<'p> {
-    passwords: &'p Passwords,
+    passwords: &'p PasswordHasher,
     permit: Arc<OwnedSemaphorePermit>,
 }
 
@@ -47,7 +47,7 @@ pub struct Place<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-impl Passwords {
+impl PasswordHasher {
     pub fn new() -> Self {
         let (queue, work) = mpsc::channel();
         let work = Arc::new(Mutex::new(work));
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_is_refused_beyond_the_places_there_are() {
-        let passwords = Arc::new(Passwords::new());
+        let passwords = Arc::new(PasswordHasher::new());
         let (release, hold) = mpsc::channel::<()>();
         let hold = Arc::new(Mutex::new(hold));
         let waiting: Vec<_> = (0..PLACES)
@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_goes_away_does_not_make_room_for_more() {
-        let passwords = Passwords::new();
+        let passwords = PasswordHasher::new();
         let (release, wait) = mpsc::channel::<()>();
         let hashing = async { passwords.place().unwrap().run(move |_| wait.recv().unwrap()).await };
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());

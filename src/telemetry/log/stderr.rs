@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::metrics::Counter;
+use crate::telemetry::metrics::Counter;
 
 /// Maximum size of the queue. Lines that do not fit are dropped.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;

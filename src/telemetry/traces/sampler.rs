@@ -1,6 +1,6 @@
 //! Which requests are recorded.
 
-use crate::http::trace_context::TraceId;
+use crate::telemetry::trace_context::TraceId;
 
 /// The samplers that OpenTelemetry names (`OTEL_TRACES_SAMPLER`).
 #[derive(Clone, Copy, Debug, PartialEq)]

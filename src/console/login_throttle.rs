@@ -25,9 +25,9 @@ const PER_ACCOUNT: Allowance = Allowance { burst: 10, one_each: Duration::from_s
 
 /// The generic cell rate algorithm (ITU-T I.371): of each subject, only when its allowance will be whole again.
 #[derive(Debug)]
-pub struct Attempts(Cache<[u8; 16], Arc<AtomicI64>>);
+pub struct LoginThrottle(Cache<[u8; 16], Arc<AtomicI64>>);
 
-impl Attempts {
+impl LoginThrottle {
     pub fn new() -> Self {
         Self(Cache::new(REMEMBERED))
     }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn an_account_has_ten_attempts_and_then_one_a_minute_from_wherever_they_come() {
-        let attempts = Attempts::new();
+        let attempts = LoginThrottle::new();
         for attempt in 0..10 {
             let from = IpAddr::from([10, 0, 0, attempt]);
             assert_eq!(attempts.count(Some(from), &email("ada@example.com"), NOW), Ok(()), "{attempt}");
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_address_has_thirty_attempts_whatever_account_they_are_for() {
-        let attempts = Attempts::new();
+        let attempts = LoginThrottle::new();
         let count = |from: &str, who: u32| {
             attempts.count(Some(from.parse().unwrap()), &email(&format!("{who}@example.com")), NOW)
         };

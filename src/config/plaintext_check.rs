@@ -1,0 +1,44 @@
+//! Refuses, or warns of, listeners through which API keys and passwords would pass a network unencrypted.
+
+use std::net::SocketAddr;
+
+use super::{Door, Service};
+use crate::domain::Deployment;
+
+/// Checks the configured addresses before they are opened. Returns warnings.
+///
+/// With a trusted proxy, TLS is the proxy's task. The operations listener takes no secrets, so it only warns.
+///
+/// # Errors
+///
+/// In production, unless `--insecure` is given, an unencrypted listener that other machines may reach is an error.
+pub fn check(service: &Service, deployment: Deployment) -> Result<Vec<String>, String> {
+    let mut warnings = Vec::new();
+    if service.tls_cert.is_some() || !service.trusted_proxy.is_empty() {
+        return Ok(warnings);
+    }
+    let public = [(Door::Store, service.listen), (Door::Messages, service.messages_listen)];
+    if let Some((listener, address)) = public.into_iter().find(|listener| is_exposed(service, listener)) {
+        let what = format!(
+            "the {listener} listener is bound to {address}, which other machines may reach, without TLS: API keys and \
+             passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front \
+             terminates TLS"
+        );
+        if deployment == Deployment::Production && !service.insecure {
+            return Err(format!("{what}; --insecure serves anyway"));
+        }
+        warnings.push(what);
+    }
+    let operations = (Door::Ops, service.ops_listen);
+    if is_exposed(service, &operations) {
+        let (listener, address) = operations;
+        warnings.push(format!(
+            "the {listener} listener is bound to {address}, which other machines may reach: it requires no credentials"
+        ));
+    }
+    Ok(warnings)
+}
+
+fn is_exposed(service: &Service, (listener, address): &(Door, SocketAddr)) -> bool {
+    service.doors.contains(listener) && !address.ip().to_canonical().is_loopback()
+}

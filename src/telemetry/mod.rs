@@ -1,0 +1,13 @@
+//! The log, the line of a request in it, metrics and traces.
+
+mod log;
+pub mod metrics;
+pub mod request_log;
+pub mod trace_context;
+#[cfg(feature = "otlp")]
+pub mod traces;
+
+pub use log::{
+    Flush, LogFormat, LogLevel, Sampler, Step, change_level, dropped_lines, label, never_block, start, start_plain,
+    write,
+};
