@@ -1,4 +1,4 @@
-//! TLS as it is used on either side: at the doors (`server::tls`), and towards PostgreSQL (`store::postgres::tls`).
+//! TLS as it is used on either side: at the listeners (`server::tls`), and towards PostgreSQL (`store::postgres::tls`).
 
 use std::fmt::Display;
 use std::sync::Arc;

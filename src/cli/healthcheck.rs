@@ -11,7 +11,7 @@ use rustls::ClientConnection;
 use serde_json::Value;
 
 use super::{Failure, Outcome};
-use crate::config::{Common, Door, Service, reachable};
+use crate::config::{Common, Listener, Service, reachable};
 use crate::tls::{self, Trust};
 
 /// For all of it, from the connection to the end of the answer.
@@ -31,10 +31,13 @@ pub struct Healthcheck {
 impl Healthcheck {
     pub fn run(self) -> Outcome {
         let service = &self.service;
-        let door =
-            [(Door::Ops, service.ops_listen), (Door::Store, service.listen), (Door::Messages, service.messages_listen)];
-        let door = door.into_iter().find(|(door, _)| service.doors.contains(door));
-        let (_, address) = door.ok_or_else(|| Failure("no door is configured".into()))?;
+        let listener = [
+            (Listener::Ops, service.ops_listen),
+            (Listener::Store, service.listen),
+            (Listener::Messages, service.messages_listen),
+        ];
+        let listener = listener.into_iter().find(|(listener, _)| service.listeners.contains(listener));
+        let (_, address) = listener.ok_or_else(|| Failure("no listener is configured".into()))?;
         let not_ready = |why: &dyn Display| Failure(format!("{address} is not ready: {why}"));
         let answer = ask(reachable(address), service.tls_cert.is_some()).map_err(|error| not_ready(&error))?;
         match reason(&answer) {

@@ -14,7 +14,7 @@ use tracing::Level;
 
 use super::systemd::{self, Standing};
 use super::{Create, Failure, Outcome, backup, open, print, tell};
-use crate::config::{Addresses, Admission, Common, Door, Registration, Service, plaintext_check};
+use crate::config::{Addresses, Admission, Common, Listener, Registration, Service, plaintext_check};
 use crate::domain::{Clock, Timestamp};
 use crate::http::{self, Api, Edge};
 use crate::relay::{self, Relay};
@@ -66,7 +66,7 @@ pub fn runtime() -> std::io::Result<Runtime> {
     builder.enable_all().on_thread_start(server::prepare_thread).build()
 }
 
-/// Opens the listeners and serves until SIGTERM or SIGINT. A second signal stops at once. Calls `welcome` when all
+/// Opens the sockets and serves until SIGTERM or SIGINT. A second signal stops at once. Calls `welcome` when all
 /// listeners are open, with the address of the operations listener if this process opens it, and prints the returned
 /// text.
 pub async fn serve(
@@ -85,8 +85,8 @@ pub async fn serve(
     for warning in plaintext_check::check(service, store.deployment())? {
         tell(Level::WARN, &warning);
     }
-    let listeners = Listeners::bind(service, passed)?;
-    let addresses = listeners.addresses(service);
+    let sockets = Sockets::bind(service, passed)?;
+    let addresses = sockets.addresses(service);
     let api = Api::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(service));
     let defaults = Limits::default();
     let limits = Limits {
@@ -94,18 +94,18 @@ pub async fn serve(
         connections: service.max_connections.map_or(defaults.connections, |most| most as usize),
         ..defaults
     };
-    if listeners.store.is_some() && !store.has_accounts().await? {
+    if sockets.store.is_some() && !store.has_accounts().await? {
         tell(Level::INFO, &first_account(service, &addresses));
     }
-    listeners.log(&store);
-    print_banner(welcome(&addresses, bound(listeners.operations.as_ref())).await?).await?;
+    sockets.log(&store);
+    print_banner(welcome(&addresses, bound(sockets.operations.as_ref())).await?).await?;
     let backups = backup::start(service, &store)?;
     let relay = relay(service, &store, &api);
     let (asked, stop) = watch::channel(Stop::No);
-    let doors = listeners.into_doors(&api, service);
+    let listeners = sockets.into_listeners(&api, service);
     #[cfg(feature = "otlp")]
-    let (doors, exporting) = export_traces(doors, &addresses, &store);
-    let mut running = tokio::spawn(server::run(doors, tls, api, limits, stop));
+    let (listeners, exporting) = export_traces(listeners, &addresses, &store);
+    let mut running = tokio::spawn(server::run(listeners, tls, api, limits, stop));
     systemd::notify(Standing::Ready);
     let mut failure = None;
     loop {
@@ -192,24 +192,26 @@ fn tls(service: &Service) -> Result<Option<Tls>, Failure> {
     }
 }
 
-/// Has the doors record their requests as spans, where the environment names a collector for them.
+/// Has the listeners record their requests as spans, where the environment names a collector for them.
 #[cfg(feature = "otlp")]
 fn export_traces(
-    doors: Vec<(TcpListener, Edge, Access)>,
+    listeners: Vec<(TcpListener, Edge, Access)>,
     addresses: &Addresses,
     store: &Store,
 ) -> (Vec<(TcpListener, Edge, Access)>, Option<traces::Exporting>) {
     let warn = |warning: &str| tracing::warn!("{warning}");
-    let Some(settings) = traces::Settings::read(|name| std::env::var(name).ok(), warn) else { return (doors, None) };
+    let Some(settings) = traces::Settings::read(|name| std::env::var(name).ok(), warn) else {
+        return (listeners, None);
+    };
     let resource = traces::Resource { deployment: store.deployment().as_str() };
     match traces::start(settings, &resource, addresses.scheme == Scheme::Https) {
         Ok((tracer, exporting)) => {
-            let traced = doors.into_iter().map(|(listener, edge, access)| (listener, edge.tracing(&tracer), access));
+            let traced = listeners.into_iter().map(|(socket, edge, access)| (socket, edge.tracing(&tracer), access));
             (traced.collect(), Some(exporting))
         }
         Err(why) => {
             tracing::warn!(why, "there are no traces");
-            (doors, None)
+            (listeners, None)
         }
     }
 }
@@ -228,17 +230,19 @@ fn warn_of_ignored_collector() {
     }
 }
 
-/// The settings, with the addresses of the sockets that whoever started the process has opened for its doors.
-fn at_passed_addresses(service: &Service, passed: &[(Door, std::net::TcpListener)]) -> Result<Service, Failure> {
+/// The settings, with the addresses of the sockets that whoever started the process has opened for its listeners.
+fn at_passed_addresses(service: &Service, passed: &[(Listener, std::net::TcpListener)]) -> Result<Service, Failure> {
     let mut service = service.clone();
-    for (door, socket) in passed {
-        if !service.doors.contains(door) {
-            return Err(Failure(format!("a socket is passed for the {door} door, which `doors` does not open")));
+    for (listener, socket) in passed {
+        if !service.listeners.contains(listener) {
+            return Err(Failure(format!(
+                "a socket is passed for the {listener} listener, which `listeners` does not open"
+            )));
         }
-        let address = match door {
-            Door::Store => &mut service.listen,
-            Door::Messages => &mut service.messages_listen,
-            Door::Ops => &mut service.ops_listen,
+        let address = match listener {
+            Listener::Store => &mut service.listen,
+            Listener::Messages => &mut service.messages_listen,
+            Listener::Ops => &mut service.ops_listen,
         };
         *address = socket.local_addr()?;
     }
@@ -281,35 +285,35 @@ async fn follow_level(mut more: Signal, mut less: Signal) {
     }
 }
 
-/// The doors that are open.
-struct Listeners {
+/// The listeners that are open.
+struct Sockets {
     store: Option<TcpListener>,
     messages: Option<TcpListener>,
     operations: Option<TcpListener>,
 }
 
-impl Listeners {
-    fn bind(service: &Service, mut passed: Vec<(Door, std::net::TcpListener)>) -> Result<Self, Failure> {
-        let mut bind = |door: Door, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>, Failure> {
-            if !service.doors.contains(&door) {
+impl Sockets {
+    fn bind(service: &Service, mut passed: Vec<(Listener, std::net::TcpListener)>) -> Result<Self, Failure> {
+        let mut bind = |listener: Listener, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>, Failure> {
+            if !service.listeners.contains(&listener) {
                 return Ok(None);
             }
-            if let Some(at) = passed.iter().position(|(for_door, _)| *for_door == door) {
+            if let Some(at) = passed.iter().position(|(for_listener, _)| *for_listener == listener) {
                 return Ok(Some(TcpListener::from_std(passed.swap_remove(at).1)?));
             }
             listen(address).map(Some).map_err(|error| Failure(format!("can't listen on {address} ({flag}): {error}")))
         };
-        if service.doors.is_empty() {
-            return Err(Failure("there is no door to open: `doors` is empty".into()));
+        if service.listeners.is_empty() {
+            return Err(Failure("there is no listener to open: `listeners` is empty".into()));
         }
         Ok(Self {
-            store: bind(Door::Store, service.listen, "--listen")?,
-            messages: bind(Door::Messages, service.messages_listen, "--messages-listen")?,
-            operations: bind(Door::Ops, service.ops_listen, "--ops-listen")?,
+            store: bind(Listener::Store, service.listen, "--listen")?,
+            messages: bind(Listener::Messages, service.messages_listen, "--messages-listen")?,
+            operations: bind(Listener::Ops, service.ops_listen, "--ops-listen")?,
         })
     }
 
-    /// The addresses to speak of: those bound, and for a door that another process opens those configured.
+    /// The addresses to speak of: those bound, and for a listener that another process opens those configured.
     fn addresses(&self, service: &Service) -> Addresses {
         let store = bound(self.store.as_ref()).unwrap_or(service.listen);
         let messages = bound(self.messages.as_ref()).unwrap_or(service.messages_listen);
@@ -317,7 +321,7 @@ impl Listeners {
     }
 
     fn log(&self, store: &Store) {
-        let shown = |listener: &Option<TcpListener>| bound(listener.as_ref()).map(tracing::field::display);
+        let shown = |socket: &Option<TcpListener>| bound(socket.as_ref()).map(tracing::field::display);
         tracing::info!(
             store = shown(&self.store),
             messages = shown(&self.messages),
@@ -328,16 +332,15 @@ impl Listeners {
         );
     }
 
-    fn into_doors(self, api: &Api, service: &Service) -> Vec<(TcpListener, Edge, Access)> {
-        let doors = [
-            (self.store, http::store_door(api), Access::Public),
-            (self.messages, http::messages_door(api), Access::Public),
-            (self.operations, http::operations_door(api), Access::Operator),
+    fn into_listeners(self, api: &Api, service: &Service) -> Vec<(TcpListener, Edge, Access)> {
+        let listeners = [
+            (self.store, http::store_listener(api), Access::Public),
+            (self.messages, http::messages_listener(api), Access::Public),
+            (self.operations, http::operations_listener(api), Access::Operator),
         ];
-        let open = |(listener, edge, access): (Option<_>, Edge, _)| {
-            Some((listener?, edge.logging(service.log_requests), access))
-        };
-        doors.into_iter().filter_map(open).collect()
+        let open =
+            |(socket, edge, access): (Option<_>, Edge, _)| Some((socket?, edge.logging(service.log_requests), access));
+        listeners.into_iter().filter_map(open).collect()
     }
 }
 
@@ -351,6 +354,6 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-fn bound(listener: Option<&TcpListener>) -> Option<SocketAddr> {
-    listener.and_then(|listener| listener.local_addr().ok())
+fn bound(socket: Option<&TcpListener>) -> Option<SocketAddr> {
+    socket.and_then(|socket| socket.local_addr().ok())
 }

@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
-use crate::config::Door;
+use crate::config::Listener;
 
 /// The number of the first descriptor that is passed.
 const FIRST: i32 = 3;
@@ -18,7 +18,7 @@ const FIRST: i32 = 3;
 /// How the service stands.
 #[derive(Clone, Copy, Debug)]
 pub enum Standing {
-    /// The doors are open.
+    /// The listeners are open.
     Ready,
     /// A stop was asked for.
     Stopping,
@@ -45,55 +45,57 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(|_| ())
 }
 
-/// The sockets that were opened for the doors. The error is for a person.
-pub fn passed_sockets() -> Result<Vec<(Door, TcpListener)>, String> {
+/// The sockets that were opened for the listeners. The error is for a person.
+pub fn passed_sockets() -> Result<Vec<(Listener, TcpListener)>, String> {
     let variable = |name| std::env::var(name).ok();
     // The variables are inherited by children too, for whom they are not meant.
     let is_ours = variable("LISTEN_PID").is_some_and(|pid| pid == getpid().as_raw_pid().to_string());
     let Some(count) = variable("LISTEN_FDS").filter(|_| is_ours) else { return Ok(Vec::new()) };
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
-    let doors = doors(&count, &names)?;
-    let sockets = (FIRST..).zip(doors).map(|(descriptor, door)| {
-        let socket = listener(descriptor);
-        socket.map(|socket| (door, socket)).map_err(|error| format!("the socket passed for the {door} door: {error}"))
+    let listeners = listeners(&count, &names)?;
+    let sockets = (FIRST..).zip(listeners).map(|(descriptor, listener)| {
+        let socket = passed_socket(descriptor);
+        socket
+            .map(|socket| (listener, socket))
+            .map_err(|error| format!("the socket passed for the {listener} listener: {error}"))
     });
     sockets.collect()
 }
 
-/// The door of each of the sockets.
-fn doors(count: &str, names: &str) -> Result<Vec<Door>, String> {
-    let mut doors = Vec::new();
+/// The listener of each of the sockets.
+fn listeners(count: &str, names: &str) -> Result<Vec<Listener>, String> {
+    let mut listeners = Vec::new();
     for name in names.split(':').filter(|name| !name.is_empty()) {
-        let door = match name {
-            "store" => Door::Store,
-            "messages" => Door::Messages,
-            "ops" => Door::Ops,
+        let listener = match name {
+            "store" => Listener::Store,
+            "messages" => Listener::Messages,
+            "ops" => Listener::Ops,
             other => {
                 return Err(format!(
                     "a socket is passed as `{other}`: its FileDescriptorName is store, messages or ops"
                 ));
             }
         };
-        if doors.contains(&door) {
-            return Err(format!("two sockets are passed as `{name}`, and a door has one"));
+        if listeners.contains(&listener) {
+            return Err(format!("two sockets are passed as `{name}`, and a listener has one"));
         }
-        doors.push(door);
+        listeners.push(listener);
     }
-    if count != doors.len().to_string() {
-        return Err(format!("{count} sockets are passed and {} named (LISTEN_FDNAMES)", doors.len()));
+    if count != listeners.len().to_string() {
+        return Err(format!("{count} sockets are passed and {} named (LISTEN_FDNAMES)", listeners.len()));
     }
-    Ok(doors)
+    Ok(listeners)
 }
 
 /// To make a bare number an owned descriptor takes `unsafe`, since it might be anybody's. To have the system copy the
 /// descriptor out of a process, be it this one, does not.
-fn listener(descriptor: i32) -> io::Result<TcpListener> {
+fn passed_socket(descriptor: i32) -> io::Result<TcpListener> {
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let listener = TcpListener::from(pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())?);
+    let socket = TcpListener::from(pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())?);
     // Else it is no socket of TCP.
-    listener.local_addr()?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    socket.local_addr()?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 #[cfg(test)]
@@ -101,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_belong_to_the_doors_they_are_named_for() {
-        assert_eq!(doors("0", ""), Ok(vec![]));
-        assert_eq!(doors("1", "store"), Ok(vec![Door::Store]));
-        assert_eq!(doors("3", "ops:store:messages"), Ok(vec![Door::Ops, Door::Store, Door::Messages]));
+    fn sockets_belong_to_the_listeners_they_are_named_for() {
+        assert_eq!(listeners("0", ""), Ok(vec![]));
+        assert_eq!(listeners("1", "store"), Ok(vec![Listener::Store]));
+        assert_eq!(listeners("3", "ops:store:messages"), Ok(vec![Listener::Ops, Listener::Store, Listener::Messages]));
         for (count, names) in [("1", ""), ("2", "store"), ("x", "store"), ("1", "shop"), ("2", "ops:ops"), ("0", "ops")]
         {
-            assert!(doors(count, names).is_err(), "{count} {names}");
+            assert!(listeners(count, names).is_err(), "{count} {names}");
         }
     }
 }

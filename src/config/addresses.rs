@@ -10,7 +10,7 @@ use axum::http::uri::Authority;
 use super::Service;
 use crate::domain::Invalid;
 
-/// What the doors themselves speak.
+/// What the listeners themselves speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     Http,
@@ -54,7 +54,7 @@ impl BaseUrl {
         Ok(Self { url: text.to_owned(), port_at_any_host: None })
     }
 
-    /// The base address of a door that is reached where it is bound.
+    /// The base address of a listener that is reached where it is bound.
     pub fn of_bound(scheme: Scheme, address: SocketAddr) -> Self {
         Self {
             url: format!("{scheme}://{}/v1", reachable(address)),
@@ -117,7 +117,7 @@ pub struct Addresses {
     pub messages_base_url: BaseUrl,
     pub staging_base_url: Option<BaseUrl>,
     pub cors_origins: Vec<String>,
-    /// What the doors speak, and where the store's is bound.
+    /// What the listeners speak, and where the store's is bound.
     pub scheme: Scheme,
     pub store_bound: SocketAddr,
 }
@@ -138,7 +138,7 @@ impl Addresses {
         }
     }
 
-    /// The origins that the store door's own pages have.
+    /// The origins that the store listener's own pages have.
     pub fn store_origins(&self) -> Vec<String> {
         let mut origins = vec![BaseUrl::of_bound(self.scheme, self.store_bound).origin(), self.base_url.origin()];
         origins.dedup();

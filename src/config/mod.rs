@@ -55,25 +55,25 @@ pub struct Common {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the service")]
 pub struct Service {
-    /// The address of the store door: an IP address or localhost, and a port; :8080 is every IPv4 address (0.0.0.0:8080),
+    /// The address of the store listener: an IP address or localhost, and a port; :8080 is every IPv4 address (0.0.0.0:8080),
     /// port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
-    /// The address of the messages door
+    /// The address of the messages listener
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_MESSAGES_LISTEN", default_value = "127.0.0.1:8081", value_parser = address)]
     pub messages_listen: SocketAddr,
-    /// The address of the operations door
+    /// The address of the operations listener
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_OPS_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
     pub ops_listen: SocketAddr,
-    /// Which doors to open, separated by commas
+    /// Which listeners to open, separated by commas
     #[arg(
         long,
-        value_name = "DOORS",
-        env = "PETSTORE_DOORS",
+        value_name = "LISTENERS",
+        env = "PETSTORE_LISTENERS",
         value_delimiter = ',',
         default_value = "store,messages,ops"
     )]
-    pub doors: Vec<Door>,
+    pub listeners: Vec<Listener>,
     /// The public address of the store API, ending in /v1 [default: the address bound]
     #[arg(long, value_name = "URL", env = "PETSTORE_BASE_URL", value_parser = BaseUrl::parse)]
     pub base_url: Option<BaseUrl>,
@@ -96,7 +96,7 @@ pub struct Service {
     /// A proxy that is believed about whom it forwards for (X-Forwarded-For): an address or a network
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
-    /// The certificate of the doors, with its chain (PEM): with it they speak TLS; read again when it changes
+    /// The certificate of the listeners, with its chain (PEM): with it they speak TLS; read again when it changes
     #[arg(long, value_name = "FILE", env = "PETSTORE_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
     /// The certificate's private key (PEM, without a passphrase)
@@ -152,13 +152,13 @@ pub struct Service {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Door {
+pub enum Listener {
     Store,
     Messages,
     Ops,
 }
 
-impl std::fmt::Display for Door {
+impl std::fmt::Display for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Store => "store",

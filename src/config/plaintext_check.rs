@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Door, Service};
+use super::{Listener, Service};
 use crate::domain::Deployment;
 
 /// Checks the configured addresses before they are opened. Returns warnings.
@@ -17,7 +17,7 @@ pub fn check(service: &Service, deployment: Deployment) -> Result<Vec<String>, S
     if service.tls_cert.is_some() || !service.trusted_proxy.is_empty() {
         return Ok(warnings);
     }
-    let public = [(Door::Store, service.listen), (Door::Messages, service.messages_listen)];
+    let public = [(Listener::Store, service.listen), (Listener::Messages, service.messages_listen)];
     if let Some((listener, address)) = public.into_iter().find(|listener| is_exposed(service, listener)) {
         let what = format!(
             "the {listener} listener is bound to {address}, which other machines may reach, without TLS: API keys and \
@@ -29,7 +29,7 @@ pub fn check(service: &Service, deployment: Deployment) -> Result<Vec<String>, S
         }
         warnings.push(what);
     }
-    let operations = (Door::Ops, service.ops_listen);
+    let operations = (Listener::Ops, service.ops_listen);
     if is_exposed(service, &operations) {
         let (listener, address) = operations;
         warnings.push(format!(
@@ -39,6 +39,6 @@ pub fn check(service: &Service, deployment: Deployment) -> Result<Vec<String>, S
     Ok(warnings)
 }
 
-fn is_exposed(service: &Service, (listener, address): &(Door, SocketAddr)) -> bool {
-    service.doors.contains(listener) && !address.ip().to_canonical().is_loopback()
+fn is_exposed(service: &Service, (listener, address): &(Listener, SocketAddr)) -> bool {
+    service.listeners.contains(listener) && !address.ip().to_canonical().is_loopback()
 }

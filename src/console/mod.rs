@@ -1,4 +1,4 @@
-//! The console: pages for people, on the store door. They call the same `Store`, the same parsers and, where they show
+//! The console: pages for people, on the store listener. They call the same `Store`, the same parsers and, where they show
 //! what the API answers, the same handlers.
 
 mod account;

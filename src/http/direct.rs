@@ -21,13 +21,13 @@ use super::json::Response;
 use super::state::Api;
 use super::traffic::Route;
 use super::{messages, orders, pets};
-use crate::config::Door;
+use crate::config::Listener;
 
-/// The operations of one door.
+/// The operations of one listener.
 #[derive(Clone, Debug)]
 pub struct Direct {
     api: Api,
-    door: Door,
+    listener: Listener,
     /// Where requests are counted.
     pets: Arc<Route>,
     pet: Arc<Route>,
@@ -46,11 +46,11 @@ pub enum Operation {
 }
 
 impl Direct {
-    pub fn new(api: &Api, door: Door) -> Self {
+    pub fn new(api: &Api, listener: Listener) -> Self {
         let route = |path| api.traffic.route(path);
         Self {
             api: api.clone(),
-            door,
+            listener,
             pets: route("/v1/pets"),
             pet: route("/v1/pets/{petId}"),
             orders: route("/v1/store/orders"),
@@ -68,16 +68,16 @@ impl Direct {
         }
     }
 
-    /// Which of the door's operations is asked for, where it is one of them.
+    /// Which of the listener's operations is asked for, where it is one of them.
     pub fn operation(&self, request: &Parts) -> Option<Operation> {
         let path = request.uri.path();
-        match (self.door, &request.method) {
-            (Door::Store, &Method::GET) if path == "/v1/pets" => Some(Operation::ListPets),
-            (Door::Store, &Method::POST) if path == "/v1/pets" => Some(Operation::CreatePet),
-            (Door::Store, &Method::GET) if pets::id_segment(path).is_some() => Some(Operation::GetPet),
-            (Door::Store, &Method::GET) if path == "/v1/store/orders" => Some(Operation::ListOrders),
-            (Door::Store, &Method::POST) if path == "/v1/store/orders" => Some(Operation::PlaceOrder),
-            (Door::Messages, &Method::POST) if path == "/v1/messages" => Some(Operation::SendMessage),
+        match (self.listener, &request.method) {
+            (Listener::Store, &Method::GET) if path == "/v1/pets" => Some(Operation::ListPets),
+            (Listener::Store, &Method::POST) if path == "/v1/pets" => Some(Operation::CreatePet),
+            (Listener::Store, &Method::GET) if pets::id_segment(path).is_some() => Some(Operation::GetPet),
+            (Listener::Store, &Method::GET) if path == "/v1/store/orders" => Some(Operation::ListOrders),
+            (Listener::Store, &Method::POST) if path == "/v1/store/orders" => Some(Operation::PlaceOrder),
+            (Listener::Messages, &Method::POST) if path == "/v1/messages" => Some(Operation::SendMessage),
             _ => None,
         }
     }

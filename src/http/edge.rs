@@ -28,7 +28,7 @@ use super::limits::Peer;
 use super::rate_limit::{Noted, RateLimits};
 use super::requests::Requests;
 use super::traffic::{Connections, Traffic};
-use crate::config::Door;
+use crate::config::Listener;
 use crate::telemetry::request_log::Line;
 #[cfg(feature = "otlp")]
 use crate::telemetry::traces::{Recording, Tracer};
@@ -40,10 +40,10 @@ const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 /// The body of an answer: there as a whole, or whatever a route of the table gave.
 pub type Sent = Either<Full<Bytes>, Body>;
 
-/// A door's routes, and what happens around each of their answers.
+/// A listener's routes, and what happens around each of their answers.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    door: Door,
+    listener: Listener,
     traffic: Arc<Traffic>,
     routes: Router,
     direct: Option<Direct>,
@@ -59,9 +59,9 @@ pub struct Edge {
 }
 
 impl Edge {
-    pub fn new(door: Door, traffic: Arc<Traffic>, routes: Router, for_origins: Option<Router>) -> Self {
+    pub fn new(listener: Listener, traffic: Arc<Traffic>, routes: Router, for_origins: Option<Router>) -> Self {
         Self {
-            door,
+            listener,
             traffic,
             routes: routes.layer(from_fn(name_route)),
             direct: None,
@@ -106,16 +106,16 @@ impl Edge {
         Self { rate_limits, ..self }
     }
 
-    /// The same with a span for every request; but what asks at the operations door are the operator's own tools.
+    /// The same with a span for every request; but what asks at the operations listener are the operator's own tools.
     #[cfg(feature = "otlp")]
     pub fn tracing(self, tracer: &Tracer) -> Self {
-        let tracer = (self.door != Door::Ops).then(|| tracer.clone());
+        let tracer = (self.listener != Listener::Ops).then(|| tracer.clone());
         Self { tracer, ..self }
     }
 
-    /// What is counted of the door's connections.
+    /// What is counted of the listener's connections.
     pub fn connections(&self) -> &Connections {
-        self.traffic.connections(self.door)
+        self.traffic.connections(self.listener)
     }
 
     /// Answers a request that came from `peer`: always, and with its id.

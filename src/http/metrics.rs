@@ -1,4 +1,4 @@
-//! `/metrics`, on the operations door: what all parts have counted, for Prometheus.
+//! `/metrics`, on the operations listener: what all parts have counted, for Prometheus.
 
 use std::collections::BTreeMap;
 

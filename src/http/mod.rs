@@ -30,7 +30,7 @@ use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::{get, post};
 
-use crate::config::{BaseUrl, Door, Scheme};
+use crate::config::{BaseUrl, Listener, Scheme};
 use crate::console;
 use deprecation::Deprecation;
 use direct::Direct;
@@ -42,8 +42,8 @@ pub use pets::{parse_new_pet, parse_pet_query};
 pub use state::Api;
 pub use traffic::{Connections, Expired};
 
-/// The store door: the animals and their orders, their document and reference, and the console.
-pub fn store_door(api: &Api) -> Edge {
+/// The store listener: the animals and their orders, their document and reference, and the console.
+pub fn store_listener(api: &Api) -> Edge {
     let routes = Router::new()
         .route("/v1/pets", get(pets::list).post(pets::create))
         .route("/v1/pets/{petId}", get(pets::get).fallback(deprecation::other_method))
@@ -57,47 +57,47 @@ pub fn store_door(api: &Api) -> Edge {
         .route("/docs/{file}", get(console::docs::asset))
         .merge(console::routes(api))
         .fallback(console::not_found);
-    door(api, Door::Store, routes, &api.addresses.cors_origins)
+    listener(api, Listener::Store, routes, &api.addresses.cors_origins)
         .https_only(is_https_only(api, &api.addresses.base_url))
-        .answering(Direct::new(api, Door::Store))
+        .answering(Direct::new(api, Listener::Store))
         .deprecating(Deprecation::of_get_pet(&api.addresses))
 }
 
-/// The messages door. The API reference lives on the store door and tries calls from there.
-pub fn messages_door(api: &Api) -> Edge {
+/// The messages listener. The API reference lives on the store listener and tries calls from there.
+pub fn messages_listener(api: &Api) -> Edge {
     let routes =
         Router::new().route("/v1/messages", post(messages::send)).fallback(async || ApiError::route_not_found());
     let origins = [api.addresses.cors_origins.clone(), api.addresses.store_origins()].concat();
-    door(api, Door::Messages, routes, &origins)
+    listener(api, Listener::Messages, routes, &origins)
         .https_only(is_https_only(api, &api.addresses.messages_base_url))
-        .answering(Direct::new(api, Door::Messages))
+        .answering(Direct::new(api, Listener::Messages))
 }
 
-/// The operations door, for who runs the service.
-pub fn operations_door(api: &Api) -> Edge {
+/// The operations listener, for who runs the service.
+pub fn operations_listener(api: &Api) -> Edge {
     let routes = Router::new().route("/metrics", get(metrics::serve)).fallback(async || ApiError::route_not_found());
-    door(api, Door::Ops, routes, &[]).https_only(api.addresses.scheme == Scheme::Https)
+    listener(api, Listener::Ops, routes, &[]).https_only(api.addresses.scheme == Scheme::Https)
 }
 
-/// Whether a door is reached by TLS: its own, or that of the proxy in front of it.
+/// Whether a listener is reached by TLS: its own, or that of the proxy in front of it.
 fn is_https_only(api: &Api, public: &BaseUrl) -> bool {
     let behind_a_proxy = !api.console.admission.trusted_proxies.is_empty();
     api.addresses.scheme == Scheme::Https || (behind_a_proxy && public.is_https())
 }
 
-/// What every door has: the health checks, and the way in and out.
-fn door(api: &Api, door: Door, routes: Router<Api>, origins: &[String]) -> Edge {
+/// What every listener has: the health checks, and the way in and out.
+fn listener(api: &Api, listener: Listener, routes: Router<Api>, origins: &[String]) -> Edge {
     let routes = routes
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .with_state(api.clone());
     let addresses = Arc::clone(&api.addresses);
-    let store_origin = move |request: &HeaderMap| match door {
-        Door::Messages => addresses.store_origin_beside(request),
-        Door::Store | Door::Ops => None,
+    let store_origin = move |request: &HeaderMap| match listener {
+        Listener::Messages => addresses.store_origin_beside(request),
+        Listener::Store | Listener::Ops => None,
     };
-    Edge::new(door, Arc::clone(&api.traffic), routes.clone(), cors::for_origins(routes, origins, store_origin))
+    Edge::new(listener, Arc::clone(&api.traffic), routes.clone(), cors::for_origins(routes, origins, store_origin))
         .counting(Arc::clone(&api.requests))
         .limiting(api.rate_limits.clone())
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::http::{Method, StatusCode};
 
-use crate::config::Door;
+use crate::config::Listener;
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
 
@@ -19,7 +19,7 @@ const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 const STATUSES: [u16; 21] =
     [200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503];
 
-/// The requests of all doors and the connections of each.
+/// The requests of all listeners and the connections of each.
 #[derive(Debug)]
 pub struct Traffic {
     /// Those of the route table that were asked for: they come from there, so there is no second list to keep.
@@ -49,7 +49,7 @@ struct Answered {
     duration: Histogram,
 }
 
-/// The connections of one door.
+/// The connections of one listener.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Gauge,
@@ -120,11 +120,11 @@ impl Traffic {
         (!std::ptr::eq(route, &raw const self.unmatched)).then(|| route.template())
     }
 
-    pub const fn connections(&self, door: Door) -> &Connections {
-        match door {
-            Door::Store => &self.store,
-            Door::Messages => &self.messages,
-            Door::Ops => &self.operations,
+    pub const fn connections(&self, listener: Listener) -> &Connections {
+        match listener {
+            Listener::Store => &self.store,
+            Listener::Messages => &self.messages,
+            Listener::Ops => &self.operations,
         }
     }
 
@@ -160,25 +160,26 @@ impl Traffic {
         out.counter("petstore_http_requests_abandoned_total", "Requests whose client went away before the answer.")
             .sample(&[], self.abandoned.get());
 
-        let doors = [Door::Store, Door::Messages, Door::Ops].map(|door| (door.to_string(), self.connections(door)));
-        let mut open = out.gauge("petstore_connections_open", "Connections open, by door.");
-        for (door, connections) in &doors {
-            open.sample(&[("door", door)], connections.open.get());
+        let listeners = [Listener::Store, Listener::Messages, Listener::Ops]
+            .map(|listener| (listener.to_string(), self.connections(listener)));
+        let mut open = out.gauge("petstore_connections_open", "Connections open, by listener.");
+        for (listener, connections) in &listeners {
+            open.sample(&[("listener", listener)], connections.open.get());
         }
         let mut accepted = out.counter("petstore_connections_accepted_total", "Connections taken.");
-        for (door, connections) in &doors {
-            accepted.sample(&[("door", door)], connections.accepted.get());
+        for (listener, connections) in &listeners {
+            accepted.sample(&[("listener", listener)], connections.accepted.get());
         }
         let mut refused =
             out.counter("petstore_connections_refused_total", "Connections turned away, since all were taken.");
-        for (door, connections) in &doors {
-            refused.sample(&[("door", door)], connections.refused.get());
+        for (listener, connections) in &listeners {
+            refused.sample(&[("listener", listener)], connections.refused.get());
         }
         let mut expired = out
             .counter("petstore_connections_expired_total", "Connections closed at a deadline, by what took too long.");
-        for (door, connections) in &doors {
+        for (listener, connections) in &listeners {
             for (reason, name) in Expired::ALL {
-                expired.sample(&[("door", door), ("reason", name)], connections.expired[reason as usize].get());
+                expired.sample(&[("listener", listener), ("reason", name)], connections.expired[reason as usize].get());
             }
         }
     }

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How much of a request is taken off the socket at a time.
 const BUFFER: usize = 4_096;
 
-/// Of one door.
+/// Of one listener.
 pub struct LoadShedding {
     /// For those whose requests are not here yet; further clients wait in the listener's backlog for one.
     places: Arc<Semaphore>,

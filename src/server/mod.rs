@@ -32,7 +32,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// How long to wait before accepting again where the system is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How many connections the operations door takes beside those of the public doors.
+/// How many connections the operations listener takes beside those of the public listeners.
 const OPERATOR_CONNECTIONS: usize = 16;
 
 /// How much of its answers a connection may leave with the system before the network takes it, in bytes. Without a
@@ -73,7 +73,7 @@ impl Default for Limits {
     }
 }
 
-/// Whose connections a door takes: the public doors share the allowed number of them.
+/// Whose connections a listener takes: the public listeners share the allowed number of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Public,
@@ -91,10 +91,10 @@ pub enum Stop {
     Now,
 }
 
-/// Answers on `doors` until told to stop, by whoever holds the other end of `stop` or has let go of it. With `tls`, all
-/// doors speak it and nothing else.
+/// Answers on `listeners` until told to stop, by whoever holds the other end of `stop` or has let go of it. With `tls`, all
+/// listeners speak it and nothing else.
 pub async fn run(
-    doors: Vec<(TcpListener, Edge, Access)>,
+    listeners: Vec<(TcpListener, Edge, Access)>,
     tls: Option<Tls>,
     api: Api,
     limits: Limits,
@@ -102,7 +102,7 @@ pub async fn run(
 ) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
-    for (listener, edge, access) in doors {
+    for (listener, edge, access) in listeners {
         // However many clients there are, who runs the service still gets in.
         let slots = match access {
             Access::Public => Arc::clone(&slots),
@@ -201,7 +201,7 @@ async fn accept(
 }
 
 /// Takes a connection as soon as there is a slot for it or it may be told that there is none. No slot is held while
-/// nobody comes, since doors share them.
+/// nobody comes, since listeners share them.
 async fn next(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
@@ -210,7 +210,7 @@ async fn next(
     tokio::select! {
         biased;
         slot = Arc::clone(slots).acquire_owned() => {
-            // Given back before this, it would go to a door that waits for it, and who is here would be refused.
+            // Given back before this, it would go to a listener that waits for it, and who is here would be refused.
             if let Some(accepted) = listener.accept().now_or_never() {
                 return (accepted, slot.ok());
             }
@@ -245,20 +245,20 @@ mod tests {
     async fn a_slot_that_gets_free_goes_to_one_who_waits_and_nobody_is_refused() {
         let slots = Arc::new(Semaphore::new(1));
         let taken = Arc::clone(&slots).acquire_owned().await;
-        let (mut clients, mut doors) = (Vec::new(), Vec::new());
+        let (mut clients, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             clients.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
             let mut load_shedding = LoadShedding::new(1);
             load_shedding.next += Duration::from_secs(60);
             let slots = Arc::clone(&slots);
-            doors.push(tokio::spawn(async move { next(&listener, &slots, &load_shedding).await }));
+            waiting.push(tokio::spawn(async move { next(&listener, &slots, &load_shedding).await }));
         }
         sleep(Duration::from_millis(20)).await;
-        assert!(doors.iter().all(|door| !door.is_finished()), "nobody is told before it is time");
+        assert!(waiting.iter().all(|one| !one.is_finished()), "nobody is told before it is time");
 
         drop(taken);
-        let mut first = timeout(Duration::from_secs(10), futures_util::future::select_all(doors)).await.unwrap();
+        let mut first = timeout(Duration::from_secs(10), futures_util::future::select_all(waiting)).await.unwrap();
         let (accepted, slot) = first.0.unwrap();
         assert!(accepted.is_ok() && slot.is_some(), "who waits gets the slot");
         sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! The certificate of the doors, which may be renewed while the service runs.
+//! The certificate of the listeners, which may be renewed while the service runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -127,8 +127,8 @@ async fn what_the_parts_do_is_counted() {
     // The service's own watch for changed keys may come in between, so at least one.
     assert!(value(&text, looked_up) >= 1.0);
     assert_eq!(value(&text, "petstore_http_requests_in_flight"), 1.0);
-    assert!(value(&text, r#"petstore_connections_accepted_total{door="store"}"#) >= 8.0);
-    assert_eq!(value(&text, r#"petstore_connections_open{door="operations"}"#), 1.0);
+    assert!(value(&text, r#"petstore_connections_accepted_total{listener="store"}"#) >= 8.0);
+    assert_eq!(value(&text, r#"petstore_connections_open{listener="operations"}"#), 1.0);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ fn without_anything_set_the_defaults_are_shown() {
         listen = "127.0.0.1:8080" # default
         messages-listen = "127.0.0.1:8081" # default
         ops-listen = "127.0.0.1:8082" # default
-        doors = ["store", "messages", "ops"] # default
+        listeners = ["store", "messages", "ops"] # default
         # base-url is not set
         # messages-base-url is not set
         # staging-base-url is not set
@@ -60,7 +60,7 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         listen = "127.0.0.1:3001" # flag
         messages-listen = "127.0.0.1:2002" # environment
         ops-listen = "127.0.0.1:1003" # file
-        doors = ["store", "messages", "ops"] # default
+        listeners = ["store", "messages", "ops"] # default
         base-url = "https://example.com/v1" # environment
         # messages-base-url is not set
         # staging-base-url is not set
@@ -106,7 +106,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
         ("listen", "127.0.0.1:1"),
         ("messages-listen", "127.0.0.1:2"),
         ("ops-listen", "[::1]:3"),
-        ("doors", "ops"),
+        ("listeners", "ops"),
         ("base-url", "https://a.example/v1"),
         ("messages-base-url", "https://b.example/v1"),
         ("staging-base-url", "https://c.example/v1"),
@@ -155,7 +155,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
 #[test]
 fn what_is_shown_is_a_configuration_file() {
     let folder = Folder::new();
-    let flags = "--doors ops,store --cors-origin https://a.example --drain-delay 5m --max-connections 3";
+    let flags = "--listeners ops,store --cors-origin https://a.example --drain-delay 5m --max-connections 3";
     let shown = folder.succeed(&format!("config show {flags}"));
     folder.write("petstore.toml", &shown);
 
@@ -195,10 +195,10 @@ fn a_wrong_value_in_the_file_is_told_with_the_file() {
     "#]].assert_eq(&refused("listen = 8080"));
     expect![[r#"
         exit 2
-        error: petstore.toml: doors: invalid value 'shop'
+        error: petstore.toml: listeners: invalid value 'shop'
           [possible values: store, messages, ops]
     "#]]
-    .assert_eq(&refused("doors = [\"shop\"]"));
+    .assert_eq(&refused("listeners = [\"shop\"]"));
     expect![[r#"
         exit 2
         error: petstore.toml: `listen` must be a string, a number or a list of them
@@ -213,7 +213,7 @@ fn a_wrong_value_in_the_file_is_told_with_the_file() {
         exit 2
         error: petstore.toml: line 2 is not TOML: key with no value, expected `=`
     "#]]
-    .assert_eq(&refused("doors = [\"store\"]\nlisten: 127.0.0.1:8080"));
+    .assert_eq(&refused("listeners = [\"store\"]\nlisten: 127.0.0.1:8080"));
     assert!(!folder.path("petstore-data").exists());
 }
 
@@ -292,7 +292,7 @@ fn unknown_variables_are_warned_of_once() {
         WARN PETSTORE_LISEN in the environment is not a setting; did you mean PETSTORE_LISTEN?
         ERROR a certificate needs its private key: give --tls-key too
     "#]]
-    .assert_eq(&run("serve --doors ops --tls-cert missing.pem").shown_log());
+    .assert_eq(&run("serve --listeners ops --tls-cert missing.pem").shown_log());
     assert_eq!(run("migrate --log-level error").shown(), "exit 0\n");
     assert_eq!(run("completions bash").stderr, "", "it reads no settings");
 }

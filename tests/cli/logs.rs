@@ -68,7 +68,7 @@ fn collector_is_not_ignored_silently() {
         (&[endpoint, ("OTEL_TRACES_EXPORTER", "none")], 0),
     ] {
         let folder = Folder::new();
-        let mut command = folder.command("serve --doors ops --ops-listen 127.0.0.1:0");
+        let mut command = folder.command("serve --listeners ops --ops-listen 127.0.0.1:0");
         let server = Server::start(command.envs(environment.iter().copied()));
         let found = server.before.iter().filter(|message| *message == warning).count();
         assert_eq!(found, warnings, "{environment:?} {:?}", server.before);

@@ -77,12 +77,12 @@ async fn doors_narrows_what_is_opened() {
     let folder = Folder::with_account();
     let key = folder.key();
 
-    let server = folder.serve("serve --doors messages,ops");
+    let server = folder.serve("serve --listeners messages,ops");
 
     assert!(server.listening.get("store").is_none(), "{}", server.listening);
     let sent = Request::new(server.address("messages"), "POST", "/v1/messages").key(&key);
     assert_eq!(sent.json(r#"{"message":"Hello"}"#).send().await.status(), 202);
-    let server = folder.serve("serve --doors store");
+    let server = folder.serve("serve --listeners store");
     assert!(server.listening.get("messages").is_none() && server.listening.get("ops").is_none());
     assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
 }
@@ -130,7 +130,7 @@ async fn without_an_account_it_tells_where_the_first_one_is_made() {
         ]
     "#]]
     .assert_debug_eq(&folder.serve("serve --registration closed").before);
-    assert_eq!(folder.serve("serve --doors messages").before, [""; 0], "there are no pages to create one on");
+    assert_eq!(folder.serve("serve --listeners messages").before, [""; 0], "there are no pages to create one on");
 
     folder.succeed("account create ada@example.com");
     assert_eq!(folder.serve("serve").before, [""; 0]);
@@ -169,17 +169,19 @@ fn addresses_may_be_localhost_or_a_port_alone() {
     // Other machines may reach `0.0.0.0`, so production requires TLS there.
     let refused = folder.run("serve --listen :0");
     assert_eq!(refused.code, Some(1));
-    assert!(refused.log().starts_with("ERROR the store door listens on 0.0.0.0:0, which other machines may reach"));
+    assert!(
+        refused.log().starts_with("ERROR the store listener is bound to 0.0.0.0:0, which other machines may reach")
+    );
 }
 
 #[test]
 fn a_file_without_doors_opens_none_and_is_a_failure() {
     let folder = Folder::new();
-    folder.write("petstore.toml", "doors = []");
+    folder.write("petstore.toml", "listeners = []");
 
     expect![[r#"
         exit 1
-        ERROR there is no door to open: `doors` is empty
+        ERROR there is no listener to open: `listeners` is empty
     "#]]
     .assert_eq(&folder.run("serve --config petstore.toml").shown_log());
 }
@@ -188,7 +190,7 @@ fn a_file_without_doors_opens_none_and_is_a_failure() {
 async fn two_services_share_a_folder() {
     let folder = Folder::with_account();
     let key = folder.key();
-    let (store, messages) = (folder.serve("serve --doors store"), folder.serve("serve --doors store,messages"));
+    let (store, messages) = (folder.serve("serve --listeners store"), folder.serve("serve --listeners store,messages"));
 
     let created = Request::new(store.address("store"), "POST", "/v1/pets").key(&key);
     assert_eq!(created.json(r#"{"name":"Rex","categoryId":1}"#).send().await.status(), 201);

@@ -69,7 +69,7 @@ fn a_service_that_is_ready_is_healthy_at_whichever_door() {
     let server = folder.serve("serve");
     for (door, flag) in [("ops", "ops-listen"), ("store", "listen"), ("messages", "messages-listen")] {
         let address = server.address(door);
-        let healthy = folder.run(&format!("healthcheck --doors {door} --{flag} {address}"));
+        let healthy = folder.run(&format!("healthcheck --listeners {door} --{flag} {address}"));
         assert_eq!((healthy.code, healthy.stdout.as_str(), healthy.stderr.as_str()), (Some(0), "", ""), "{door}");
     }
     let unspecified = format!("healthcheck --ops-listen 0.0.0.0:{}", server.address("ops").port());

@@ -27,7 +27,7 @@ fn a_supervisor_is_told_once_the_doors_are_open_and_when_they_close() {
             String::from_utf8_lossy(&state[..length]).into_owned()
         };
         let mut serve =
-            folder.command("serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --doors store,messages");
+            folder.command("serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --listeners store,messages");
         let server = Server::start(serve.env("NOTIFY_SOCKET", address));
 
         assert_eq!(told(), "READY=1");
@@ -40,7 +40,7 @@ fn a_supervisor_is_told_once_the_doors_are_open_and_when_they_close() {
 #[test]
 fn a_supervisor_that_does_not_listen_is_no_reason_not_to_serve() {
     let folder = Folder::new();
-    let mut serve = folder.command("serve --listen 127.0.0.1:0 --doors store");
+    let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
     let server = Server::start(serve.env("NOTIFY_SOCKET", folder.path("nobody")));
 
     assert_eq!(server.logged("can't tell the supervisor READY=1")["level"], "WARN");
@@ -65,7 +65,7 @@ async fn doors_take_the_sockets_that_were_opened_for_them() {
 
     assert_eq!(server.address("store").port(), store);
     assert_eq!(server.address("messages").port(), messages);
-    assert_ne!(server.address("ops").port(), 0, "a door without a socket opens its own");
+    assert_ne!(server.address("ops").port(), 0, "a listener without a socket opens its own");
     let first = first.join().unwrap();
     assert!(first.starts_with("HTTP/1.1 200"), "who came before the service is answered by it: {first}");
     assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
@@ -86,10 +86,10 @@ fn sockets_that_fit_no_door_are_told() {
         let line: serde_json::Value = serde_json::from_str(last).unwrap();
         format!("exit {:?}: {}\n", ended.code.unwrap(), line["message"].as_str().unwrap())
     };
-    let told = [refused("shop", ""), refused("messages", "--doors store")].concat();
+    let told = [refused("shop", ""), refused("messages", "--listeners store")].concat();
     expect![[r#"
         exit 1: a socket is passed as `shop`: its FileDescriptorName is store, messages or ops
-        exit 1: a socket is passed for the messages door, which `doors` does not open
+        exit 1: a socket is passed for the messages listener, which `listeners` does not open
     "#]]
     .assert_eq(&told);
 }
@@ -97,7 +97,7 @@ fn sockets_that_fit_no_door_are_told() {
 #[test]
 fn sockets_for_another_process_are_left_alone() {
     let folder = Folder::new();
-    let mut serve = folder.command("serve --listen 127.0.0.1:0 --doors store");
+    let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
     serve.envs([("LISTEN_PID", "1"), ("LISTEN_FDS", "1"), ("LISTEN_FDNAMES", "store")]);
     let server = Server::start(&mut serve);
     assert_eq!(server.stop(Signal::TERM).code, Some(0));

@@ -177,7 +177,7 @@ fn production_refuses_an_address_that_others_reach_without_tls() {
     // Addresses that this machine has not, so that what should be refused is not open for a moment either.
     let store = "--listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
     let messages = "--listen 127.0.0.1:0 --messages-listen 192.0.2.1:8081 --ops-listen 127.0.0.1:0";
-    let operations = "--listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --doors ops";
+    let operations = "--listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops";
     let mut shown = String::new();
     for flags in [
         store.to_owned(),
@@ -194,17 +194,17 @@ fn production_refuses_an_address_that_others_reach_without_tls() {
     expect![[r#"
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0
         exit 1
-        ERROR the store door listens on 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS; --insecure serves all the same
+        ERROR the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS; --insecure serves anyway
         --listen 127.0.0.1:0 --messages-listen 192.0.2.1:8081 --ops-listen 127.0.0.1:0
         exit 1
-        ERROR the messages door listens on 192.0.2.1:8081, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS; --insecure serves all the same
+        ERROR the messages listener is bound to 192.0.2.1:8081, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS; --insecure serves anyway
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --insecure
         exit 1
-        WARN the store door listens on 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS
+        WARN the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS
         ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --data-dir staging --deployment staging
         exit 1
-        WARN the store door listens on 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read on their way. Give --tls-cert and --tls-key, or --trusted-proxy where a proxy in front has TLS
+        WARN the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS
         ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --trusted-proxy 10.0.0.1
         exit 1
@@ -212,9 +212,9 @@ fn production_refuses_an_address_that_others_reach_without_tls() {
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --tls-cert cert.pem --tls-key cert.key
         exit 1
         ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
-        --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --doors ops
+        --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops
         exit 1
-        WARN the operations door listens on 192.0.2.1:8082, which other machines may reach: anybody can ask it
+        WARN the operations listener is bound to 192.0.2.1:8082, which other machines may reach: it requires no credentials
         ERROR can't listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
     "#]]
     .assert_eq(&shown);

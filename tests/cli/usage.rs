@@ -49,7 +49,7 @@ fn a_value_out_of_range_is_told_with_what_is_allowed() {
     for (line, wanted) in [
         ("serve --listen 8080", "an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080"),
         ("serve --ops-listen example.com:8080", "an address is an IP address or localhost, and a port"),
-        ("serve --doors shop", "[possible values: store, messages, ops]"),
+        ("serve --listeners shop", "[possible values: store, messages, ops]"),
         ("serve --base-url https://example.com", "a base address is http:// or https://, a host, perhaps a path, and"),
         ("serve --cors-origin example.com", "an origin is a scheme, a host and perhaps a port, for instance https://"),
         ("serve --max-connections 0", "0 is not in 1.."),
@@ -151,7 +151,7 @@ fn services_write_a_log_and_other_commands_plain_text() {
     folder.write("file", "");
     let why = "can't open the database in file/data: file/data: Not a directory (os error 20)\n";
     for line in
-        ["migrate", "pets import -", "key list --log-format json", "healthcheck --listen 127.0.0.1:1 --doors store"]
+        ["migrate", "pets import -", "key list --log-format json", "healthcheck --listen 127.0.0.1:1 --listeners store"]
     {
         let ended = folder.run(&format!("{line} --data-dir file/data"));
         assert!(ended.stderr.starts_with("error: ") && ended.stderr.lines().count() == 1, "{line}: {ended:?}");

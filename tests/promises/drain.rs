@@ -68,7 +68,7 @@ fn requests_in_flight_outlive_readiness() {
         let (store, messages) =
             (ports[format!("petstore{number}_store").as_str()], ports[format!("petstore{number}_messages").as_str()]);
         let listen = format!("--listen 127.0.0.1:{store} --messages-listen 127.0.0.1:{messages}");
-        let doors = "--doors store,messages,ops --ops-listen 127.0.0.1:0";
+        let doors = "--listeners store,messages,ops --ops-listen 127.0.0.1:0";
         Process::start(database.petstore(&format!("serve {doors} {listen} --drain-delay 60s")))
     };
     // The third process and the database servers are never started.
@@ -163,7 +163,7 @@ fn restart(rounds: u32, drain_delay: &str, signal: Signal) -> Restarts {
     let key = database.make_key();
     let ports = [free_port(), free_port(), free_port()];
     let serve = |port: u16| {
-        let doors = "--doors store,ops --ops-listen 127.0.0.1:0";
+        let doors = "--listeners store,ops --ops-listen 127.0.0.1:0";
         let command = format!("serve {doors} --listen 127.0.0.1:{port} --drain-delay {drain_delay}");
         Process::start(database.petstore(&command))
     };

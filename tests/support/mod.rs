@@ -121,9 +121,9 @@ impl Service {
         };
         let api = Api::new(Arc::clone(&store), clock.clone(), addresses, admission);
         let doors = vec![
-            (store_door, http::store_door(&api), Access::Public),
-            (messages_door, http::messages_door(&api), Access::Public),
-            (ops_door, http::operations_door(&api), Access::Operator),
+            (store_door, http::store_listener(&api), Access::Public),
+            (messages_door, http::messages_listener(&api), Access::Public),
+            (ops_door, http::operations_listener(&api), Access::Operator),
         ];
         let (stop, stopped) = watch::channel(Stop::No);
         let running = tokio::spawn(server::run(doors, setup.tls, api.clone(), setup.limits, stopped));

@@ -33,7 +33,7 @@ const MOST_BYTES: usize = 512;
 #[derive(Clone, Debug)]
 pub struct Tracer {
     sampler: Sampler,
-    /// Whether the doors have TLS.
+    /// Whether the listeners have TLS.
     https: bool,
     finished: mpsc::Sender<Span>,
     lost: Arc<Counter>,
