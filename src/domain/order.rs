@@ -2,8 +2,7 @@
 
 use super::{AccountId, Invalid, PageQuery, PetStatus, Timestamp};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrderStatus {
     Placed,
     Approved,

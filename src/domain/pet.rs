@@ -3,8 +3,7 @@
 use super::{Invalid, PageQuery, check_text};
 
 /// Availability of an animal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PetStatus {
     Available,
     Pending,

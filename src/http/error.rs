@@ -156,34 +156,6 @@ impl ApiError {
         }
     }
 
-    /// An error as the document shows it.
-    pub fn example(code: Code) -> Self {
-        Self::new(
-            code,
-            match code {
-                Code::InvalidJson => "The body is not a JSON object.",
-                Code::MissingField => "The field `name` is required.",
-                Code::InvalidValue => "`limit` is 0; 1 to 100 are allowed.",
-                Code::UnknownParameter => {
-                    "This operation has no query parameter `colour`; it has limit, status, after."
-                }
-                Code::MissingApiKey => "An API key is needed: send it as `Authorization: Bearer <API_KEY>`.",
-                Code::InvalidApiKey => "The API key is not valid here.",
-                Code::NotFound => "There is no animal with this id.",
-                Code::MethodNotAllowed => "This path does not have this method; `Allow` names those it has.",
-                Code::RequestTimeout => "The request did not arrive in time.",
-                Code::Conflict => "The animal is not available.",
-                Code::OperationRemoved => "This operation was removed on 5 December 2030.",
-                Code::PayloadTooLarge => "The body is larger than 64 KiB.",
-                Code::UnsupportedMediaType => "`Content-Type` must be `application/json`, in UTF-8.",
-                Code::IdempotencyKeyReused => "This `Idempotency-Key` was used for another request.",
-                Code::RateLimited => "This account may send 600 requests per minute; `Retry-After` says when to go on.",
-                Code::InternalError => "Something went wrong on our side; it is in our log under this request's id.",
-                Code::Unavailable => "The service can't take this request now. Try again later.",
-            },
-        )
-    }
-
     pub const fn status(&self) -> StatusCode {
         self.code.status()
     }

@@ -89,7 +89,7 @@ pub fn parameters<'q, const N: usize>(
 }
 
 /// A query parameter that the operation does not have, and those it has.
-pub fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
+fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
     let known = match known {
         [] => "none".to_owned(),
         names => names.join(", "),

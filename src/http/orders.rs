@@ -11,31 +11,12 @@ use super::error::{ApiError, Code};
 use super::idempotency::{self, Idempotency};
 use super::input::{self, JsonBody, Query};
 use super::json::{Fields, Response};
-use super::openapi::schema;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;
 use crate::domain::order::{NotPlaced, NotTaken};
 use crate::domain::{AccountId, Answer, NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
 
-/// List orders
-///
-/// Returns a page of the account's own orders, in order of their ids. While more follow, the header `Link` leads to the
-/// next page.
-#[utoipa::path(
-    get, path = "/store/orders", operation_id = "listOrders", tag = "store",
-    params(
-        ("limit" = Option<i32>, Query, description = "Maximum number of orders returned.", minimum = 1, maximum = 100, example = 20),
-        ("status" = Option<OrderStatus>, Query, description = "Keeps only orders with this status."),
-        ("after" = Option<i64>, Query, description = "Returns the orders with greater ids, in order: pass the last id you received. Ids become visible in increasing order, so a client that keeps following `after` without `status` receives every order of the account exactly once."),
-    ),
-    responses((
-        status = 200, description = "A page of orders.", body = schema::Orders,
-        example = json!([{
-            "id": 1, "petId": 31, "status": "placed",
-            "createdAt": "2026-11-20T09:30:00.123Z", "updatedAt": "2026-11-20T09:30:00.123Z"
-        }])
-    ))
-)]
+/// Handles `listOrders`.
 pub async fn list(State(api): State<Api>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let query = pages::query(&query, OrderStatus::parse)?;
     pages::answer(&api, List::Orders(caller.account, query), read_page(&api, caller.account, &query)).await
@@ -48,24 +29,7 @@ async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<
     Ok(Page::new(items, more, |last| pages::next(api, "/store/orders", query.limit, status, last)))
 }
 
-/// Place an order
-///
-/// Reserves an animal that is available: it is `pending` from then on. Both are durable when the answer is sent.
-#[utoipa::path(
-    post, path = "/store/orders", operation_id = "placeOrder", tag = "store",
-    request_body(content = schema::NewOrder, example = json!({"petId": 31})),
-    responses(
-        (
-            status = 201, description = "The order, with the id assigned to it.", body = schema::Order,
-            example = json!({
-                "id": 1, "petId": 31, "status": "placed",
-                "createdAt": "2026-11-20T09:30:00.123Z", "updatedAt": "2026-11-20T09:30:00.123Z"
-            })
-        ),
-        (status = 404, description = "The animal does not exist."),
-        (status = 409, description = "The animal is not available."),
-    )
-)]
+/// Handles `placeOrder`.
 pub async fn place(
     State(api): State<Api>,
     caller: Caller,
@@ -94,24 +58,7 @@ fn not_placed(refused: NotPlaced) -> ApiError {
     }
 }
 
-/// Approve an order
-///
-/// For an order that is placed. Its animal stays `pending`. No body is needed; the fields of one that is sent are ignored.
-#[utoipa::path(
-    post, path = "/store/orders/{orderId}/approve", operation_id = "approveOrder", tag = "store",
-    params(("orderId" = i64, Path, description = "Identifier of the order.", example = 1)),
-    responses(
-        (
-            status = 200, description = "The order, which is `approved` now.", body = schema::Order,
-            example = json!({
-                "id": 1, "petId": 31, "status": "approved",
-                "createdAt": "2026-11-20T09:30:00.123Z", "updatedAt": "2026-11-20T09:31:07.456Z"
-            })
-        ),
-        (status = 404, description = "The account has no such order."),
-        (status = 409, description = "The order is not placed."),
-    )
-)]
+/// Handles `approveOrder`.
 pub async fn approve(
     api: State<Api>,
     caller: Caller,
@@ -122,25 +69,7 @@ pub async fn approve(
     step(&api, caller, id, OrderStep::Approve, key, &body).await
 }
 
-/// Deliver an order
-///
-/// For an order that is approved. Its animal is `sold` from then on. No body is needed; the fields of one that is sent
-/// are ignored.
-#[utoipa::path(
-    post, path = "/store/orders/{orderId}/deliver", operation_id = "deliverOrder", tag = "store",
-    params(("orderId" = i64, Path, description = "Identifier of the order.", example = 1)),
-    responses(
-        (
-            status = 200, description = "The order, which is `delivered` now.", body = schema::Order,
-            example = json!({
-                "id": 1, "petId": 31, "status": "delivered",
-                "createdAt": "2026-11-20T09:30:00.123Z", "updatedAt": "2026-11-20T09:32:10.789Z"
-            })
-        ),
-        (status = 404, description = "The account has no such order."),
-        (status = 409, description = "The order is not approved."),
-    )
-)]
+/// Handles `deliverOrder`.
 pub async fn deliver(
     api: State<Api>,
     caller: Caller,
@@ -151,25 +80,7 @@ pub async fn deliver(
     step(&api, caller, id, OrderStep::Deliver, key, &body).await
 }
 
-/// Cancel an order
-///
-/// For an order that is placed or approved. Its animal is `available` again. No body is needed; the fields of one that is
-/// sent are ignored.
-#[utoipa::path(
-    post, path = "/store/orders/{orderId}/cancel", operation_id = "cancelOrder", tag = "store",
-    params(("orderId" = i64, Path, description = "Identifier of the order.", example = 1)),
-    responses(
-        (
-            status = 200, description = "The order, which is `cancelled` now.", body = schema::Order,
-            example = json!({
-                "id": 1, "petId": 31, "status": "cancelled",
-                "createdAt": "2026-11-20T09:30:00.123Z", "updatedAt": "2026-11-20T09:31:07.456Z"
-            })
-        ),
-        (status = 404, description = "The account has no such order."),
-        (status = 409, description = "The order is neither placed nor approved."),
-    )
-)]
+/// Handles `cancelOrder`.
 pub async fn cancel(
     api: State<Api>,
     caller: Caller,
@@ -220,7 +131,7 @@ fn not_taken(step: OrderStep, refused: NotTaken) -> ApiError {
 }
 
 /// Why a step is not for an order with this status.
-pub fn not_now(step: OrderStep, status: OrderStatus) -> ApiError {
+fn not_now(step: OrderStep, status: OrderStatus) -> ApiError {
     let (from, to) = step.rule();
     let from: Vec<_> = from.iter().map(|status| format!("`{}`", status.as_str())).collect();
     let message = format!(
@@ -233,7 +144,7 @@ pub fn not_now(step: OrderStep, status: OrderStatus) -> ApiError {
 }
 
 /// Another account's order is none, too.
-pub fn no_such_order() -> ApiError {
+fn no_such_order() -> ApiError {
     ApiError::new(Code::NotFound, "You have no order with this id.")
 }
 

@@ -12,27 +12,12 @@ use super::error::{ApiError, Code};
 use super::idempotency::{self, Idempotency};
 use super::input::{self, JsonBody, Query};
 use super::json::{self, Fields, Response};
-use super::openapi::schema;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;
 use crate::config::BaseUrl;
 use crate::domain::{Answer, NewPet, Pet, PetName, PetQuery, PetStatus};
 
-/// List animals
-///
-/// Returns a page of animals in order of their ids. While more follow, the header `Link` leads to the next page.
-#[utoipa::path(
-    get, path = "/pets", operation_id = "listPets", tag = "pets",
-    params(
-        ("limit" = Option<i32>, Query, description = "Maximum number of animals returned.", minimum = 1, maximum = 100, example = 20),
-        ("status" = Option<PetStatus>, Query, description = "Keeps only animals with this status."),
-        ("after" = Option<i64>, Query, description = "Provisional: returns the animals with greater ids, in order: pass the last id you received. Ids become visible in increasing order, so a client that keeps following `after` without `status` receives every animal exactly once."),
-    ),
-    responses((
-        status = 200, description = "A page of animals.", body = schema::Pets,
-        example = json!([{"id": 1, "name": "Rex", "categoryId": 3, "status": "available"}])
-    ))
-)]
+/// Handles `listPets`.
 pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
     let query = pages::query(&query, PetStatus::parse)?;
     pages::answer(&api, List::Pets(query), read_page(&api, &query)).await
@@ -45,17 +30,7 @@ async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
     Ok(Page::new(items, more, |last| pages::next(api, "/pets", query.limit, status, last)))
 }
 
-/// Add an animal
-///
-/// The animal is durable when the answer is sent. Unknown fields are ignored.
-#[utoipa::path(
-    post, path = "/pets", operation_id = "createPet", tag = "pets",
-    request_body(content = schema::NewPet, example = json!({"name": "Rex", "categoryId": 3, "status": "available"})),
-    responses((
-        status = 201, description = "The animal, with the id assigned to it.", body = schema::Pet,
-        example = json!({"id": 31, "name": "Rex", "categoryId": 3, "status": "available"})
-    ))
-)]
+/// Handles `createPet`.
 pub async fn create(
     State(api): State<Api>,
     caller: Caller,
@@ -81,20 +56,7 @@ fn created(base_url: Option<&BaseUrl>, pet: &Pet) -> Answer {
     Answer { status: StatusCode::CREATED.as_u16(), location, body: pet.to_json() }
 }
 
-/// Get one animal (deprecated, removed on 5 December 2030)
-///
-/// List animals with a `status` filter instead.
-#[utoipa::path(
-    get, path = "/pets/{petId}", operation_id = "getPet", tag = "pets",
-    params(("petId" = i64, Path, description = "Identifier of the animal.", example = 31)),
-    responses(
-        (
-            status = 200, description = "The animal.", body = schema::Pet,
-            example = json!({"id": 31, "name": "Rex", "categoryId": 3, "status": "available"})
-        ),
-        (status = 404, description = "The animal does not exist."),
-    )
-)]
+/// Handles `getPet`.
 pub async fn get(
     _: NotRemoved,
     State(api): State<Api>,

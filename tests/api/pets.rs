@@ -252,12 +252,16 @@ async fn a_walk_sees_every_earlier_animal_once_while_others_are_added() {
 }
 
 #[tokio::test]
-async fn the_page_parameter_and_its_link_are_marked_as_provisional() {
+async fn after_and_its_link_are_marked_as_provisional() {
     let service = Service::start().await;
     let document = service.request("GET", "/openapi.json").send().await.json();
     let list = &document["paths"]["/pets"]["get"];
-    let provisional = |parameter: &&Value| parameter["x-provisional"] == json!(true);
-    let marked: Vec<_> = list["parameters"].as_array().unwrap().iter().filter(provisional).collect();
+    let resolve = |parameter: &Value| match parameter["$ref"].as_str() {
+        Some(reference) => document.pointer(reference.strip_prefix('#').unwrap()).unwrap().clone(),
+        None => parameter.clone(),
+    };
+    let parameters = list["parameters"].as_array().unwrap().iter().map(resolve);
+    let marked: Vec<_> = parameters.filter(|parameter| parameter["x-provisional"] == json!(true)).collect();
     assert_eq!(marked.len(), 1);
     assert_eq!(marked[0]["name"], "after");
     assert_eq!(document["components"]["headers"]["NextPageLink"]["x-provisional"], json!(true));

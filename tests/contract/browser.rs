@@ -1,20 +1,20 @@
-//! The API reference, as a browser shows it.
+//! The API reference in a browser.
 
 use std::process::Command;
 
 use crate::process::{Petstore, run};
 
 #[test]
-fn the_reference_shows_every_operation() {
+fn reference_shows_every_operation() {
     let service = Petstore::start();
     let folder = tempfile::tempdir().unwrap();
     let mut chromium = Command::new("chromium");
     chromium
         .args(["--headless", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        // The sandbox refuses to work for root, which is who runs tests in a container.
+        // The sandbox does not work for root, and tests in a container run as root.
         .arg("--no-sandbox")
         .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
-        // Until nothing is left to do on the page, or this many milliseconds of its own time went by.
+        // Ends when the page is idle, or after this many milliseconds of virtual time.
         .args(["--virtual-time-budget=20000", "--dump-dom"])
         .arg(format!("{}/docs", service.store));
     let output = run(&mut chromium, folder.path());

@@ -1,8 +1,8 @@
-//! The contract: the OpenAPI document is the one that was agreed, says what the service does, and can be used by
-//! the tools that read such documents. Those tools come with `scripts/test`; where one is missing a test fails.
+//! The contract: the OpenAPI document describes what the service does, and the common tools can read it. `scripts/test`
+//! installs these tools; a test fails if one is missing.
 
 mod browser;
-mod golden;
+mod document;
 mod linter;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

@@ -1,39 +1,39 @@
-//! What the document shows is what the service does: its examples are sent, and its answers compared.
+//! The service responds as the examples in the document say.
 
 use serde_json::{Value, json};
 
+use crate::document::expanded;
 use crate::support::{Answer, Request, Service, Setup};
 
 #[tokio::test]
-async fn each_operation_answers_its_own_example() {
+async fn operations_respond_as_their_examples() {
     let service = Service::start().await;
-    let document = service.get("/openapi.json").await.json();
+    let document = expanded(&service.get("/openapi.json").await.json());
     animals(&service, "available").await;
     service.post("/v1/store/orders", r#"{"petId":1}"#).await;
     for operation in operations(&document) {
-        // The first order is delivered by then, so the one that the example places is cancelled.
+        // The first order is delivered by now, so this cancels the one that the example placed.
         let id = if operation.name() == "cancelOrder" { "2" } else { "1" };
         let request = operation.request_with(&service, &operation.method, id, "");
         let answer = request.key(&service.key).json(operation.body()).send().await;
-        let documented = operation.response(&document, answer.status());
+        let documented = operation.response(answer.status());
         assert!((200..300).contains(&answer.status()), "{}: {}", operation.name(), answer.shown());
-        has_the_required_headers(&answer, &documented, &document);
+        has_the_required_headers(&answer, documented);
         let shown = &documented["content"]["application/json"]["example"];
         assert_eq!(kind(&answer.json()), kind(shown), "{}", operation.name());
     }
 }
 
 #[tokio::test]
-async fn every_post_can_be_sent_again_with_a_key() {
+async fn posts_are_replayed_with_an_idempotency_key() {
     let service = Service::start().await;
-    let document = service.get("/openapi.json").await.json();
+    let document = expanded(&service.get("/openapi.json").await.json());
     animals(&service, "available").await;
     service.post("/v1/store/orders", r#"{"petId":1}"#).await;
     let posts = operations(&document).into_iter().filter(|operation| operation.method == "POST");
     for operation in posts {
         let parameters = operation.value["parameters"].as_array().unwrap();
-        let mut parameters = parameters.iter().map(|parameter| resolved(parameter, &document));
-        let key = parameters.find(|parameter| parameter["name"] == "Idempotency-Key").expect("it takes a key");
+        let key = parameters.iter().find(|parameter| parameter["name"] == "Idempotency-Key").expect("POST takes a key");
         assert_eq!(
             (&key["in"], &key["required"], &key["x-provisional"]),
             (&json!("header"), &json!(false), &json!(true))
@@ -41,27 +41,27 @@ async fn every_post_can_be_sent_again_with_a_key() {
         assert_eq!(key.get("example"), None, "the reference page would send it with every request");
 
         let request = || {
-            // As above: the first order is delivered before one is cancelled.
+            // The first order is delivered before one is cancelled.
             let id = if operation.name() == "cancelOrder" { "2" } else { "1" };
             let request = operation.request_with(&service, &operation.method, id, "").key(&service.key);
             request.header("idempotency-key", operation.name()).json(operation.body())
         };
         let (first, again) = (request().send().await, request().send().await);
         assert_eq!((again.status(), &again.body), (first.status(), &first.body), "{}", operation.name());
-        let documented = operation.response(&document, again.status());
+        let documented = operation.response(again.status());
         assert!(documented["headers"]["Idempotent-Replayed"].is_object(), "{}", operation.name());
         assert_eq!((first.header("idempotent-replayed"), again.header("idempotent-replayed")), (None, Some("true")));
         for status in [409, 422] {
-            operation.response(&document, status);
+            operation.response(status);
         }
     }
 }
 
 #[tokio::test]
-async fn the_examples_of_errors_are_what_the_service_says() {
+async fn error_examples_match_the_service() {
     let service = Service::start().await;
-    let document = service.get("/openapi.json").await.json();
-    // No example asks for the first animal, and the others can't be had. The first order can't be moved any more.
+    let document = expanded(&service.get("/openapi.json").await.json());
+    // Examples order animal 31, which is sold. The first order is cancelled, so it allows no transition.
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
     animals(&service, "sold").await;
     service.post("/v1/store/orders", r#"{"petId":1}"#).await;
@@ -70,32 +70,32 @@ async fn the_examples_of_errors_are_what_the_service_says() {
         operation.use_a_key(&service).await;
         for status in operation.value["responses"].as_object().unwrap().keys().filter(|status| status.as_str() >= "400")
         {
-            let documented = operation.response(&document, status.parse().unwrap());
+            let documented = operation.response(status.parse().unwrap());
             let examples = documented["content"]["application/json"]["examples"].as_object().unwrap();
             for (code, example) in examples {
-                let Some(request) = operation.refused_for(code, &service) else { continue };
+                let Some(request) = operation.rejected_with(code, &service) else { continue };
                 let answer = request.send().await;
                 assert_eq!(answer.json(), example["value"], "{} {code}", operation.name());
-                has_the_required_headers(&answer, &documented, &document);
+                has_the_required_headers(&answer, documented);
             }
         }
     }
 }
 
 #[tokio::test]
-async fn what_the_document_says_of_the_rate_limit_is_what_a_service_with_one_does() {
-    // As the example says.
+async fn rate_limit_headers_match_the_document() {
+    // The rate limit of the example.
     let limit = petstore::config::RateLimit::parse("600/min").ok();
     let service = Service::start_with(Setup { rate_limit: limit, ..Setup::default() }).await;
-    let document = service.get("/openapi.json").await.json();
+    let document = expanded(&service.get("/openapi.json").await.json());
     let account = service.account;
     while service.api.rate_limits.as_ref().unwrap().take(account).is_allowed {}
     for operation in operations(&document) {
-        let documented = operation.response(&document, 429);
+        let documented = operation.response(429);
         let answer = operation.request(&service).key(&service.key).json(operation.body()).send().await;
         let example = &documented["content"]["application/json"]["examples"]["rate_limited"]["value"];
         assert_eq!(answer.json(), *example, "{}", operation.name());
-        has_the_required_headers(&answer, &documented, &document);
+        has_the_required_headers(&answer, documented);
         for (name, value) in [("RateLimit-Policy", r#""default";q=600;w=60"#), ("RateLimit", r#""default";r=0;t=1"#)] {
             assert!(documented["headers"].get(name).is_some(), "{name}: {documented}");
             assert_eq!(answer.header(name), Some(value), "{}", operation.name());
@@ -103,7 +103,7 @@ async fn what_the_document_says_of_the_rate_limit_is_what_a_service_with_one_doe
     }
 }
 
-/// As many animals as the examples speak of.
+/// Adds 31 animals, because the examples use identifiers up to 31.
 async fn animals(service: &Service, status: &str) {
     for _ in 0..31 {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":3,"status":"{status}"}}"#)).await;
@@ -133,7 +133,7 @@ impl Operation<'_> {
         self.value["operationId"].as_str().unwrap()
     }
 
-    /// A request to this operation's address, without key and body.
+    /// A request to this operation without key and body.
     fn request(&self, service: &Service) -> Request {
         self.request_with(service, &self.method, "1", "")
     }
@@ -143,7 +143,7 @@ impl Operation<'_> {
         Request::new(door, method, &format!("/v1{}{query}", self.path.replace("{petId}", id).replace("{orderId}", id)))
     }
 
-    /// Where its example can be carried out with an `Idempotency-Key`, does so; the key is its own name.
+    /// Sends the example with the operation's name as its `Idempotency-Key`, if it can succeed.
     async fn use_a_key(&self, service: &Service) {
         if self.value["responses"]["422"].is_object() && !self.path.starts_with("/store/") {
             let request = self.request(service).key(&service.key).header("idempotency-key", self.name());
@@ -152,7 +152,7 @@ impl Operation<'_> {
         }
     }
 
-    /// The example of its body, or nothing where it takes none.
+    /// The example of the request body. Empty if the operation takes none.
     fn body(&self) -> String {
         match self.value.pointer("/requestBody/content/application~1json/example") {
             Some(example) => example.to_string(),
@@ -160,13 +160,16 @@ impl Operation<'_> {
         }
     }
 
-    /// A request that is refused with `code`, or nothing where a request alone can't bring that about.
-    fn refused_for(&self, code: &str, service: &Service) -> Option<Request> {
+    /// A request that is rejected with `code`. `None` if a single request cannot cause that error.
+    fn rejected_with(&self, code: &str, service: &Service) -> Option<Request> {
         let with_key = || self.request(service).key(&service.key);
         let query = |query| self.request_with(service, &self.method, "1", query).key(&service.key);
         Some(match code {
             "invalid_json" => with_key().json("[]"),
             "missing_field" => with_key().json("{}"),
+            "invalid_value" if self.method == "POST" && self.body().is_empty() => {
+                with_key().header("idempotency-key", "\"\"")
+            }
             "invalid_value" if self.method == "POST" => {
                 let mut body: Value = serde_json::from_str(&self.body()).unwrap();
                 *body.as_object_mut().unwrap().values_mut().next().unwrap() = json!(null);
@@ -186,36 +189,28 @@ impl Operation<'_> {
             "idempotency_key_reused" => {
                 with_key().header("idempotency-key", self.name()).json(format!("{} ", self.body()))
             }
-            // With only one process there is nobody else at whose request the key could be.
+            // A key in progress takes a second process.
             "conflict" | "rate_limited" | "request_timeout" | "internal_error" | "unavailable" => return None,
-            other => panic!("no request is known that is refused with {other}"),
+            other => panic!("no request is known to be rejected with {other}"),
         })
     }
 
-    fn response(&self, document: &Value, status: u16) -> Value {
+    fn response(&self, status: u16) -> &Value {
         let response = &self.value["responses"][status.to_string()];
-        assert!(response.is_object(), "{} has no {status}", self.name());
-        resolved(response, document)
+        assert!(response.is_object(), "{} does not document {status}", self.name());
+        response
     }
 }
 
-fn has_the_required_headers(answer: &Answer, documented: &Value, document: &Value) {
+fn has_the_required_headers(answer: &Answer, documented: &Value) {
     for (name, header) in documented["headers"].as_object().unwrap() {
-        if resolved(header, document)["required"] == true {
+        if header["required"] == true {
             assert!(answer.header(name).is_some(), "{name} is missing: {}", answer.shown());
         }
     }
 }
 
-/// What a reference points to, or the value itself.
-fn resolved(value: &Value, document: &Value) -> Value {
-    match value["$ref"].as_str() {
-        Some(reference) => document.pointer(reference.strip_prefix('#').unwrap()).unwrap().clone(),
-        None => value.clone(),
-    }
-}
-
-/// The names and types of a value, without what it says and how often.
+/// The names and types of a value, without its contents and repetitions.
 fn kind(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), kind(value))).collect(),

@@ -1,6 +1,5 @@
-//! The document as a whole, for a person to read in a diff.
+//! The document as a service with given addresses serves it.
 
-use expect_test::expect_file;
 use petstore::config::{Addresses, BaseUrl, Scheme};
 use petstore::domain::{Deployment, Timestamp};
 use petstore::http::openapi::document;
@@ -11,20 +10,20 @@ use crate::support::NOW;
 /// 2030-12-05T00:00:00Z, when `getPet` is removed.
 const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
 
-/// The document of a production service that was told all three public addresses.
-pub fn production(now: Timestamp) -> String {
-    document(&addresses(), Deployment::Production, now)
+/// The document of a production service at the addresses in `docs/openapi.json`.
+pub fn production() -> String {
+    document(&addresses(), Deployment::Production, NOW)
 }
 
 pub fn after_removal() -> String {
-    production(REMOVAL)
+    document(&addresses(), Deployment::Production, REMOVAL)
 }
 
-/// The document of a service whose addresses are the ones bound.
+/// The document of a staging service without configured addresses.
 pub fn staging() -> String {
-    let bound = BaseUrl::of_bound(Scheme::Http, ([127, 0, 0, 1], 8081).into());
-    let own = BaseUrl::of_bound(Scheme::Http, addresses().store_bound);
-    let addresses = Addresses { base_url: own, messages_base_url: bound, staging_base_url: None, ..addresses() };
+    let bound = |port| BaseUrl::of_bound(Scheme::Http, ([127, 0, 0, 1], port).into());
+    let addresses =
+        Addresses { base_url: bound(8080), messages_base_url: bound(8081), staging_base_url: None, ..addresses() };
     document(&addresses, Deployment::Staging, NOW)
 }
 
@@ -39,22 +38,57 @@ fn addresses() -> Addresses {
     }
 }
 
-#[test]
-fn the_document_is_the_one_in_docs() {
-    // The same as `petstore openapi` with --base-url, --messages-base-url and --staging-base-url.
-    expect_file!["../../docs/openapi.json"].assert_eq(&production(NOW));
+/// `document` with each reference replaced by its target. Fields beside a reference override those of the target.
+pub fn expanded(document: &Value) -> Value {
+    expand(document, document)
+}
+
+fn expand(value: &Value, document: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(|item| expand(item, document)).collect(),
+        Value::Object(fields) => {
+            let target = fields.get("$ref").and_then(Value::as_str).map(|reference| {
+                let target = reference.strip_prefix('#').and_then(|pointer| document.pointer(pointer));
+                expand(target.unwrap_or_else(|| panic!("{reference} does not exist")), document)
+            });
+            let mut expanded = target.and_then(|target| target.as_object().cloned()).unwrap_or_default();
+            let own = fields.iter().filter(|(name, _)| *name != "$ref");
+            expanded.extend(own.map(|(name, field)| (name.clone(), expand(field, document))));
+            expanded.into()
+        }
+        other => other.clone(),
+    }
 }
 
 #[test]
-fn the_removal_takes_the_operation_and_nothing_else() {
-    let before: Value = serde_json::from_str(&production(NOW)).unwrap();
+fn source_is_served_unchanged_at_its_own_addresses() {
+    let source: Value = serde_json::from_str(include_str!("../../docs/openapi.json")).unwrap();
+    let served: Value = serde_json::from_str(&production()).unwrap();
+    assert_eq!(served, source);
+}
+
+#[test]
+fn other_addresses_replace_those_of_the_source() {
+    let staging = staging();
+    assert!(!staging.contains("petstore.example"), "{staging}");
+    let staging: Value = serde_json::from_str(&staging).unwrap();
+    assert_eq!(staging["info"]["contact"]["url"], "http://127.0.0.1:8080/docs");
+    assert_eq!(staging["components"]["headers"]["Location"]["example"], "http://127.0.0.1:8080/v1/pets/31");
+    assert_eq!(
+        staging["paths"]["/messages"]["servers"],
+        serde_json::json!([{ "url": "http://127.0.0.1:8081/v1", "description": "staging, messages" }])
+    );
+}
+
+#[test]
+fn removal_drops_the_operation_and_nothing_else() {
+    let before: Value = serde_json::from_str(&production()).unwrap();
     let after: Value = serde_json::from_str(&after_removal()).unwrap();
 
     let mut expected = before;
     expected["paths"].as_object_mut().unwrap().shift_remove("/pets/{petId}");
     let created = expected.pointer_mut("/paths/~1pets/post/responses/201/headers").unwrap();
     created.as_object_mut().unwrap().shift_remove("Location");
-    // Nothing leads there any more.
     for operation in expected["paths"]
         .as_object_mut()
         .unwrap()
@@ -78,14 +112,14 @@ fn the_removal_takes_the_operation_and_nothing_else() {
 }
 
 #[test]
-fn the_deployments_appear_as_servers() {
+fn deployments_are_listed_as_servers() {
     let servers = |document: &str| {
         let document: Value = serde_json::from_str(document).unwrap();
         let servers = document["servers"].as_array().unwrap().clone();
         servers.iter().map(|server| format!("{} {}", server["description"], server["url"])).collect::<Vec<_>>()
     };
     assert_eq!(
-        servers(&production(NOW)),
+        servers(&production()),
         [r#""production" "https://api.petstore.example/v1""#, r#""staging" "https://staging.petstore.example/v1""#]
     );
     assert_eq!(servers(&staging()), [r#""staging" "http://127.0.0.1:8080/v1""#]);
