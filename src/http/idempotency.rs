@@ -86,7 +86,7 @@ fn reused() -> ApiError {
 }
 
 /// What to say where it is not known yet what becomes of the first request with a key.
-fn in_progress() -> ApiError {
+pub fn in_progress() -> ApiError {
     ApiError::new(Code::Conflict, "A request with this `Idempotency-Key` is still in progress. Try again later.")
 }
 

@@ -122,3 +122,51 @@ fn replace(value: &mut Value, from: &str, to: &str) {
 fn object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("this part of docs/openapi.json is an object")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{MessageText, OrderStatus, PageLimit, PetName, PetStatus};
+    use crate::http::error::{ApiError, Code};
+    use crate::http::idempotency;
+    use crate::http::limits::Late;
+
+    fn at(pointer: &str) -> Value {
+        let source: Value = serde_json::from_str(SOURCE).unwrap();
+        source.pointer(&format!("/components{pointer}")).unwrap_or_else(|| panic!("no {pointer}")).clone()
+    }
+
+    #[test]
+    fn limits_and_enumerations_are_those_of_the_code() {
+        let default_limit = PageLimit::default().get();
+        for (pointer, value) in [
+            ("/schemas/PetStatus/enum", json!(PetStatus::ALL.map(PetStatus::as_str))),
+            ("/schemas/OrderStatus/enum", json!(OrderStatus::ALL.map(OrderStatus::as_str))),
+            ("/parameters/Limit/schema/minimum", json!(PageLimit::ONE.get())),
+            ("/parameters/Limit/schema/maximum", json!(PageLimit::MAX)),
+            ("/parameters/Limit/schema/default", json!(default_limit)),
+            ("/schemas/Pets/maxItems", json!(PageLimit::MAX)),
+            ("/schemas/Orders/maxItems", json!(PageLimit::MAX)),
+            ("/schemas/NewPet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
+            ("/schemas/Pet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
+            ("/schemas/NewMessage/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),
+            ("/schemas/Message/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),
+        ] {
+            assert_eq!(at(pointer), value, "{pointer}");
+        }
+    }
+
+    /// `tests/contract` compares the other examples with the responses of a service.
+    #[test]
+    fn examples_of_errors_that_no_request_causes_are_exact() {
+        for (name, error) in [
+            ("request_timeout", ApiError::new(Code::RequestTimeout, Late.to_string())),
+            ("idempotency_key_in_progress", idempotency::in_progress()),
+            ("internal_error", ApiError::internal("")),
+            ("unavailable", ApiError::unavailable("")),
+        ] {
+            let body: Value = serde_json::from_slice(&error.body()).unwrap();
+            assert_eq!(at(&format!("/examples/{name}/value")), body, "{name}");
+        }
+    }
+}

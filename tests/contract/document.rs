@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::NOW;
 
 /// 2030-12-05T00:00:00Z, when `getPet` is removed.
-const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
+pub const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
 
 /// The document of a production service at the addresses in `docs/openapi.json`.
 pub fn production() -> String {

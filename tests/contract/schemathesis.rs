@@ -1,4 +1,5 @@
-//! Promise 23. Schemathesis: requests made up from the document, valid and invalid, and all of its checks on the answers.
+//! Promise 23. Schemathesis generates valid and invalid requests from the document and runs all of its checks on the
+//! responses.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,31 +11,31 @@ use crate::postgres_server::Server;
 use crate::process::{Petstore, run, shown, tool};
 use crate::trial::{self, Random, is_full, rounds};
 
-/// Where the suite looks: at the same requests each time, so that nobody's change fails by another's.
+/// The suite sends the same requests each time, so that a change does not fail because of another change.
 const SEED: u64 = 20_301_205;
 
-/// From how many seeds the full figure begins.
+/// Number of seeds for the full figure.
 const SEEDS: usize = 3;
 
-// Schemathesis sends every operation to one address, so each door has its own run.
+// Schemathesis sends every operation to one address, so each listener has its own run.
 
 const STORE: [&str; 4] = ["--include-tag", "pets", "--include-tag", "store"];
 
-/// Nothing leads from a message anywhere, so there are no walks to go on.
+/// Messages have no links, so the stateful phase has nothing to follow.
 const MESSAGES: [&str; 4] = ["--include-tag", "messages", "--phases", "examples,coverage,fuzzing"];
 
 #[test]
-fn the_doors_keep_to_the_document() {
-    keep_to_the_document(&Petstore::start(), "SQLite");
+fn service_conforms_to_the_document() {
+    check_conformance(&Petstore::start(), "SQLite");
 }
 
 #[test]
-fn the_doors_keep_to_the_document_on_postgresql_too() {
-    keep_to_the_document(&Petstore::start_on(Some(Server::shared().database())), "PostgreSQL");
+fn service_conforms_to_the_document_on_postgresql() {
+    check_conformance(&Petstore::start_on(Some(Server::shared().database())), "PostgreSQL");
 }
 
 #[test]
-fn a_document_that_says_something_else_is_found_out() {
+fn wrong_document_is_detected() {
     let service = Petstore::start();
     let folder = tempfile::tempdir().unwrap();
     let printed = Command::new(env!("CARGO_BIN_EXE_petstore")).arg("openapi").output().unwrap();
@@ -48,7 +49,7 @@ fn a_document_that_says_something_else_is_found_out() {
     assert!(!output.status.success() && report.contains("Response violates schema"), "{report}");
 }
 
-fn keep_to_the_document(service: &Petstore, database: &str) {
+fn check_conformance(service: &Petstore, database: &str) {
     let (examples, mut cases) = (rounds(60), 0);
     let seeds = if is_full() { new_seeds() } else { vec![SEED] };
     for seed in &seeds {
@@ -65,26 +66,26 @@ fn new_seeds() -> Vec<u64> {
     (0..SEEDS).map(|_| random.below(1_000_000_000)).collect()
 }
 
-/// How many cases were tried.
-fn check(service: &Petstore, door: &str, operations: &[&str], selected: &str, seed: u64, examples: u32) -> u64 {
+/// Returns the number of test cases.
+fn check(service: &Petstore, address: &str, operations: &[&str], selected: &str, seed: u64, examples: u32) -> u64 {
     println!("seed {seed}, {examples} examples for each operation");
     let document = format!("{}/openapi.json", service.store);
-    let output = schemathesis(&service.key, &document, door, operations, seed, examples);
+    let output = schemathesis(&service.key, &document, address, operations, seed, examples);
     let report = shown(&output);
     assert!(output.status.success(), "{report}");
-    assert!(report.contains(selected), "other operations than these were tried:\n{report}");
+    assert!(report.contains(selected), "other operations were tested:\n{report}");
     assert!(report.contains("No issues found"), "{report}");
-    let (_, cases) = report.split_once("Test cases:").expect("how many there were");
+    let (_, cases) = report.split_once("Test cases:").expect("Schemathesis reports the number of cases");
     cases.split_whitespace().find_map(|word| word.replace(',', "").parse().ok()).expect("a number of cases")
 }
 
-fn schemathesis(key: &str, document: &str, door: &str, operations: &[&str], seed: u64, examples: u32) -> Output {
+fn schemathesis(key: &str, document: &str, address: &str, operations: &[&str], seed: u64, examples: u32) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut schemathesis = Command::new(tool("python/bin/schemathesis"));
     schemathesis
         .args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/tools/schemathesis.toml")])
         .args(["run", document])
-        .args(["--url", &format!("{door}/v1")])
+        .args(["--url", &format!("{address}/v1")])
         .args(["--header", &format!("Authorization: Bearer {key}")])
         .args(["--checks", "all", "--continue-on-failure", "--no-color"])
         .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string(), "--generation-database", "none"])
@@ -92,7 +93,7 @@ fn schemathesis(key: &str, document: &str, door: &str, operations: &[&str], seed
     run(&mut schemathesis, folder.path())
 }
 
-/// Links lead from placing an order to its approval, and from there to its delivery: they were followed.
+/// Checks that Schemathesis followed the links from placing an order to its approval and delivery.
 fn an_order_was_delivered(service: &Petstore) {
     let mut stream = TcpStream::connect(service.store.strip_prefix("http://").unwrap()).unwrap();
     let head = format!("Host: x\r\nAuthorization: Bearer {}\r\nConnection: close", service.key);

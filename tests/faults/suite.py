@@ -286,10 +286,10 @@ ROWS = (
         HEADLINE=(r"(\d+) cases, (\d+) failures", "{1} failures in {0} cases per database"),
         ROUNDS=500,
         tests=(
-            "schemathesis::the_doors_keep_to_the_document",
-            "schemathesis::the_doors_keep_to_the_document_on_postgresql_too",
+            "schemathesis::service_conforms_to_the_document",
+            "schemathesis::service_conforms_to_the_document_on_postgresql",
         ),
-        controls=("schemathesis::a_document_that_says_something_else_is_found_out",),
+        controls=("schemathesis::wrong_document_is_detected",),
         BINARY="contract",
     ),
     Suite(
