@@ -75,7 +75,7 @@ impl Store {
     pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.write(move |conn| sqlite::idempotency::delete_expired(conn, now, limit)).await,
-            Self::Postgres(db) => db.delete_expired_answers(now, limit).await,
+            Self::Postgres(db) => postgres::idempotency::delete_expired(db, now, limit).await,
         }
     }
 

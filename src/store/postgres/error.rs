@@ -1,6 +1,7 @@
 //! What an error of PostgreSQL means to who asked, and to the connection it came on.
 
 use std::error::Error as _;
+use std::time::Duration;
 
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
@@ -42,4 +43,9 @@ impl From<Error> for StoreError {
             Self::Failed(told(&error))
         }
     }
+}
+
+/// The error for a server that did not answer within `limit`.
+pub fn timed_out(limit: Duration) -> StoreError {
+    StoreError::Unavailable(format!("PostgreSQL did not answer within {limit:?}"))
 }

@@ -22,15 +22,16 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
-use super::session::Session;
-use super::writer::{Write, Writer};
+use super::Postgres;
+use super::batch_writer::{Write, Writer};
+use super::connection::PreparedConnection;
 use crate::domain::idempotency::KEPT_FOR;
-use crate::domain::{Answer, KeyedRequest, Message, NewPet, Outcome, Pet};
+use crate::domain::{Answer, KeyedRequest, Message, NewPet, Outcome, Pet, Timestamp};
 use crate::store::{AnswerTo, Result};
 
 /// How long a key that is in progress is waited for, and how long between two looks.
-const BUSY: Duration = Duration::from_millis(200);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const IN_PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A lock for each key comes from a table of the server's with room for 6,400, unless it was told otherwise.
 const AT_ONCE: usize = 128;
@@ -41,7 +42,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_tra
 
 /// Takes keys that are new or whose record has expired, and locks the rows of others. Returns the keys taken and, with
 /// `busy`, those that are in progress elsewhere.
-pub const TAKE: &str = "WITH given AS MATERIALIZED (
+const TAKE: &str = "WITH given AS MATERIALIZED (
         SELECT key_hash, account_id, fingerprint, expires_at, pg_try_advisory_xact_lock(number) AS held
         FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[])
             AS given (key_hash, account_id, fingerprint, expires_at, number)
@@ -54,22 +55,25 @@ pub const TAKE: &str = "WITH given AS MATERIALIZED (
         RETURNING key_hash
     ) SELECT key_hash, false AS busy FROM taken UNION ALL SELECT key_hash, true FROM given WHERE NOT held";
 
-pub const FIND: &str = "SELECT key_hash, fingerprint, status, location, body
+const FIND: &str = "SELECT key_hash, fingerprint, status, location, body
     FROM unnest($1::bytea[]) AS asked (key_hash) JOIN idempotency_records USING (key_hash)";
 
-pub const KEEP: &str = "UPDATE idempotency_records AS kept
+const KEEP: &str = "UPDATE idempotency_records AS kept
     SET status = given.status, location = given.location, body = given.body
     FROM unnest($1::bytea[], $2::smallint[], $3::text[], $4::bytea[]) AS given (key_hash, status, location, body)
     WHERE kept.key_hash = given.key_hash";
 
 /// Several processes share the work: what one is at, the others leave out. By where the rows are, which they keep while
 /// they are locked: joined by their key, a plan that is made once may read the whole table.
-pub const DELETE_EXPIRED: &str = "DELETE FROM idempotency_records WHERE ctid = ANY (ARRAY(
+const DELETE_EXPIRED: &str = "DELETE FROM idempotency_records WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM idempotency_records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
         FOR UPDATE SKIP LOCKED)) RETURNING 1";
 
 /// Where an operation refused a request, its key is as if it had not been used.
-pub const GIVE_BACK: &str = "DELETE FROM idempotency_records WHERE key_hash = ANY ($1::bytea[])";
+const GIVE_BACK: &str = "DELETE FROM idempotency_records WHERE key_hash = ANY ($1::bytea[])";
+
+/// Statements prepared on the connection for single writes.
+pub const WRITES: &[&str] = &[DELETE_EXPIRED];
 
 /// A write that a key can be used for.
 pub trait Effect: Send + Sync + Sized + 'static {
@@ -79,12 +83,15 @@ pub trait Effect: Send + Sync + Sized + 'static {
     /// How many of them share a transaction at most.
     const AT_ONCE: usize = AT_ONCE;
 
+    /// The statements of `carry_out`, which are prepared when its connection opens.
+    fn statements() -> Vec<&'static str>;
+
     /// About how much it adds to a statement.
     fn bytes(&self) -> usize;
 
     /// Carries all of them out, within a transaction, and makes their answers, in their order.
     fn carry_out(
-        session: &Session,
+        prepared: &PreparedConnection,
         batch: &[&Self],
     ) -> impl Future<Output = std::result::Result<Vec<Answered<Self>>, Error>> + Send;
 }
@@ -108,13 +115,19 @@ pub async fn once<E: Effect>(
     effect: E,
 ) -> Result<Outcome<E::Refusal>> {
     let keyed = Arc::new((request, effect));
-    let until = Instant::now() + BUSY;
+    let until = Instant::now() + IN_PROGRESS_TIMEOUT;
     loop {
         match writer.submit(Keyed(Arc::clone(&keyed))).await? {
-            Outcome::InProgress if Instant::now() < until => sleep(LOOK_AGAIN).await,
+            Outcome::InProgress if Instant::now() < until => sleep(RETRY_INTERVAL).await,
             outcome => return Ok(outcome),
         }
     }
+}
+
+/// Deletes at most `limit` of the responses stored until `now`, oldest first, and returns how many it deleted.
+pub async fn delete_expired(db: &Postgres, now: Timestamp, limit: u32) -> Result<u64> {
+    let parameters: [&(dyn ToSql + Sync); 2] = [&now.as_milliseconds(), &i64::from(limit)];
+    Ok(db.write(DELETE_EXPIRED, &parameters).await?.len() as u64)
 }
 
 impl<E: Effect> Write for Keyed<E> {
@@ -126,21 +139,25 @@ impl<E: Effect> Write for Keyed<E> {
         self.0.1.bytes()
     }
 
-    async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<Self::Answer>, Error> {
-        let outcomes = transact(session, batch).await;
+    fn statements() -> Vec<&'static str> {
+        [vec![TAKE, FIND, KEEP, GIVE_BACK], E::statements()].concat()
+    }
+
+    async fn run(prepared: &PreparedConnection, batch: &[Self]) -> std::result::Result<Vec<Self::Answer>, Error> {
+        let outcomes = transact(prepared, batch).await;
         if outcomes.is_err() {
             // Where it can't be sent, the connection is gone, and the transaction with it.
-            let _ = session.connection.client.batch_execute("ROLLBACK").await;
+            let _ = prepared.connection.client.batch_execute("ROLLBACK").await;
         }
         outcomes
     }
 }
 
 async fn transact<E: Effect>(
-    session: &Session,
+    prepared: &PreparedConnection,
     batch: &[Keyed<E>],
 ) -> std::result::Result<Vec<Outcome<E::Refusal>>, Error> {
-    let (client, known) = (&session.connection.client, &session.statements);
+    let client = &prepared.connection.client;
     // Of several with one key in a batch, the first is carried out. The others find its answer in the next batch; where it
     // is there already, all of them get it.
     let mut positions: HashMap<_, Vec<usize>> = HashMap::with_capacity(batch.len());
@@ -157,7 +174,7 @@ async fn transact<E: Effect>(
     let numbers: Vec<_> = asked.iter().map(|request| lock_number(request)).collect();
     let lifetime = i64::try_from(KEPT_FOR.as_millis()).expect("a day in milliseconds");
     let parameters: [&(dyn ToSql + Sync); 6] = [&keys, &accounts, &fingerprints, &expiries, &numbers, &lifetime];
-    let taking = client.query(&known.take_idempotency_keys, &parameters);
+    let taking = prepared.query(TAKE, &parameters);
     let (begun, taken) = tokio::join!(client.batch_execute(BEGIN), taking);
     begun?;
     let mut new = Vec::with_capacity(batch.len());
@@ -172,7 +189,7 @@ async fn transact<E: Effect>(
     // What is left was used before.
     if !positions.is_empty() {
         let keys: Vec<_> = positions.keys().copied().collect();
-        for row in &client.query(&known.find_answers, &[&keys]).await? {
+        for row in &prepared.query(FIND, &[&keys]).await? {
             for &position in positions.get(row.try_get::<_, &[u8]>(0)?).into_iter().flatten() {
                 outcomes[position] = if row.try_get::<_, &[u8]>(1)? == batch[position].0.0.fingerprint {
                     let status = u16::try_from(row.try_get::<_, i16>(2)?).unwrap_or(500);
@@ -191,7 +208,7 @@ async fn transact<E: Effect>(
     // In the order they came, so that ids grow in it.
     new.sort_unstable();
     let effects: Vec<_> = new.iter().map(|&position| &batch[position].0.1).collect();
-    let answers = E::carry_out(session, &effects).await?;
+    let answers = E::carry_out(prepared, &effects).await?;
     if answers.len() != effects.len() {
         // Which is whose can't be told. The writer reports a batch that was not answered.
         client.batch_execute("ROLLBACK").await?;
@@ -208,14 +225,14 @@ async fn transact<E: Effect>(
         }
     }
     if !refused.is_empty() {
-        client.execute(&known.give_back_idempotency_keys, &[&refused]).await?;
+        prepared.execute(GIVE_BACK, &[&refused]).await?;
     }
     let keys: Vec<_> = kept.iter().map(|(position, _)| &batch[*position].0.0.key_hash[..]).collect();
     let statuses: Vec<_> = kept.iter().map(|(_, answer)| answer.status.cast_signed()).collect();
     let locations: Vec<_> = kept.iter().map(|(_, answer)| answer.location.as_deref()).collect();
     let bodies: Vec<_> = kept.iter().map(|(_, answer)| &*answer.body).collect();
     let parameters: [&(dyn ToSql + Sync); 4] = [&keys, &statuses, &locations, &bodies];
-    let keeping = client.execute(&known.keep_answers, &parameters);
+    let keeping = prepared.execute(KEEP, &parameters);
     let (keeping, committed) = tokio::join!(keeping, client.batch_execute("COMMIT"));
     // Where an answer could not be kept, the commit was none.
     keeping.and(committed)?;
@@ -243,9 +260,16 @@ impl Effect for CreatePet {
         self.pet.bytes()
     }
 
-    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
+    fn statements() -> Vec<&'static str> {
+        NewPet::statements()
+    }
+
+    async fn carry_out(
+        prepared: &PreparedConnection,
+        batch: &[&Self],
+    ) -> std::result::Result<Vec<Answered<Self>>, Error> {
         let pets: Vec<_> = batch.iter().map(|create| create.pet.clone()).collect();
-        let ids = NewPet::run(session, &pets).await?;
+        let ids = NewPet::run(prepared, &pets).await?;
         let created = pets.into_iter().zip(ids).map(|(pet, id)| pet.with_id(id));
         Ok(batch.iter().zip(created).map(|(create, pet)| Ok((create.answer)(&pet))).collect())
     }
@@ -263,9 +287,16 @@ impl Effect for CreateMessage {
         self.message.bytes()
     }
 
-    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
+    fn statements() -> Vec<&'static str> {
+        Message::statements()
+    }
+
+    async fn carry_out(
+        prepared: &PreparedConnection,
+        batch: &[&Self],
+    ) -> std::result::Result<Vec<Answered<Self>>, Error> {
         let messages: Vec<_> = batch.iter().map(|create| create.message.clone()).collect();
-        Message::run(session, &messages).await?;
+        Message::run(prepared, &messages).await?;
         Ok(batch.iter().map(|create| Ok(create.answer.clone())).collect())
     }
 }

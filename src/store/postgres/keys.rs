@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 
 use super::Postgres;
+use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
-use super::together::{Question, Read};
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError};
 
 /// The account's row is locked first, so that none that is being deleted gets a key.
-pub const INSERT: &str = "WITH owner AS (
+const INSERT: &str = "WITH owner AS (
         SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
     ), new AS (
         INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
@@ -22,29 +22,27 @@ pub const INSERT: &str = "WITH owner AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
 
-pub const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id";
 
-pub const LIST_OF: &str =
-    "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+const LIST_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id
     WHERE k.account_id = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3";
 
-pub const FIND_OF: &str =
-    "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+const FIND_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = $1 AND k.id = $2";
 
-pub const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at FROM api_keys
+const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at FROM api_keys
     WHERE hash = ANY ($1::bytea[]) AND revoked_at IS NULL";
 
-pub const REVOKE: &str = "WITH revoked AS (
+const REVOKE: &str = "WITH revoked AS (
         UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING id
     ), bumped AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM revoked)
     ) SELECT id, pg_notify('petstore_keys', '') FROM revoked";
 
 /// The account's row is locked first, and then the old key's, so that a key that is being revoked gets no successor.
-pub const ROTATE: &str = "WITH owner AS (
+const ROTATE: &str = "WITH owner AS (
         SELECT a.id FROM accounts a JOIN api_keys k ON k.account_id = a.id WHERE k.id = $1 FOR KEY SHARE OF a
     ), old AS (
         SELECT id, account_id, name, lifetime FROM api_keys
@@ -59,11 +57,20 @@ pub const ROTATE: &str = "WITH owner AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
 
-pub const TOUCH: &str = "UPDATE api_keys SET last_used_at = used.at
+const TOUCH: &str = "UPDATE api_keys SET last_used_at = used.at
     FROM unnest($1::bigint[], $2::bigint[]) AS used (id, at)
     WHERE api_keys.id = used.id AND (last_used_at IS NULL OR last_used_at < used.at)";
 
-pub const VERSION: &str = "SELECT value::bigint FROM meta WHERE key = 'keys_version'";
+const VERSION: &str = "SELECT value::bigint FROM meta WHERE key = 'keys_version'";
+
+/// Statements prepared on connections for reads.
+pub const READS: &[&str] = &[LIST, LIST_OF, FIND_OF, VERSION];
+
+/// Statements prepared on the connection for key look-ups.
+pub const LOOKUPS: &[&str] = &[FIND];
+
+/// Statements prepared on the connection for single writes.
+pub const WRITES: &[&str] = &[INSERT, REVOKE, ROTATE, TOUCH];
 
 pub async fn insert(db: &Postgres, key: &NewKey) -> Result<KeyId> {
     let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
@@ -76,43 +83,43 @@ pub async fn insert(db: &Postgres, key: &NewKey) -> Result<KeyId> {
         &created_at,
         &expires_at,
     ];
-    let rows = db.write(|known| &known.insert_key, &parameters).await?;
+    let rows = db.write(INSERT, &parameters).await?;
     id(&rows)?.ok_or_else(|| StoreError::Refused("the account is no longer there".into()))
 }
 
 pub async fn list(db: &Postgres) -> Result<Vec<KeyRecord>> {
-    let rows = db.readers.query(|known| &known.list_keys, &[]).await?;
+    let rows = db.readers.query(LIST, &[]).await?;
     rows.iter().map(record).collect()
 }
 
 /// An account's own keys, newest first: those before `before`. Reads one more than asked for, which tells if more follow.
 pub async fn list_of(db: &Postgres, account: AccountId, before: KeyId, limit: u32) -> Result<(Vec<KeyRecord>, bool)> {
-    let rows = db.readers.query(|known| &known.list_keys_of, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
+    let rows = db.readers.query(LIST_OF, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
     let shown = rows.len().min(limit as usize);
     Ok((rows[..shown].iter().map(record).collect::<Result<_>>()?, rows.len() > shown))
 }
 
 pub async fn find_of(db: &Postgres, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
-    let rows = db.readers.query(|known| &known.find_key_of, &[&account.0, &id.0]).await?;
+    let rows = db.readers.query(FIND_OF, &[&account.0, &id.0]).await?;
     rows.first().map(record).transpose()
 }
 
 pub async fn find(db: &Postgres, hash: &KeyHash) -> Result<Option<KeyGrant>> {
-    db.keys.ask(*hash).await
+    db.keys.read(*hash).await
 }
 
 /// Looks up a batch of keys in one statement, so a flood of unknown keys becomes a few large statements.
 impl Read for KeyHash {
     type Answer = Option<KeyGrant>;
 
-    async fn run(readers: &Readers, batch: Vec<Question<Self>>) {
-        let hashes: Vec<_> = batch.iter().map(|question| &question.read.0[..]).collect();
-        let found = readers.query(|known| &known.find_keys, &[&hashes]).await;
+    async fn run(readers: &Readers, batch: Vec<Pending<Self>>) {
+        let hashes: Vec<_> = batch.iter().map(|pending| &pending.read.0[..]).collect();
+        let found = readers.query(FIND, &[&hashes]).await;
         let found = found.and_then(|rows| {
             let grants = rows.iter().map(|row| Ok((row.try_get::<_, &[u8]>(0)?.to_owned(), grant(row)?)));
             grants.collect::<Result<HashMap<_, _>>>()
         });
-        for Question { read, reply } in batch {
+        for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0[..]).copied()).map_err(Clone::clone));
         }
     }
@@ -128,14 +135,14 @@ fn grant(row: &Row) -> Result<KeyGrant> {
 }
 
 pub async fn revoke(db: &Postgres, key: KeyId, now: Timestamp) -> Result<bool> {
-    let rows = db.write(|known| &known.revoke_key, &[&key.0, &now.as_milliseconds()]).await?;
+    let rows = db.write(REVOKE, &[&key.0, &now.as_milliseconds()]).await?;
     Ok(!rows.is_empty())
 }
 
 pub async fn rotate(db: &Postgres, key: KeyId, rotation: &Rotation) -> Result<Option<KeyId>> {
     let (now, old_until) = (rotation.now.as_milliseconds(), rotation.old_until.as_milliseconds());
     let hash = &rotation.hash.0[..];
-    id(&db.write(|known| &known.rotate_key, &[&key.0, &hash, &rotation.hint, &now, &old_until]).await?)
+    id(&db.write(ROTATE, &[&key.0, &hash, &rotation.hint, &now, &old_until]).await?)
 }
 
 pub async fn touch(db: &Postgres, used: &[(KeyId, Timestamp)]) -> Result<()> {
@@ -144,11 +151,11 @@ pub async fn touch(db: &Postgres, used: &[(KeyId, Timestamp)]) -> Result<()> {
     used.sort_unstable_by_key(|(id, _)| id.0);
     let ids: Vec<_> = used.iter().map(|(id, _)| id.0).collect();
     let times: Vec<_> = used.iter().map(|(_, at)| at.as_milliseconds()).collect();
-    db.write(|known| &known.touch_keys, &[&ids, &times]).await.map(|_| ())
+    db.write(TOUCH, &[&ids, &times]).await.map(|_| ())
 }
 
 pub async fn version(db: &Postgres) -> Result<i64> {
-    let rows = db.readers.query(|known| &known.keys_version, &[]).await?;
+    let rows = db.readers.query(VERSION, &[]).await?;
     let row = rows.first().ok_or_else(|| StoreError::Failed("the database has no keys_version".into()))?;
     Ok(row.try_get(0)?)
 }

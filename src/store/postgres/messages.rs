@@ -4,17 +4,20 @@ use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 use super::Postgres;
-use super::session::Session;
-use super::writer::Write;
+use super::batch_writer::Write;
+use super::connection::PreparedConnection;
 use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp, TrackedMessage};
 use crate::store::{Result, StoreError};
 
-pub const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
+const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
         AS given (account_id, id, message, created_at)";
 
-pub const LIST_OF: &str = "SELECT id, account_id, message, created_at, sent_at FROM messages
+const LIST_OF: &str = "SELECT id, account_id, message, created_at, sent_at FROM messages
     WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
+
+/// Statements prepared on connections for reads.
+pub const READS: &[&str] = &[LIST_OF];
 
 impl Write for Message {
     type Answer = ();
@@ -23,13 +26,16 @@ impl Write for Message {
         self.text.as_str().len()
     }
 
-    async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<()>, Error> {
+    fn statements() -> Vec<&'static str> {
+        vec![INSERT]
+    }
+
+    async fn run(prepared: &PreparedConnection, batch: &[Self]) -> std::result::Result<Vec<()>, Error> {
         let accounts: Vec<_> = batch.iter().map(|message| message.account.0).collect();
         let ids: Vec<_> = batch.iter().map(|message| Uuid::from_bytes(*message.id.as_bytes())).collect();
         let texts: Vec<_> = batch.iter().map(|message| message.text.as_str()).collect();
         let times: Vec<_> = batch.iter().map(|message| message.created_at.as_milliseconds()).collect();
-        let insert = &session.statements.insert_messages;
-        session.connection.client.execute(insert, &[&accounts, &ids, &texts, &times]).await?;
+        prepared.execute(INSERT, &[&accounts, &ids, &texts, &times]).await?;
         Ok(vec![(); batch.len()])
     }
 }
@@ -43,8 +49,7 @@ pub async fn list_of(
     limit: u32,
 ) -> Result<(Vec<TrackedMessage>, bool)> {
     let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
-    let rows =
-        db.readers.query(|known| &known.list_messages_of, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
+    let rows = db.readers.query(LIST_OF, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
     let shown = rows.len().min(limit as usize);
     let listed = rows[..shown].iter().map(|row| {
         let sent_at: Option<i64> = row.try_get(4)?;

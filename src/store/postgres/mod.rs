@@ -5,24 +5,24 @@
 //! password, the end of an account) has a connection of its own.
 
 pub mod accounts;
+mod batch_writer;
+mod connection;
 mod error;
-mod idempotency;
+pub mod idempotency;
 pub mod keys;
-mod link;
 pub mod messages;
 mod migrations;
 pub mod orders;
 pub mod outbox;
 pub mod pets;
 mod pooler;
+mod read_batcher;
 mod readers;
 mod rows;
-mod session;
 pub mod sessions;
+mod supervisor;
 mod tls;
-mod together;
 mod url;
-mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,18 +30,19 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{Client, Error, Row};
 
+use batch_writer::{Writer, await_commit};
+use connection::Connection;
+use error::timed_out;
 use idempotency::{CreateMessage, CreatePet, Keyed};
-use link::Link;
 use migrations::Schema;
 use orders::{PlaceOrder, StepOrder};
 use pets::PetId;
+use read_batcher::ReadBatcher;
 use readers::Readers;
-use session::{Connection, Statements, silent};
-use together::Together;
+use supervisor::Supervisor;
 pub use url::DatabaseUrl;
-use writer::{Writer, settle};
 
 use super::{AnswerTo, Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
 use crate::domain::order::{NotPlaced, NotTaken, Placing};
@@ -51,18 +52,18 @@ use crate::domain::{
 };
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
-const PATIENCE: Duration = Duration::from_millis(1_800);
+const OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
 
 /// Of it, for a batch to be committed, a synchronous standby's confirmation included: then it is not known what became
 /// of it.
-const COMMIT: Duration = Duration::from_millis(1_500);
+const COMMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// And for a connection that was just lost to be replaced before a write begins.
-const RECONNECT: Duration = Duration::from_millis(300);
+const RECONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How long a process that starts goes on to try where the server refuses connections or is slow with them: it may be
 /// starting too.
-const START: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which database, and how much may be asked of it at once.
 #[derive(Clone, Debug)]
@@ -104,9 +105,9 @@ pub struct Postgres {
     /// Of the server that was there at the start.
     version: String,
     readers: Arc<Readers>,
-    lists: Together<PetQuery>,
-    finds: Together<PetId>,
-    keys: Together<KeyHash>,
+    lists: ReadBatcher<PetQuery>,
+    finds: ReadBatcher<PetId>,
+    keys: ReadBatcher<KeyHash>,
     /// One connection for key look-ups. Anybody can send many unknown keys, and they must not hold up other reads.
     key_readers: Arc<Readers>,
     pets: Writer<NewPet>,
@@ -117,7 +118,7 @@ pub struct Postgres {
     keyed_orders: Writer<Keyed<PlaceOrder>>,
     keyed_steps: Writer<Keyed<StepOrder>>,
     /// For writes that are too rare to be worth a batch.
-    single: Link,
+    single: Supervisor,
     keys_changed: Arc<Notify>,
 }
 
@@ -125,11 +126,17 @@ impl Postgres {
     /// Connects to a database, makes its tables where allowed, and brings its schema up to date.
     pub async fn open(options: &Options) -> Result<Self> {
         let Options { url, settings, .. } = options;
-        let mut connection = connect_patiently(url).await?;
+        let mut connection = connect_at_start(url).await?;
         let deployment = prepare(&mut connection.client, options).await?;
         let version = setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
         let meter = Arc::<ReaderMeter>::default();
+        let reads =
+            [pets::READS, orders::READS, messages::READS, outbox::READS, accounts::READS, sessions::READS, keys::READS]
+                .concat();
+        let writes =
+            [orders::WRITES, outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES]
+                .concat();
         let one_reader = Settings { readers: 1, ..*settings };
         let (
             readers,
@@ -143,34 +150,34 @@ impl Postgres {
             keyed_steps,
             single,
         ) = tokio::try_join!(
-            Readers::open(url, &keys_changed, settings, &meter, "read"),
-            Readers::open(url, &keys_changed, &one_reader, &meter, "keys"),
-            Link::open(url, &keys_changed, "animals"),
-            Link::open(url, &keys_changed, "messages"),
-            Link::open(url, &keys_changed, "orders"),
-            Link::open(url, &keys_changed, "animals, with idempotency keys"),
-            Link::open(url, &keys_changed, "messages, with idempotency keys"),
-            Link::open(url, &keys_changed, "orders, with idempotency keys"),
-            Link::open(url, &keys_changed, "steps of orders, with idempotency keys"),
-            Link::open(url, &keys_changed, "accounts and keys"),
+            Readers::open(url, &keys_changed, settings, &meter, &reads, "read"),
+            Readers::open(url, &keys_changed, &one_reader, &meter, keys::LOOKUPS, "keys"),
+            Writer::open(url, &keys_changed, settings, "animals"),
+            Writer::open(url, &keys_changed, settings, "messages"),
+            Writer::open(url, &keys_changed, settings, "orders"),
+            Writer::open(url, &keys_changed, settings, "animals, with idempotency keys"),
+            Writer::open(url, &keys_changed, settings, "messages, with idempotency keys"),
+            Writer::open(url, &keys_changed, settings, "orders, with idempotency keys"),
+            Writer::open(url, &keys_changed, settings, "steps of orders, with idempotency keys"),
+            Supervisor::open(url, &keys_changed, writes, "accounts and keys"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {
             url: url.clone(),
             deployment,
             version,
-            lists: Together::start(&readers, settings),
-            finds: Together::start(&readers, settings),
-            keys: Together::start(&key_readers, &one_reader),
+            lists: ReadBatcher::start(&readers, settings),
+            finds: ReadBatcher::start(&readers, settings),
+            keys: ReadBatcher::start(&key_readers, &one_reader),
             readers,
             key_readers,
-            pets: Writer::start(pets, settings),
-            messages: Writer::start(messages, settings),
-            orders: Writer::start(orders, settings),
-            keyed_pets: Writer::start(keyed_pets, settings),
-            keyed_messages: Writer::start(keyed_messages, settings),
-            keyed_orders: Writer::start(keyed_orders, settings),
-            keyed_steps: Writer::start(keyed_steps, settings),
+            pets,
+            messages,
+            orders,
+            keyed_pets,
+            keyed_messages,
+            keyed_orders,
+            keyed_steps,
             single,
             keys_changed,
         })
@@ -178,7 +185,7 @@ impl Postgres {
 
     /// Which migrations a database has and lacks, without changing it.
     pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
-        let connection = connect_patiently(url).await?;
+        let connection = connect_at_start(url).await?;
         if Schema::read(&connection.client).await?.is_new() {
             return Err(no_tables());
         }
@@ -236,30 +243,21 @@ impl Postgres {
         idempotency::once(&self.keyed_steps, request, step).await
     }
 
-    pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        let parameters: [&(dyn ToSql + Sync); 2] = [&now.as_milliseconds(), &i64::from(limit)];
-        Ok(self.write(|known| &known.delete_expired_answers, &parameters).await?.len() as u64)
-    }
-
     /// Carries out a write of one statement. It is sent whole before the first wait for an answer, so a caller that
     /// goes away leaves nothing half done.
-    async fn write(
-        &self,
-        statement: fn(&Statements) -> &Statement,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>> {
-        let session = self.single.session(Instant::now() + RECONNECT).await?;
-        let rows = session.connection.client.query(statement(&session.statements), parameters);
-        settle(&session.connection, Instant::now() + COMMIT, rows).await
+    async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
+        let rows = prepared.query(sql, parameters);
+        await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, rows).await
     }
 
     /// Carries out a transaction, on a connection of its own. Whatever ends it before its commit, the connection goes with
     /// it, and nothing was done.
     async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
-        let deadline = Instant::now() + PATIENCE;
-        let connection = timeout_at(deadline, self.connect()).await.map_err(|_| silent(PATIENCE))??;
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let connection = timeout_at(deadline, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
         let client = &connection.client;
-        settle(&connection, deadline, async {
+        await_commit(&connection, deadline, async {
             client.batch_execute("BEGIN").await?;
             let outcome = steps(client).await?;
             client.batch_execute("COMMIT").await?;
@@ -284,13 +282,13 @@ impl Postgres {
     /// Whether the database answers and takes writes.
     pub async fn check(&self) -> Result<()> {
         let check = async {
-            let session = self.single.session(Instant::now() + PATIENCE).await?;
-            match session.takes_writes(PATIENCE).await? {
-                true => self.readers.query(|known| &known.keys_version, &[]).await.map(|_| ()),
+            let prepared = self.single.connection(Instant::now() + OPERATION_TIMEOUT).await?;
+            match prepared.accepts_writes(OPERATION_TIMEOUT).await? {
+                true => keys::version(self).await.map(|_| ()),
                 false => Err(StoreError::Unavailable("the server takes no writes".into())),
             }
         };
-        timeout(PATIENCE, check).await.unwrap_or_else(|_| Err(silent(PATIENCE)))
+        timeout(OPERATION_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(OPERATION_TIMEOUT)))
     }
 
     pub fn meters(&self) -> Meters<'_> {
@@ -329,8 +327,8 @@ impl Postgres {
     }
 }
 
-async fn connect_patiently(url: &DatabaseUrl) -> Result<Connection> {
-    patiently(async || {
+async fn connect_at_start(url: &DatabaseUrl) -> Result<Connection> {
+    retry_at_start(async || {
         let connection = Connection::open(url, Arc::default()).await?.0;
         pooler::refuse_shared(&connection, url).await?;
         Ok(connection)
@@ -339,8 +337,8 @@ async fn connect_patiently(url: &DatabaseUrl) -> Result<Connection> {
 }
 
 /// Opens something by `open`, and again where the server is out of reach.
-async fn patiently<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
-    let deadline = Instant::now() + START;
+async fn retry_at_start<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match open().await {
             Err(StoreError::Unavailable(_)) if Instant::now() < deadline => sleep(Duration::from_millis(100)).await,

@@ -6,11 +6,11 @@ use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Client, Error, Row};
 
 use super::Postgres;
+use super::batch_writer::Write;
+use super::connection::PreparedConnection;
 use super::idempotency::{Answered, Effect};
 use super::pets;
 use super::rows::show;
-use super::session::Session;
-use super::writer::Write;
 use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
 use crate::store::{AnswerTo, Result};
@@ -22,7 +22,7 @@ use crate::store::{AnswerTo, Result};
 ///
 /// `turn` makes ids visible in increasing order, as in [`pets::INSERT`]. The statement takes its lock after all row
 /// locks and before the first id. A transaction that holds it therefore waits for no other transaction.
-pub const PLACE: &str = "WITH given AS (
+const PLACE: &str = "WITH given AS (
         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
             WITH ORDINALITY AS given (account_id, pet_id, now, position)
     ), available AS (
@@ -42,7 +42,7 @@ pub const PLACE: &str = "WITH given AS (
     SELECT pet_id, id FROM placed UNION ALL SELECT id, NULL FROM pets WHERE id IN (SELECT pet_id FROM given)";
 
 /// The order is locked first. A step waits for the one before it, and then sees where that left the order.
-pub const TAKE_STEP: &str = "WITH own AS (
+const TAKE_STEP: &str = "WITH own AS (
         SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE id = $1 AND account_id = $2 FOR UPDATE
     ), moved AS (
         UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
@@ -52,11 +52,17 @@ pub const TAKE_STEP: &str = "WITH own AS (
     )
     SELECT own.id, own.pet_id, own.status, own.created_at, moved.updated_at FROM own LEFT JOIN moved ON true";
 
-pub const LIST: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
+const LIST: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
     WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3";
 
-pub const LIST_BY_STATUS: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
+const LIST_BY_STATUS: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
     WHERE account_id = $1 AND status = $2 AND id > $3 ORDER BY id LIMIT $4";
+
+/// Statements prepared on connections for reads.
+pub const READS: &[&str] = &[LIST, LIST_BY_STATUS];
+
+/// Statements prepared on the connection for single writes.
+pub const WRITES: &[&str] = &[TAKE_STEP];
 
 impl Write for NewOrder {
     type Answer = Placing;
@@ -65,7 +71,11 @@ impl Write for NewOrder {
         size_of::<Self>()
     }
 
-    async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<Placing>, Error> {
+    fn statements() -> Vec<&'static str> {
+        vec![PLACE]
+    }
+
+    async fn run(prepared: &PreparedConnection, batch: &[Self]) -> std::result::Result<Vec<Placing>, Error> {
         // Of those for one animal, the first may get it.
         let mut first = HashMap::with_capacity(batch.len());
         batch.iter().enumerate().for_each(|(position, order)| _ = first.entry(order.pet_id).or_insert(position));
@@ -74,13 +84,8 @@ impl Write for NewOrder {
         let pets: Vec<_> = given().map(|(_, order)| order.pet_id).collect();
         let times: Vec<_> = given().map(|(_, order)| order.now.as_milliseconds()).collect();
         let (placed, available) = (OrderStatus::Placed, pets::to_column(PetStatus::Available));
-        let rows = session
-            .connection
-            .client
-            .query(
-                &session.statements.place_orders,
-                &[&accounts, &pets, &times, &available, &to_column(placed), &pets::to_column(placed.pet())],
-            )
+        let rows = prepared
+            .query(PLACE, &[&accounts, &pets, &times, &available, &to_column(placed), &pets::to_column(placed.pet())])
             .await?;
         let (mut placed, mut there) = (HashMap::new(), HashSet::new());
         for row in &rows {
@@ -107,7 +112,7 @@ pub async fn take_step(
     now: Timestamp,
 ) -> Result<Stepping> {
     let asked = step_parameters(step, now);
-    let rows = db.write(|known| &known.step_order, &asked.with(&id, &account.0)).await?;
+    let rows = db.write(TAKE_STEP, &asked.with(&id, &account.0)).await?;
     Ok(stepping(&rows, step)?)
 }
 
@@ -167,9 +172,16 @@ impl Effect for PlaceOrder {
         self.order.bytes()
     }
 
-    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
+    fn statements() -> Vec<&'static str> {
+        NewOrder::statements()
+    }
+
+    async fn carry_out(
+        prepared: &PreparedConnection,
+        batch: &[&Self],
+    ) -> std::result::Result<Vec<Answered<Self>>, Error> {
         let orders: Vec<_> = batch.iter().map(|place| place.order).collect();
-        let placed = NewOrder::run(session, &orders).await?;
+        let placed = NewOrder::run(prepared, &orders).await?;
         let answered = batch.iter().zip(placed);
         Ok(answered.map(|(place, placing)| placing.map(|order| (place.answer)(&order))).collect())
     }
@@ -194,12 +206,18 @@ impl Effect for StepOrder {
         size_of::<Self>()
     }
 
-    async fn carry_out(session: &Session, batch: &[&Self]) -> std::result::Result<Vec<Answered<Self>>, Error> {
+    fn statements() -> Vec<&'static str> {
+        vec![TAKE_STEP]
+    }
+
+    async fn carry_out(
+        prepared: &PreparedConnection,
+        batch: &[&Self],
+    ) -> std::result::Result<Vec<Answered<Self>>, Error> {
         let mut answered = Vec::with_capacity(batch.len());
         for Self { account, id, step, now, answer } in batch {
             let asked = step_parameters(*step, *now);
-            let statement = &session.statements.step_order;
-            let rows = session.connection.client.query(statement, &asked.with(id, &account.0)).await?;
+            let rows = prepared.query(TAKE_STEP, &asked.with(id, &account.0)).await?;
             answered.push(stepping(&rows, *step)?.map(|order| answer(&order)));
         }
         Ok(answered)
@@ -218,9 +236,9 @@ pub async fn list(
     let rows = match query.status {
         Some(status) => {
             let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &to_column(status), &after, &one_more];
-            db.readers.query(|known| &known.list_orders_by_status, &parameters).await?
+            db.readers.query(LIST_BY_STATUS, &parameters).await?
         }
-        None => db.readers.query(|known| &known.list_orders, &[&account.0, &after, &one_more]).await?,
+        None => db.readers.query(LIST, &[&account.0, &after, &one_more]).await?,
     };
     show(&rows, query.limit, |row| {
         each(order(row, row.try_get(2)?, row.try_get(4)?)?);

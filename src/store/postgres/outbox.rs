@@ -5,27 +5,34 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::connection::Connection;
+use super::error::timed_out;
 use super::rows::long_query;
-use super::session::{Connection, silent};
-use super::{PATIENCE, Postgres, messages};
+use super::{OPERATION_TIMEOUT, Postgres, messages};
 use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
 use crate::store::{Result, StoreError, export, message_query};
 
 /// By the index's own order, which the planner does not see in `id` alone.
-pub const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
+const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
     WHERE sent_at IS NULL AND id > $1 ORDER BY sent_at, id LIMIT $2";
 
-pub const MARK_SENT: &str = "UPDATE messages SET sent_at = $3
+const MARK_SENT: &str = "UPDATE messages SET sent_at = $3
     FROM unnest($1::bigint[], $2::uuid[]) AS sent (account_id, id)
     WHERE messages.account_id = sent.account_id AND messages.id = sent.id";
 
 /// By where the rows are, which they keep while they are locked: joined by their key, a plan that is made once would read
 /// the whole table.
-pub const DELETE_SENT: &str = "DELETE FROM messages WHERE ctid = ANY (ARRAY(
+const DELETE_SENT: &str = "DELETE FROM messages WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM messages WHERE sent_at < $1 ORDER BY sent_at LIMIT $2 FOR UPDATE SKIP LOCKED))
     RETURNING 1";
 
-pub const COUNT_UNSENT: &str = "SELECT count(*) FROM (SELECT FROM messages WHERE sent_at IS NULL LIMIT $1) AS unsent";
+const COUNT_UNSENT: &str = "SELECT count(*) FROM (SELECT FROM messages WHERE sent_at IS NULL LIMIT $1) AS unsent";
+
+/// Statements prepared on connections for reads.
+pub const READS: &[&str] = &[UNSENT, COUNT_UNSENT];
+
+/// Statements prepared on the connection for single writes.
+pub const WRITES: &[&str] = &[MARK_SENT, DELETE_SENT];
 
 /// The advisory lock of the process that relays: the bytes of "messages".
 const LOCK: i64 = i64::from_be_bytes(*b"messages");
@@ -60,30 +67,30 @@ async fn take(db: &Postgres, session: &mut Option<LeaseSession>) -> Result<bool>
     }
     let Some(LeaseSession { connection, held }) = session else { return Ok(false) };
     let ask = if *held { "SELECT $1::bigint > 0" } else { "SELECT pg_try_advisory_lock($1)" };
-    let answer = timeout(PATIENCE, connection.client.query_one(ask, &[&LOCK])).await;
-    *held = answer.map_err(|_| silent(PATIENCE))??.try_get(0)?;
+    let answer = timeout(OPERATION_TIMEOUT, connection.client.query_one(ask, &[&LOCK])).await;
+    *held = answer.map_err(|_| timed_out(OPERATION_TIMEOUT))??.try_get(0)?;
     Ok(*held)
 }
 
 pub async fn unsent(db: &Postgres, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
     let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
-    let rows = db.readers.query(|known| &known.unsent_messages, &[&after, &i64::from(limit)]).await?;
+    let rows = db.readers.query(UNSENT, &[&after, &i64::from(limit)]).await?;
     rows.iter().map(messages::from_row).collect()
 }
 
 pub async fn mark_sent(db: &Postgres, messages: &[(AccountId, MessageId)], now: Timestamp) -> Result<()> {
     let accounts: Vec<_> = messages.iter().map(|(account, _)| account.0).collect();
     let ids: Vec<_> = messages.iter().map(|(_, id)| Uuid::from_bytes(*id.as_bytes())).collect();
-    db.write(|known| &known.mark_messages_sent, &[&accounts, &ids, &now.as_milliseconds()]).await.map(|_| ())
+    db.write(MARK_SENT, &[&accounts, &ids, &now.as_milliseconds()]).await.map(|_| ())
 }
 
 pub async fn delete_sent(db: &Postgres, before: Timestamp, limit: u32) -> Result<u64> {
     let parameters: [&(dyn ToSql + Sync); 2] = [&before.as_milliseconds(), &i64::from(limit)];
-    Ok(db.write(|known| &known.delete_sent_messages, &parameters).await?.len() as u64)
+    Ok(db.write(DELETE_SENT, &parameters).await?.len() as u64)
 }
 
 pub async fn count_unsent(db: &Postgres, up_to: u32) -> Result<u64> {
-    let rows = db.readers.query(|known| &known.count_unsent_messages, &[&i64::from(up_to)]).await?;
+    let rows = db.readers.query(COUNT_UNSENT, &[&i64::from(up_to)]).await?;
     number(rows.first())
 }
 

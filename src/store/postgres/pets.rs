@@ -10,11 +10,12 @@ use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Error, Row};
 
 use super::Postgres;
+use super::batch_writer::Write;
+use super::connection::PreparedConnection;
+use super::error::timed_out;
+use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows::{long_query, show};
-use super::session::{Session, silent};
-use super::together::{Question, Read};
-use super::writer::Write;
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
 use crate::store::{PetSource, Result, StoreError, export};
 
@@ -23,7 +24,7 @@ use crate::store::{PetSource, Result, StoreError, export};
 ///
 /// `turn` makes ids visible in increasing order, across connections and processes. The statement takes the table's
 /// advisory lock before its first id, and PostgreSQL releases the lock after the commit is visible.
-pub const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
+const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
     INSERT INTO pets (name, category_id, status)
     SELECT name, category_id, status FROM turn, unnest($1::text[], $2::bigint[], $3::smallint[])
         WITH ORDINALITY AS given (name, category_id, status, position)
@@ -43,12 +44,15 @@ const INSERT_STAGED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_
     INSERT INTO pets (name, category_id, status)
     SELECT name, category_id, status FROM turn, pg_temp.imported ORDER BY position";
 
-pub const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2";
+const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2";
 
-pub const LIST_BY_STATUS: &str =
+const LIST_BY_STATUS: &str =
     "SELECT id, name, category_id, status FROM pets WHERE status = $1 AND id > $2 ORDER BY id LIMIT $3";
 
-pub const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = ANY ($1)";
+const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = ANY ($1)";
+
+/// Statements prepared on connections for reads.
+pub const READS: &[&str] = &[LIST, LIST_BY_STATUS, FIND];
 
 /// How many animals of an import share a statement.
 const IMPORTED_AT_ONCE: usize = 1_000;
@@ -60,9 +64,13 @@ impl Write for NewPet {
         self.name.as_str().len()
     }
 
-    async fn run(session: &Session, batch: &[Self]) -> std::result::Result<Vec<i64>, Error> {
+    fn statements() -> Vec<&'static str> {
+        vec![INSERT]
+    }
+
+    async fn run(prepared: &PreparedConnection, batch: &[Self]) -> std::result::Result<Vec<i64>, Error> {
         let columns = Columns::of(batch);
-        let rows = session.connection.client.query(&session.statements.insert_pets, &columns.parameters()).await?;
+        let rows = prepared.query(INSERT, &columns.parameters()).await?;
         rows.iter().map(|row| row.try_get(0)).collect()
     }
 }
@@ -95,7 +103,7 @@ pub async fn insert(db: &Postgres, pet: NewPet) -> Result<Pet> {
 
 /// Shows the animals. One row more than asked for was read: whether it is there tells if another page follows.
 pub async fn list(db: &Postgres, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
-    let rows = db.lists.ask(*query).await?;
+    let rows = db.lists.read(*query).await?;
     show(&rows, query.limit, |row| from_row(row).map(&mut *each))
 }
 
@@ -103,9 +111,9 @@ pub async fn list(db: &Postgres, query: &PetQuery, each: &mut (dyn FnMut(PetRef<
 impl Read for PetQuery {
     type Answer = Arc<Vec<Row>>;
 
-    async fn run(readers: &Readers, batch: Vec<Question<Self>>) {
+    async fn run(readers: &Readers, batch: Vec<Pending<Self>>) {
         let mut asked: HashMap<_, Vec<_>> = HashMap::new();
-        for Question { read, reply } in batch {
+        for Pending { read, reply } in batch {
             asked.entry(read).or_default().push(reply);
         }
         let answered = asked.into_iter().map(|(query, replies)| async move {
@@ -120,15 +128,13 @@ async fn rows_of(readers: &Readers, query: &PetQuery) -> Result<Vec<Row>> {
     let after = query.after.unwrap_or(i64::MIN);
     let one_more = query.limit.get() + 1;
     match query.status {
-        Some(status) => {
-            readers.query(|known| &known.list_pets_by_status, &[&to_column(status), &after, &one_more]).await
-        }
-        None => readers.query(|known| &known.list_pets, &[&after, &one_more]).await,
+        Some(status) => readers.query(LIST_BY_STATUS, &[&to_column(status), &after, &one_more]).await,
+        None => readers.query(LIST, &[&after, &one_more]).await,
     }
 }
 
 pub async fn find(db: &Postgres, id: i64) -> Result<Option<Pet>> {
-    db.finds.ask(PetId(id)).await
+    db.finds.read(PetId(id)).await
 }
 
 /// Which animal to find.
@@ -139,13 +145,13 @@ pub struct PetId(i64);
 impl Read for PetId {
     type Answer = Option<Pet>;
 
-    async fn run(readers: &Readers, batch: Vec<Question<Self>>) {
-        let ids: Vec<_> = batch.iter().map(|question| question.read.0).collect();
-        let found = readers.query(|known| &known.find_pets, &[&ids]).await;
+    async fn run(readers: &Readers, batch: Vec<Pending<Self>>) {
+        let ids: Vec<_> = batch.iter().map(|pending| pending.read.0).collect();
+        let found = readers.query(FIND, &[&ids]).await;
         let found = found.and_then(|rows| {
             rows.iter().map(|row| from_row(row).map(|pet| (pet.id, pet.to_owned()))).collect::<Result<HashMap<_, _>>>()
         });
-        for Question { read, reply } in batch {
+        for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0).cloned()).map_err(Clone::clone));
         }
     }
@@ -206,7 +212,7 @@ pub async fn count_by_status(db: &Postgres) -> Result<StatusCounts> {
         connection.client.batch_execute(&limit).await?;
         connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await
     });
-    let rows = counted.await.map_err(|_| silent(COUNTING))??;
+    let rows = counted.await.map_err(|_| timed_out(COUNTING))??;
     let mut counts = StatusCounts::default();
     for row in &rows {
         *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();

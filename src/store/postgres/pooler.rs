@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::session::Connection;
+use super::connection::Connection;
 use super::url::DatabaseUrl;
 use crate::store::{Result, StoreError};
 

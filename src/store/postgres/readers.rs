@@ -5,21 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
 
-use super::error::ends_connection;
-use super::link::Link;
-use super::session::{Statements, silent};
+use super::error::{ends_connection, timed_out};
+use super::supervisor::Supervisor;
 use super::url::DatabaseUrl;
-use super::{PATIENCE, Settings};
+use super::{OPERATION_TIMEOUT, Settings};
 use crate::store::{ReaderMeter, Result, StoreError};
 use crate::telemetry::metrics::Gauge;
 
 #[derive(Debug)]
 pub struct Readers {
-    links: Vec<Link>,
-    /// Counts reads, which take the links in turn.
+    supervisors: Vec<Supervisor>,
+    /// Counts reads, which take the supervisors in turn.
     turn: AtomicUsize,
     /// Reads that wait for an answer.
     waiting: Gauge,
@@ -34,12 +33,13 @@ impl Readers {
         keys_changed: &Arc<Notify>,
         settings: &Settings,
         meter: &Arc<ReaderMeter>,
+        statements: &[&'static str],
         name: &'static str,
     ) -> Result<Self> {
-        let links = (0..settings.readers).map(|_| Link::open(url, keys_changed, name));
-        let links = futures_util::future::try_join_all(links).await?;
+        let supervisors = (0..settings.readers).map(|_| Supervisor::open(url, keys_changed, statements.to_vec(), name));
+        let supervisors = futures_util::future::try_join_all(supervisors).await?;
         Ok(Self {
-            links,
+            supervisors,
             turn: AtomicUsize::new(0),
             waiting: Gauge::default(),
             most_waiting: settings.queue,
@@ -48,38 +48,34 @@ impl Readers {
     }
 
     /// Asks the database. A read that was cut off together with its connection is asked again on another.
-    pub async fn query(
-        &self,
-        statement: fn(&Statements) -> &Statement,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>> {
+    pub async fn query(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let _one = self.waiting.one_of(self.most_waiting).ok_or_else(|| self.too_many())?;
         let began = Instant::now();
-        let deadline = began + PATIENCE;
+        let deadline = began + OPERATION_TIMEOUT;
         let mut refused = 0;
         loop {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            let session = match self.links[turn % self.links.len()].session(deadline).await {
-                Ok(session) => session,
+            let prepared = match self.supervisors[turn % self.supervisors.len()].connection(deadline).await {
+                Ok(prepared) => prepared,
                 Err(error) => {
                     refused += 1;
-                    if refused < self.links.len() {
+                    if refused < self.supervisors.len() {
                         continue;
                     }
                     return Err(error);
                 }
             };
-            let rows = session.connection.client.query(statement(&session.statements), parameters);
+            let rows = prepared.query(sql, parameters);
             match timeout_at(deadline, rows).await {
                 Ok(Ok(rows)) => {
                     self.meter.duration.observe_duration(began.elapsed());
                     return Ok(rows);
                 }
-                Ok(Err(error)) if ends_connection(&error) => session.connection.discard(),
+                Ok(Err(error)) if ends_connection(&error) => prepared.connection.discard(),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
-                    session.connection.discard();
-                    return Err(silent(PATIENCE));
+                    prepared.connection.discard();
+                    return Err(timed_out(OPERATION_TIMEOUT));
                 }
             }
         }
@@ -101,10 +97,10 @@ impl Readers {
 
     /// Of each connection, whether it is up.
     pub fn are_up(&self) -> impl Iterator<Item = bool> {
-        self.links.iter().map(|link| link.watch().is_up())
+        self.supervisors.iter().map(|supervisor| supervisor.watch().is_up())
     }
 
     pub fn close(&self) {
-        self.links.iter().for_each(Link::close);
+        self.supervisors.iter().for_each(Supervisor::close);
     }
 }

@@ -6,7 +6,8 @@ use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::session::{Connection, silent};
+use super::connection::Connection;
+use super::error::timed_out;
 use crate::domain::PageLimit;
 use crate::store::Result;
 
@@ -23,5 +24,5 @@ pub fn show(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>
 /// Runs a long query, on a connection that no other query uses.
 pub async fn long_query(connection: &Connection, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
     let rows = timeout(LONG, connection.client.query(sql, parameters)).await;
-    Ok(rows.map_err(|_| silent(LONG))??)
+    Ok(rows.map_err(|_| timed_out(LONG))??)
 }

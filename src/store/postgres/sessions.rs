@@ -17,7 +17,7 @@ use crate::store::{Result, StoreError};
 
 /// Also forgets sessions that have ended, so that those that nobody signed out of do not pile up. The account's row is
 /// locked, so that a password that is being changed begins no session.
-pub const INSERT: &str = "WITH ended AS (
+const INSERT: &str = "WITH ended AS (
         DELETE FROM sessions WHERE token_hash IN (
             SELECT token_hash FROM sessions
             WHERE created_at <= $5 OR last_used_at <= $6 OR created_at > $7 OR last_used_at > $7
@@ -25,24 +25,30 @@ pub const INSERT: &str = "WITH ended AS (
     ) INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
     SELECT $1, id, $3, $3 FROM accounts WHERE id = $2 AND password_hash = $4 FOR SHARE RETURNING account_id";
 
-pub const FIND: &str = "SELECT a.id, a.email, a.created_at, s.created_at, s.last_used_at
+const FIND: &str = "SELECT a.id, a.email, a.created_at, s.created_at, s.last_used_at
     FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";
 
-pub const TOUCH: &str = "UPDATE sessions SET last_used_at = $2 WHERE token_hash = $1 AND last_used_at < $2";
+const TOUCH: &str = "UPDATE sessions SET last_used_at = $2 WHERE token_hash = $1 AND last_used_at < $2";
 
-pub const DELETE: &str = "DELETE FROM sessions WHERE token_hash = $1";
+const DELETE: &str = "DELETE FROM sessions WHERE token_hash = $1";
+
+/// Statements prepared on connections for reads.
+pub const READS: &[&str] = &[FIND];
+
+/// Statements prepared on the connection for single writes.
+pub const WRITES: &[&str] = &[INSERT, TOUCH, DELETE];
 
 pub async fn insert(db: &Postgres, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
     let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
     let (began, used) = (session.now.minus(ABSOLUTE).as_milliseconds(), session.now.minus(IDLE).as_milliseconds());
     let future = session.now.plus(SKEW).as_milliseconds();
     let parameters: [&(dyn ToSql + Sync); 7] = [&hash, &session.account.0, &now, &checked.0, &began, &used, &future];
-    let begun = db.write(|known| &known.insert_session, &parameters).await?;
+    let begun = db.write(INSERT, &parameters).await?;
     Ok(!begun.is_empty())
 }
 
 pub async fn find(db: &Postgres, hash: &SessionHash) -> Result<Option<Session>> {
-    let rows = db.readers.query(|known| &known.find_session, &[&&hash.0[..]]).await?;
+    let rows = db.readers.query(FIND, &[&&hash.0[..]]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let account = row.try_get(0)?;
     Ok(Some(Session {
@@ -57,11 +63,11 @@ pub async fn find(db: &Postgres, hash: &SessionHash) -> Result<Option<Session>> 
 }
 
 pub async fn touch(db: &Postgres, hash: &SessionHash, now: Timestamp) -> Result<()> {
-    db.write(|known| &known.touch_session, &[&&hash.0[..], &now.as_milliseconds()]).await.map(|_| ())
+    db.write(TOUCH, &[&&hash.0[..], &now.as_milliseconds()]).await.map(|_| ())
 }
 
 pub async fn delete(db: &Postgres, hash: &SessionHash) -> Result<()> {
-    db.write(|known| &known.delete_session, &[&&hash.0[..]]).await.map(|_| ())
+    db.write(DELETE, &[&&hash.0[..]]).await.map(|_| ())
 }
 
 pub async fn change_password(

@@ -1,23 +1,25 @@
-//! One connection to the server, and what is prepared on it.
+//! One connection to the server, and the statements prepared on it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::select_ok;
+use futures_util::future::{select_ok, try_join_all};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 use tokio_postgres::error::Severity;
-use tokio_postgres::{AsyncMessage, Client, Socket, Statement};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Error, Row, Socket, Statement};
 
+use super::error::timed_out;
 use super::tls;
 use super::url::DatabaseUrl;
-use super::{accounts, idempotency, keys, messages, orders, outbox, pets, sessions};
 use crate::store::{Result, StoreError};
 
 /// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
-const OPEN: Duration = Duration::from_secs(3);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Settings of every connection. They override those of the server, the role, the database and the URL.
 ///
@@ -30,7 +32,7 @@ const DURABLE: &str = "SET client_min_messages = warning;
 
 /// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made. The
 /// timeouts end statements that petstore has abandoned. `lock_timeout` is shorter than the writer's wait for its batch
-/// (`COMMIT`), so that abandoned statements do not queue in the server.
+/// (`COMMIT_TIMEOUT`), so that abandoned statements do not queue in the server.
 const SETTINGS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off;
     SET statement_timeout = '5s'; SET lock_timeout = '1400ms'; LISTEN petstore_keys";
@@ -52,14 +54,14 @@ impl Connection {
     pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Self, JoinHandle<()>)> {
         let tls = url.tls().connector()?;
         let asked = url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
-        let connected = timeout(OPEN, select_ok(asked)).await;
-        let ((client, connection), _others) = connected.map_err(|_| silent(OPEN))??;
+        let connected = timeout(OPEN_TIMEOUT, select_ok(asked)).await;
+        let ((client, connection), _others) = connected.map_err(|_| timed_out(OPEN_TIMEOUT))??;
         let warnings = Arc::new(AtomicU64::new(0));
         let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), keys_changed));
         let discarded = AtomicBool::new(false);
         let connection = Self { client, warnings, driver: driver.abort_handle(), discarded };
-        let told = timeout(OPEN, connection.client.batch_execute(DURABLE)).await;
-        match told.map_err(|_| silent(OPEN)).and_then(|told| Ok(told?)) {
+        let told = timeout(OPEN_TIMEOUT, connection.client.batch_execute(DURABLE)).await;
+        match told.map_err(|_| timed_out(OPEN_TIMEOUT)).and_then(|told| Ok(told?)) {
             Ok(()) => Ok((connection, driver)),
             Err(error) => {
                 connection.discard();
@@ -114,81 +116,33 @@ async fn drive(
     }
 }
 
-/// A connection with every statement prepared that requests need; shared by who asks, who are answered in turn.
+/// Checks whether the server accepts writes. A demoted server still answers reads, with old data.
+const READ_ONLY: &str = "SHOW transaction_read_only";
+
+/// A connection on which its owner's statements are prepared, so that no request pays for that, also after a fail-over.
+/// Concurrent requests share it, and the server answers them in turn.
 #[derive(Debug)]
-pub struct Session {
+pub struct PreparedConnection {
     pub connection: Connection,
-    pub statements: Statements,
+    statements: HashMap<&'static str, Statement>,
 }
 
-// A macro, so that a statement is named once and not three times.
-macro_rules! statements {
-    ($($name:ident: $sql:expr,)*) => {
-        #[derive(Debug)]
-        pub struct Statements { $(pub $name: Statement,)* }
-
-        impl Statements {
-            async fn prepare(client: &Client) -> std::result::Result<Self, tokio_postgres::Error> {
-                // Asked for at once, so that all of them take one round trip. In boxes, since together they are as large as
-                // a part of the stack that is felt.
-                let ($($name,)*) = tokio::try_join!($(Box::pin(client.prepare($sql)),)*)?;
-                Ok(Self { $($name,)* })
-            }
-        }
-    };
-}
-
-statements! {
-    insert_pets: pets::INSERT,
-    list_pets: pets::LIST,
-    list_pets_by_status: pets::LIST_BY_STATUS,
-    find_pets: pets::FIND,
-    insert_messages: messages::INSERT,
-    list_messages_of: messages::LIST_OF,
-    unsent_messages: outbox::UNSENT,
-    mark_messages_sent: outbox::MARK_SENT,
-    delete_sent_messages: outbox::DELETE_SENT,
-    count_unsent_messages: outbox::COUNT_UNSENT,
-    place_orders: orders::PLACE,
-    step_order: orders::TAKE_STEP,
-    list_orders: orders::LIST,
-    list_orders_by_status: orders::LIST_BY_STATUS,
-    insert_account: accounts::INSERT,
-    find_account: accounts::FIND,
-    list_accounts: accounts::LIST,
-    find_password: accounts::FIND_PASSWORD,
-    accounts_exist: accounts::EXIST,
-    insert_session: sessions::INSERT,
-    find_session: sessions::FIND,
-    touch_session: sessions::TOUCH,
-    delete_session: sessions::DELETE,
-    insert_key: keys::INSERT,
-    list_keys: keys::LIST,
-    list_keys_of: keys::LIST_OF,
-    find_key_of: keys::FIND_OF,
-    find_keys: keys::FIND,
-    revoke_key: keys::REVOKE,
-    rotate_key: keys::ROTATE,
-    touch_keys: keys::TOUCH,
-    keys_version: keys::VERSION,
-    take_idempotency_keys: idempotency::TAKE,
-    find_answers: idempotency::FIND,
-    keep_answers: idempotency::KEEP,
-    give_back_idempotency_keys: idempotency::GIVE_BACK,
-    delete_expired_answers: idempotency::DELETE_EXPIRED,
-    read_only: "SHOW transaction_read_only",
-}
-
-impl Session {
-    pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Arc<Self>, JoinHandle<()>)> {
+impl PreparedConnection {
+    /// Connects and prepares `statements`, all in one round trip.
+    pub async fn open(
+        url: &DatabaseUrl,
+        keys_changed: Arc<Notify>,
+        statements: &[&'static str],
+    ) -> Result<(Arc<Self>, JoinHandle<()>)> {
         let (connection, driver) = Connection::open(url, keys_changed).await?;
-        let prepared = timeout(OPEN, async {
-            connection.client.batch_execute(SETTINGS).await?;
-            Statements::prepare(&connection.client).await
+        let prepared = timeout(OPEN_TIMEOUT, async {
+            let client = &connection.client;
+            client.batch_execute(SETTINGS).await?;
+            let prepare = async |sql| Ok::<_, Error>((sql, client.prepare(sql).await?));
+            try_join_all(statements.iter().copied().chain([READ_ONLY]).map(prepare)).await
         });
-        let statements = prepared.await.map_err(|_| silent(OPEN)).and_then(|prepared| Ok(prepared?));
-        match statements {
-            Ok(statements) => Ok((Arc::new(Self { connection, statements }), driver)),
+        match prepared.await.map_err(|_| timed_out(OPEN_TIMEOUT)).and_then(|prepared| Ok(prepared?)) {
+            Ok(prepared) => Ok((Arc::new(Self { connection, statements: prepared.into_iter().collect() }), driver)),
             Err(error) => {
                 connection.discard();
                 Err(error)
@@ -196,15 +150,40 @@ impl Session {
         }
     }
 
-    /// Whether the server still takes writes: one that was demoted goes on answering reads, with what is old.
-    pub async fn takes_writes(&self, patience: Duration) -> Result<bool> {
-        let answer = timeout(patience, self.connection.client.query_one(&self.statements.read_only, &[])).await;
-        let row = answer.map_err(|_| silent(patience))??;
-        Ok(row.try_get::<_, &str>(0)? == "off")
+    /// Runs a statement. It is sent whole before the first wait, so a caller that goes away leaves nothing half done.
+    pub async fn query(
+        &self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> std::result::Result<Vec<Row>, Error> {
+        match self.statement(sql) {
+            Some(statement) => self.connection.client.query(statement, parameters).await,
+            None => self.connection.client.query(sql, parameters).await,
+        }
     }
-}
 
-/// What to say of a server that gives no answer.
-pub fn silent(patience: Duration) -> StoreError {
-    StoreError::Unavailable(format!("PostgreSQL did not answer within {patience:?}"))
+    /// Runs a statement as [`PreparedConnection::query`] does and returns the number of rows it affected.
+    pub async fn execute(
+        &self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> std::result::Result<u64, Error> {
+        match self.statement(sql) {
+            Some(statement) => self.connection.client.execute(statement, parameters).await,
+            None => self.connection.client.execute(sql, parameters).await,
+        }
+    }
+
+    /// Without its statement, SQL still runs, but takes a round trip more. Tests do not let that happen.
+    fn statement(&self, sql: &str) -> Option<&Statement> {
+        let statement = self.statements.get(sql);
+        debug_assert!(statement.is_some(), "not among the statements of this connection's owner: {sql}");
+        statement
+    }
+
+    pub async fn accepts_writes(&self, limit: Duration) -> Result<bool> {
+        let rows = timeout(limit, self.query(READ_ONLY, &[])).await.map_err(|_| timed_out(limit))??;
+        let is_read_only = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose()?;
+        Ok(is_read_only == Some("off"))
+    }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use super::error::ends_connection;
-use super::link::{Link, Watch};
-use super::session::{Connection, Session, silent};
-use super::{COMMIT, PATIENCE, RECONNECT, Settings};
+use super::connection::{Connection, PreparedConnection};
+use super::error::{ends_connection, timed_out};
+use super::supervisor::{Supervisor, Watch};
+use super::url::DatabaseUrl;
+use super::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT, Settings};
 use crate::store::{Result, StoreError, WriterMeter};
 
 /// How many writes share a statement at most: bounds how long the first of them waits.
@@ -28,12 +29,15 @@ pub trait Write: Send + Sync + Sized + 'static {
     /// How many of them share a statement at most.
     const AT_ONCE: usize = BATCH;
 
+    /// The statements of `run`, which are prepared when its connection opens.
+    fn statements() -> Vec<&'static str>;
+
     /// About how much it adds to a statement.
     fn bytes(&self) -> usize;
 
     /// Carries all of them out in one statement, and answers each, in their order.
     fn run(
-        session: &Session,
+        prepared: &PreparedConnection,
         batch: &[Self],
     ) -> impl Future<Output = std::result::Result<Vec<Self::Answer>, tokio_postgres::Error>> + Send;
 }
@@ -41,12 +45,12 @@ pub trait Write: Send + Sync + Sized + 'static {
 /// Takes writes of one kind.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
-    queue: mpsc::Sender<Order<W>>,
+    queue: mpsc::Sender<Command<W>>,
     meter: Arc<WriterMeter>,
-    link: Watch,
+    connection: Watch,
 }
 
-enum Order<W: Write> {
+enum Command<W: Write> {
     Write(Job<W>),
     /// Finish what was queued before, then end, and say so.
     Stop(oneshot::Sender<()>),
@@ -62,18 +66,25 @@ struct Job<W: Write> {
 type Reply<W> = oneshot::Sender<Result<<W as Write>::Answer>>;
 
 impl<W: Write> Writer<W> {
-    pub fn start(link: Link, settings: &Settings) -> Self {
-        let (queue, orders) = mpsc::channel(settings.queue);
-        let (meter, watch) = (Arc::<WriterMeter>::default(), link.watch());
-        tokio::spawn(work(link, orders, Arc::clone(&meter)));
-        Self { queue, meter, link: watch }
+    /// Opens the writer's connection, which the log calls `name`.
+    pub async fn open(
+        url: &DatabaseUrl,
+        keys_changed: &Arc<Notify>,
+        settings: &Settings,
+        name: &'static str,
+    ) -> Result<Self> {
+        let supervisor = Supervisor::open(url, keys_changed, W::statements(), name).await?;
+        let (queue, commands) = mpsc::channel(settings.queue);
+        let (meter, watch) = (Arc::<WriterMeter>::default(), supervisor.watch());
+        tokio::spawn(work(supervisor, commands, Arc::clone(&meter)));
+        Ok(Self { queue, meter, connection: watch })
     }
 
     /// Queues `write` and waits for its commit. It is carried out even when the caller stops waiting.
     pub async fn submit(&self, write: W) -> Result<W::Answer> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Order::Write(Job { write, deadline, reply })).map_err(|refused| {
+        self.queue.try_send(Command::Write(Job { write, deadline, reply })).map_err(|refused| {
             StoreError::Unavailable(match refused {
                 mpsc::error::TrySendError::Full(_) => {
                     self.meter.refused.increment();
@@ -86,27 +97,27 @@ impl<W: Write> Writer<W> {
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the commit".into())),
-            Err(_) => Err(silent(PATIENCE)),
+            Err(_) => Err(timed_out(OPERATION_TIMEOUT)),
         }
     }
 
     /// What it has counted, and whether its connection is up.
     pub fn seen(&self) -> (&WriterMeter, bool) {
-        (&self.meter, self.link.is_up())
+        (&self.meter, self.connection.is_up())
     }
 
     pub async fn close(&self) {
         let (done, ended) = oneshot::channel();
         // An error, of either, means that the writer has ended already.
-        if self.queue.send(Order::Stop(done)).await.is_ok() {
+        if self.queue.send(Command::Stop(done)).await.is_ok() {
             let _ = ended.await;
         }
     }
 }
 
-async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>, meter: Arc<WriterMeter>) {
+async fn work<W: Write>(supervisor: Supervisor, commands: mpsc::Receiver<Command<W>>, meter: Arc<WriterMeter>) {
     let mut worker = Worker {
-        orders,
+        commands,
         meter,
         writes: Vec::with_capacity(BATCH),
         replies: Vec::with_capacity(BATCH),
@@ -121,19 +132,19 @@ async fn work<W: Write>(link: Link, orders: mpsc::Receiver<Order<W>>, meter: Arc
             let began = Instant::now();
             // It is sent before the last batch is answered, so that the server has work meanwhile.
             let (outcome, ()) =
-                tokio::join!(commit(&link, &worker.writes), async { worker.answers.drain(..).for_each(send) });
+                tokio::join!(commit(&supervisor, &worker.writes), async { worker.answers.drain(..).for_each(send) });
             took = began.elapsed();
             worker.meter.batch.observe(size as u64);
             worker.meter.commit.observe_duration(took);
             worker.end(outcome);
         }
-        if stop.is_some() || worker.orders.is_closed() {
+        if stop.is_some() || worker.commands.is_closed() {
             break stop;
         }
     };
     worker.answers.drain(..).for_each(send);
-    worker.orders.close();
-    link.close();
+    worker.commands.close();
+    supervisor.close();
     if let Some(done) = done {
         let _ = done.send(());
     }
@@ -148,7 +159,7 @@ fn send<T>((reply, answer): (oneshot::Sender<T>, T)) {
 }
 
 struct Worker<W: Write> {
-    orders: mpsc::Receiver<Order<W>>,
+    commands: mpsc::Receiver<Command<W>>,
     meter: Arc<WriterMeter>,
     /// The batch, and those who wait for it.
     writes: Vec<W>,
@@ -165,34 +176,36 @@ impl<W: Write> Worker<W> {
     /// just miss a batch. It ends as soon as as many have come as were answered, or after `patience`.
     async fn gather(&mut self, expected: usize, patience: Duration) -> Option<oneshot::Sender<()>> {
         let waits = patience >= WORTH_WAITING;
-        let mut next = self.orders.try_recv().ok();
+        let mut next = self.commands.try_recv().ok();
         if waits || next.is_none() {
             self.answers.drain(..).for_each(send);
         }
         if next.is_none() {
-            next = self.orders.recv().await;
+            next = self.commands.recv().await;
         }
         let until = Instant::now() + patience;
         let mut bytes = 0;
         loop {
-            if let Some(Order::Write(_)) = &next {
+            if let Some(Command::Write(_)) = &next {
                 self.meter.queued.decrement();
             }
             match next? {
-                Order::Write(job) if job.deadline > Instant::now() => {
+                Command::Write(job) if job.deadline > Instant::now() => {
                     bytes += job.write.bytes();
                     self.writes.push(job.write);
                     self.replies.push(job.reply);
                 }
-                Order::Write(_) => {}
-                Order::Stop(done) => return Some(done),
+                Command::Write(_) => {}
+                Command::Stop(done) => return Some(done),
             }
             if self.writes.len() == W::AT_ONCE || bytes >= BATCH_BYTES {
                 return None;
             }
-            next = match self.orders.try_recv() {
-                Ok(order) => Some(order),
-                Err(_) if waits && self.writes.len() < expected => timeout_at(until, self.orders.recv()).await.ok()?,
+            next = match self.commands.try_recv() {
+                Ok(command) => Some(command),
+                Err(_) if waits && self.writes.len() < expected => {
+                    timeout_at(until, self.commands.recv()).await.ok()?
+                }
                 Err(_) => return None,
             };
         }
@@ -209,9 +222,9 @@ impl<W: Write> Worker<W> {
     }
 }
 
-async fn commit<W: Write>(link: &Link, batch: &[W]) -> Result<Vec<W::Answer>> {
-    let session = link.session(Instant::now() + RECONNECT).await?;
-    let answers = settle(&session.connection, Instant::now() + COMMIT, W::run(&session, batch)).await?;
+async fn commit<W: Write>(supervisor: &Supervisor, batch: &[W]) -> Result<Vec<W::Answer>> {
+    let prepared = supervisor.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
+    let answers = await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, W::run(&prepared, batch)).await?;
     if answers.len() != batch.len() {
         return Err(StoreError::Failed(format!("{} of {} writes were answered", answers.len(), batch.len())));
     }
@@ -220,7 +233,7 @@ async fn commit<W: Write>(link: &Link, batch: &[W]) -> Result<Vec<W::Answer>> {
 
 /// Waits for a write until `deadline`. Where it is not known whether it came to be, it is `Unavailable`, and the
 /// connection is given up.
-pub async fn settle<T>(
+pub async fn await_commit<T>(
     connection: &Connection,
     deadline: Instant,
     write: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
@@ -239,7 +252,7 @@ pub async fn settle<T>(
         }
         Err(_) => {
             connection.discard();
-            Err(silent(PATIENCE))
+            Err(timed_out(OPERATION_TIMEOUT))
         }
     }
 }

@@ -1,0 +1,196 @@
+//! Connection supervisor: keeps one connection open and replaces it in the background when it is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
+
+use super::connection::PreparedConnection;
+use super::url::DatabaseUrl;
+use super::{OPERATION_TIMEOUT, retry_at_start};
+use crate::store::{Result, StoreError};
+
+/// Interval at which a connection is checked: its server must answer and accept writes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum age of a connection, so that connections spread to hosts that were added.
+const MAX_AGE: Duration = Duration::from_mins(15);
+
+/// Pause between two attempts to connect. The first attempt follows at once, then the pause doubles up to the maximum.
+const PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+/// Owns one connection. Its worker replaces the connection when it is lost or old.
+#[derive(Debug)]
+pub struct Supervisor {
+    state: watch::Receiver<State>,
+    closing: Arc<watch::Sender<State>>,
+    worker: AbortHandle,
+}
+
+/// A view of the connection's state for other tasks.
+#[derive(Debug)]
+pub struct Watch(watch::Receiver<State>);
+
+impl Watch {
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.0.borrow(), State::Open(open) if open.connection.is_usable())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Open(Arc<PreparedConnection>),
+    /// The connection was lost. The next one may be open within milliseconds.
+    Lost,
+    /// The last attempt to reconnect failed, with its cause. Attempts continue.
+    Refused(String),
+    Closed,
+}
+
+impl Supervisor {
+    /// Opens the connection, prepares `statements` on it and on every later one. The log calls it `name`.
+    pub async fn open(
+        url: &DatabaseUrl,
+        keys_changed: &Arc<Notify>,
+        statements: Vec<&'static str>,
+        name: &'static str,
+    ) -> Result<Self> {
+        let (current, driver) =
+            retry_at_start(async || PreparedConnection::open(url, Arc::clone(keys_changed), &statements).await).await?;
+        let (closing, state) = watch::channel(State::Open(Arc::clone(&current)));
+        let closing = Arc::new(closing);
+        let worker = Worker {
+            url: url.clone(),
+            keys_changed: Arc::clone(keys_changed),
+            statements,
+            name,
+            state: Arc::clone(&closing),
+        };
+        let worker = tokio::spawn(worker.run(current, driver)).abort_handle();
+        Ok(Self { state, closing, worker })
+    }
+
+    /// Returns the connection, or the next one if it opens before `deadline`. Fails at once if the last attempt to
+    /// reconnect failed.
+    pub async fn connection(&self, deadline: Instant) -> Result<Arc<PreparedConnection>> {
+        if let State::Open(open) = &*self.state.borrow()
+            && open.connection.is_usable()
+        {
+            return Ok(Arc::clone(open));
+        }
+        let mut state = self.state.clone();
+        let settled = |state: &State| match state {
+            State::Open(open) => open.connection.is_usable(),
+            State::Lost => false,
+            State::Refused(_) | State::Closed => true,
+        };
+        let state = timeout_at(deadline, state.wait_for(settled)).await.map(|state| state.map(|state| state.clone()));
+        Err(StoreError::Unavailable(match state {
+            Ok(Ok(State::Open(open))) => return Ok(open),
+            Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL ({why})"),
+            Ok(Ok(State::Lost) | Err(_)) | Err(_) if self.is_open() => "no connection to PostgreSQL in time".into(),
+            _ => "the store is closed".into(),
+        }))
+    }
+
+    pub fn watch(&self) -> Watch {
+        Watch(self.state.clone())
+    }
+
+    pub fn is_open(&self) -> bool {
+        !matches!(&*self.state.borrow(), State::Closed)
+    }
+
+    pub fn close(&self) {
+        self.worker.abort();
+        // The connection ends when its last user drops it.
+        self.closing.send_replace(State::Closed);
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct Worker {
+    url: DatabaseUrl,
+    keys_changed: Arc<Notify>,
+    statements: Vec<&'static str>,
+    name: &'static str,
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Worker {
+    async fn run(self, mut current: Arc<PreparedConnection>, mut driver: JoinHandle<()>) {
+        loop {
+            let renewed = match timeout(MAX_AGE, lost(&current, &mut driver)).await {
+                Ok(why) => Err(why),
+                // An old connection serves until the next one is open, and its users finish on it. It can still be lost
+                // before that.
+                Err(_) => tokio::select! {
+                    next = self.open_next(false) => Ok(next),
+                    why = lost(&current, &mut driver) => Err(why),
+                },
+            };
+            (current, driver) = match renewed {
+                Ok(next) => next,
+                Err(why) => {
+                    current.connection.discard();
+                    tracing::warn!(connection = self.name, why, "PostgreSQL connection lost, reconnecting");
+                    self.publish(State::Lost);
+                    let next = self.open_next(true).await;
+                    tracing::info!(connection = self.name, "PostgreSQL connection restored");
+                    next
+                }
+            };
+            self.publish(State::Open(Arc::clone(&current)));
+        }
+    }
+
+    /// Publishes the state, unless the supervisor was closed: the worker may still be at its last step then.
+    fn publish(&self, now: State) {
+        self.state.send_if_modified(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                *state = now;
+            }
+            open
+        });
+    }
+
+    /// Retries until a connection is open.
+    async fn open_next(&self, lost: bool) -> (Arc<PreparedConnection>, JoinHandle<()>) {
+        let mut pause = PAUSE;
+        loop {
+            match PreparedConnection::open(&self.url, Arc::clone(&self.keys_changed), &self.statements).await {
+                Ok(opened) => return opened,
+                // The first attempt may fail for the same reason as the connection. An old connection still serves.
+                Err(error) if lost && pause > PAUSE => self.publish(State::Refused(error.to_string())),
+                Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+}
+
+/// Waits until the connection is lost and returns the cause.
+async fn lost(prepared: &PreparedConnection, driver: &mut JoinHandle<()>) -> String {
+    let mut checks = interval(CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = &mut *driver => return "the connection was closed".into(),
+            _ = checks.tick() => match prepared.accepts_writes(OPERATION_TIMEOUT).await {
+                Ok(true) => {}
+                Ok(false) => return "the server no longer accepts writes".into(),
+                Err(error) => return error.to_string(),
+            },
+        }
+    }
+}
