@@ -3,10 +3,10 @@
 use axum::extract::FromRequestParts;
 use axum::http::header::LINK;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::error::{ApiError, Code};
-use super::pets::id_segment;
+use super::operations::Operation::{GetPet, ListPets};
 use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::Timestamp;
@@ -30,21 +30,13 @@ impl FromRequestParts<Api> for NotRemoved {
     type Rejection = ApiError;
 
     async fn from_request_parts(_: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        if api.clock.recent() < REMOVED_AT {
+        if !GetPet.is_removed(api.clock.recent()) {
             return Ok(Self);
         }
         Err(ApiError::new(
             Code::OperationRemoved,
             "This operation was removed on 5 December 2030; list animals with `GET /pets` and its `status` filter.",
         ))
-    }
-}
-
-/// What other methods get at the operation's path, which without the operation is no route any more.
-pub async fn other_method(removed: Result<NotRemoved, ApiError>) -> ApiError {
-    match removed {
-        Ok(NotRemoved) => ApiError::method_not_allowed(),
-        Err(_) => ApiError::route_not_found(),
     }
 }
 
@@ -58,12 +50,11 @@ impl Deprecation {
     pub fn of_get_pet(addresses: &Addresses) -> Self {
         let base = addresses.base_url.as_reference();
         let root = base.strip_suffix("/v1").unwrap_or(base);
-        let link = format!(r#"<{root}/docs/deprecations>; rel="deprecation", <{base}/pets>; rel="successor-version""#);
+        let link = format!(
+            r#"<{root}/docs/deprecations>; rel="deprecation", <{base}{}>; rel="successor-version""#,
+            ListPets.api_path()
+        );
         Self { link: HeaderValue::try_from(link).expect("an address has visible ASCII characters only") }
-    }
-
-    pub fn is_asked_for(&self, request: &Parts) -> bool {
-        matches!(request.method, Method::GET | Method::HEAD) && id_segment(request.uri.path()).is_some()
     }
 
     pub fn announce(&self, headers: &mut HeaderMap) {

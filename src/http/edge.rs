@@ -1,15 +1,16 @@
 //! The way in and out of every request: its id, the last resort against a panic, and the log.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::MatchedPath;
 use axum::http::header::{
-    ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CONNECTION, CONTENT_LENGTH, DATE, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_LENGTH, DATE, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -18,16 +19,18 @@ use axum::{BoxError, Router};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{Either, Full};
-use tower::Service;
+use tower::{Layer, Service, service_fn};
+use tower_http::cors::CorsLayer;
 
 use super::deprecation::Deprecation;
-use super::direct::{Direct, Operation};
 use super::error::{ApiError, Cause};
 use super::framing;
 use super::limits::Peer;
+use super::operations::Operation::GetPet;
+use super::operations::Target;
 use super::rate_limit::{Noted, RateLimits};
-use super::requests::Requests;
-use super::traffic::{Connections, Traffic};
+use super::state::Api;
+use super::traffic::Connections;
 use crate::config::Listener;
 use crate::telemetry::request_log::Line;
 #[cfg(feature = "otlp")]
@@ -40,50 +43,46 @@ const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 /// The body of an answer: there as a whole, or whatever a route of the table gave.
 pub type Sent = Either<Full<Bytes>, Body>;
 
-/// A listener's routes, and what happens around each of their answers.
+/// The operations and pages of a listener, and what happens around each of their responses.
 #[derive(Clone, Debug)]
 pub struct Edge {
     listener: Listener,
-    traffic: Arc<Traffic>,
-    routes: Router,
-    direct: Option<Direct>,
-    /// The same routes for requests from pages of other origins, where any are let in.
-    for_origins: Option<Router>,
-    deprecated: Option<Deprecation>,
+    api: Api,
+    /// `None` if the listener has operations only.
+    pages: Option<Router>,
+    /// `None` if no page of another origin may call the operations.
+    cors: Option<CorsLayer>,
+    deprecation: Option<Deprecation>,
     https_only: bool,
     logs_requests: bool,
-    requests: Arc<Requests>,
-    rate_limits: Option<Arc<RateLimits>>,
     #[cfg(feature = "otlp")]
     tracer: Option<Tracer>,
 }
 
 impl Edge {
-    pub fn new(listener: Listener, traffic: Arc<Traffic>, routes: Router, for_origins: Option<Router>) -> Self {
+    /// The operations of `listener`.
+    pub fn new(listener: Listener, api: &Api) -> Self {
         Self {
             listener,
-            traffic,
-            routes: routes.layer(from_fn(name_route)),
-            direct: None,
-            for_origins: for_origins.map(|routes| routes.layer(from_fn(name_route))),
-            deprecated: None,
+            api: api.clone(),
+            pages: None,
+            cors: None,
+            deprecation: GetPet.is_on(listener).then(|| Deprecation::of_get_pet(&api.addresses)),
             https_only: false,
             logs_requests: false,
-            requests: Arc::default(),
-            rate_limits: None,
             #[cfg(feature = "otlp")]
             tracer: None,
         }
     }
 
-    /// The same with one operation's deprecation announced.
-    pub fn deprecating(self, deprecation: Deprecation) -> Self {
-        Self { deprecated: Some(deprecation), ..self }
+    /// Adds pages: paths that no operation has.
+    pub fn with_pages(self, pages: Router) -> Self {
+        Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
     }
 
-    /// The same with some of its operations answered past the router.
-    pub fn answering(self, direct: Direct) -> Self {
-        Self { direct: Some(direct), ..self }
+    /// Lets pages of other origins call the operations.
+    pub fn with_cors(self, cors: Option<CorsLayer>) -> Self {
+        Self { cors, ..self }
     }
 
     /// The same, telling browsers to come back by TLS only (RFC 6797), where it is so.
@@ -91,19 +90,9 @@ impl Edge {
         Self { https_only, ..self }
     }
 
-    /// The same with the API's requests counted in `requests`.
-    pub fn counting(self, requests: Arc<Requests>) -> Self {
-        Self { requests, ..self }
-    }
-
     /// The same with a line in the log for every request. At level debug there is one anyway.
     pub fn logging(self, logs_requests: bool) -> Self {
         Self { logs_requests, ..self }
-    }
-
-    /// The same with what is left of each account's rate limit on its answers.
-    pub fn limiting(self, rate_limits: Option<Arc<RateLimits>>) -> Self {
-        Self { rate_limits, ..self }
     }
 
     /// The same with a span for every request; but what asks at the operations listener are the operator's own tools.
@@ -115,7 +104,7 @@ impl Edge {
 
     /// What is counted of the listener's connections.
     pub fn connections(&self) -> &Connections {
-        self.traffic.connections(self.listener)
+        self.api.traffic.connections(self.listener)
     }
 
     /// Answers a request that came from `peer`: always, and with its id.
@@ -126,39 +115,44 @@ impl Edge {
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
     {
-        let (mut parts, mut body) = request.into_parts();
+        let (mut head, mut body) = request.into_parts();
         async move {
-            let under_way = self.traffic.begin(&parts.method);
-            let id = request_id(&parts.headers);
-            self.requests.count(parts.uri.path());
-            let logged = (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG)).then(|| Line::of(&mut parts));
+            let api = &self.api;
+            let target = Target::of(self.listener, &head.method, head.uri.path());
+            let under_way = api.traffic.begin(&head.method);
+            let id = request_id(&head.headers);
+            api.requests.count(head.uri.path());
+            let logged = (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG)).then(|| Line::of(&mut head));
             #[cfg(feature = "otlp")]
-            let span = self.tracer.as_ref().and_then(|tracer| tracer.begin(&parts));
-            let deprecated = self.deprecated.as_ref().filter(|operation| operation.is_asked_for(&parts));
-            let limited = self.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut parts.extensions)));
-            let mut direct_route = None;
-            let answered = if let Err(unclear) = framing::check(&parts, &body) {
+            let span = self.tracer.as_ref().and_then(|tracer| tracer.begin(&head));
+            let limited = api.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut head.extensions)));
+            let answered = if let Err(unclear) = framing::check(&head, &body) {
                 let mut response = unclear.answer();
                 // Whoever sends such a request may mean the next one to be read by somebody else.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 Ok(response.map(Either::Left))
-            } else if let Some((direct, operation)) = self.operation(&parts) {
-                direct_route = Some(direct.route(operation));
-                let answering = direct.answer(operation, &mut parts, &mut body);
+            } else if let Target::Operation(operation) = target
+                && self.cors_for(&head).is_none()
+            {
+                let answering = operation.answer(api, &mut head, &mut body);
                 AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Left))
             } else {
-                let request = Request::from_parts(parts, Body::new(body));
                 // In a box, since it is large and seldom needed.
-                let answering = Box::pin(self.route(request, peer));
-                AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Right))
+                let answering = Box::pin(self.answer_rare(target, Request::from_parts(head, body), peer));
+                AssertUnwindSafe(answering).catch_unwind().await
             };
             let mut response = answered
                 .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
-            let found = match direct_route {
-                None => response.extensions_mut().remove().map(|path: MatchedPath| self.traffic.route(path.as_str())),
-                Some(_) => None,
+            let page = match target {
+                Target::Unknown => {
+                    response.extensions_mut().remove().map(|path: MatchedPath| api.traffic.page(path.as_str()))
+                }
+                _ => None,
             };
-            let route = direct_route.or(found.as_deref()).unwrap_or_else(|| self.traffic.unmatched());
+            let route = match target.at_path() {
+                Some(operation) => api.traffic.operation(operation),
+                None => page.as_deref().unwrap_or_else(|| api.traffic.unmatched()),
+            };
             let took = under_way.end(route, response.status());
             #[cfg(feature = "otlp")]
             let logged = logged.map(|mut line| {
@@ -169,12 +163,12 @@ impl Edge {
             });
             #[cfg(feature = "otlp")]
             if let Some(span) = span {
-                span.end(self.traffic.template(route), response.status(), &id);
+                span.end(api.traffic.template(route), response.status(), &id);
             }
             if let Some(line) = logged {
                 line.write(&id, route.template(), response.status(), took);
             }
-            self.finish(&mut response, id, deprecated, limited);
+            self.finish(&mut response, id, target, limited);
             response
         }
     }
@@ -184,7 +178,7 @@ impl Edge {
         &self,
         response: &mut Response<Sent>,
         id: HeaderValue,
-        deprecated: Option<&Deprecation>,
+        target: Target,
         limited: Option<(&RateLimits, Noted)>,
     ) {
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
@@ -192,24 +186,20 @@ impl Edge {
             let request_id = id.to_str().unwrap_or_default();
             match response.status() {
                 // Overload and outages come in floods, and drains are no trouble at all.
-                StatusCode::SERVICE_UNAVAILABLE if self.traffic.refusals.is_first(&cause) => {
+                StatusCode::SERVICE_UNAVAILABLE if self.api.traffic.refusals.is_first(&cause) => {
                     tracing::warn!(request_id, status, cause, "request refused");
                 }
                 StatusCode::SERVICE_UNAVAILABLE => {}
                 _ => tracing::error!(request_id, status, cause, "request failed"),
             }
         }
-        if let Some(operation) = deprecated {
-            operation.announce(response.headers_mut());
+        if let (Target::Operation(GetPet), Some(deprecation)) = (target, &self.deprecation) {
+            deprecation.announce(response.headers_mut());
         }
         if let Some((limits, noted)) = limited {
             limits.announce(&noted, response.headers_mut());
         }
-        if response.status() == StatusCode::NOT_FOUND {
-            // axum names the methods of a path wherever none of them answers; one that is no route any more has none.
-            response.headers_mut().remove(ALLOW);
-        }
-        if self.for_origins.is_some() {
+        if self.cors.is_some() {
             // A cache must not give the answer for one origin to another, or to none.
             response.headers_mut().entry(VARY).or_insert(HeaderValue::from_static("origin"));
         }
@@ -219,24 +209,45 @@ impl Edge {
         response.headers_mut().insert(X_REQUEST_ID, id);
     }
 
-    /// The operation that is asked for, where the router need not be.
-    fn operation(&self, request: &Parts) -> Option<(&Direct, Operation)> {
-        if self.for_origins.is_some() && is_from_a_page(&request.method, &request.headers) {
-            return None;
-        }
-        let direct = self.direct.as_ref()?;
-        Some((direct, direct.operation(request)?))
+    /// The CORS layer, if a page of another origin sent the request and may.
+    fn cors_for(&self, head: &Parts) -> Option<&CorsLayer> {
+        self.cors.as_ref().filter(|_| is_from_a_page(&head.method, &head.headers))
     }
 
-    async fn route(&self, mut request: Request<Body>, peer: IpAddr) -> axum::response::Response {
-        let mut routes = match &self.for_origins {
-            Some(routes) if is_from_a_page(request.method(), request.headers()) => routes.clone(),
-            _ => self.routes.clone(),
+    /// Answers what is rare enough for boxes: requests from pages of other origins, wrong methods, and pages.
+    async fn answer_rare<B>(&self, target: Target, request: Request<B>, peer: IpAddr) -> Response<Sent>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    {
+        let (head, body) = request.into_parts();
+        let cors = self.cors_for(&head);
+        let request = Request::from_parts(head, Body::new(body));
+        let Some(cors) = cors else { return self.answer_target(target, request, peer).await };
+        let answer = |request| async {
+            let response = self.answer_target(target, request, peer).await;
+            Ok::<_, Infallible>(response.map(Body::new))
         };
-        request.extensions_mut().insert(Peer(peer));
-        match routes.call(request).await {
-            Ok(response) => response,
+        match cors.layer(service_fn(answer)).call(request).await {
+            Ok(response) => response.map(Either::Right),
             Err(never) => match never {},
+        }
+    }
+
+    async fn answer_target(&self, target: Target, mut request: Request<Body>, peer: IpAddr) -> Response<Sent> {
+        match (target, &self.pages) {
+            (Target::Operation(operation), _) => {
+                let (mut head, mut body) = request.into_parts();
+                operation.answer(&self.api, &mut head, &mut body).await.map(Either::Left)
+            }
+            (Target::OtherMethod(operation), _) => operation.answer_other_method(&self.api).map(Either::Left),
+            (Target::Unknown, None) => ApiError::route_not_found().answer().map(Either::Left),
+            (Target::Unknown, Some(pages)) => {
+                request.extensions_mut().insert(Peer(peer));
+                match pages.clone().call(request).await {
+                    Ok(response) => response.map(Either::Right),
+                    Err(never) => match never {},
+                }
+            }
         }
     }
 

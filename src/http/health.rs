@@ -1,6 +1,5 @@
 //! Whether this process lives, and whether requests should come to it.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::error::ApiError;
@@ -21,12 +20,12 @@ struct Health {
 const DISK_LOW: u64 = 1 << 30;
 
 /// The process answers; nothing else is looked at, so that a database in trouble does not get it killed.
-pub async fn live() -> Response {
+pub fn live() -> Response {
     json::answer_value(StatusCode::OK, &Health { status: "live", warnings: Vec::new() })
 }
 
 /// The database answers, and the process is not about to stop.
-pub async fn ready(State(api): State<Api>) -> Result<Response, ApiError> {
+pub async fn ready(api: &Api) -> Result<Response, ApiError> {
     if api.is_draining() {
         return Err(ApiError::not_ready("it is about to stop", "draining"));
     }

@@ -11,6 +11,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use super::auth::Caller;
 use super::error::{ApiError, Code};
 use super::json::{self, Response};
+use super::operations::Operation;
 use super::state::Api;
 use crate::domain::{Answer, Clock, IdempotencyKey, Invalid, KeyedRequest, Outcome};
 use crate::store::Store;
@@ -53,12 +54,12 @@ impl Idempotency {
         self,
         api: &Api,
         caller: &Caller,
-        operation: &str,
+        operation: Operation,
         body: &str,
     ) -> Result<Option<KeyedRequest>, ApiError> {
         let Some(Given { key, path }) = self.0 else { return Ok(None) };
         let key = key.map_err(|invalid| ApiError::invalid_value("Idempotency-Key", &invalid))?;
-        Ok(Some(KeyedRequest::new(caller.account, operation, &key, &path, body, api.clock.steady())))
+        Ok(Some(KeyedRequest::new(caller.account, operation.id(), &key, &path, body, api.clock.steady())))
     }
 }
 

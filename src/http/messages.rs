@@ -8,6 +8,7 @@ use super::error::ApiError;
 use super::idempotency::{self, Idempotency};
 use super::input::JsonBody;
 use super::json::{Fields, Response};
+use super::operations::Operation;
 use super::state::Api;
 use crate::domain::{Answer, Message, MessageText};
 
@@ -20,7 +21,7 @@ pub async fn send(
 ) -> Result<Response, ApiError> {
     let message = Message::new(caller.account, parse_message(body.text())?, api.clock.now());
     let answer = Answer::json(StatusCode::ACCEPTED.as_u16(), message.to_json());
-    let response = match key.request(&api, &caller, "sendMessage", body.text())? {
+    let response = match key.request(&api, &caller, Operation::SendMessage, body.text())? {
         None => {
             api.store.create_message(message).await?;
             Ok(idempotency::response(answer))

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use http_body_util::Full;
 
+use super::json::Response;
 use super::state::Api;
 use crate::store::{BackupStatus, Meters, Store};
 use crate::telemetry;
 use crate::telemetry::metrics::Exposition;
 
-pub async fn serve(State(api): State<Api>) -> Response {
+pub fn serve(api: &Api) -> Response {
     let mut out = Exposition::default();
-    build(&api, &mut out);
+    build(api, &mut out);
     api.traffic.write(&mut out);
     let meters = api.store.meters();
     store(&meters, &mut out);
@@ -26,12 +26,14 @@ pub async fn serve(State(api): State<Api>) -> Response {
     if let Some(relay) = api.relay() {
         relay.write(&mut out);
     }
-    memory(&api, &mut out);
-    limits(&api, &meters, &mut out);
+    memory(api, &mut out);
+    limits(api, &meters, &mut out);
     out.counter("petstore_log_lines_dropped_total", "Log lines that could not be written to stderr in time.")
         .sample(&[], telemetry::dropped_lines());
     api.process.write(&mut out);
-    ([(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE))], out.into_text()).into_response()
+    let mut response = Response::new(Full::new(out.into_text().into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE));
+    response
 }
 
 fn build(api: &Api, out: &mut Exposition) {

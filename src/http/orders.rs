@@ -1,16 +1,14 @@
 //! The store area, provisional: `listOrders`, `placeOrder`, `approveOrder`, `deliverOrder`, `cancelOrder`.
 
-use std::convert::Infallible;
-
-use axum::extract::{FromRequestParts, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 
 use super::auth::Caller;
 use super::error::{ApiError, Code};
 use super::idempotency::{self, Idempotency};
-use super::input::{self, JsonBody, Query};
+use super::input::{JsonBody, Query};
 use super::json::{Fields, Response};
+use super::operations::Operation;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;
 use crate::domain::order::{NotPlaced, NotTaken};
@@ -26,7 +24,7 @@ async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<
     let mut items = Items::new();
     let more = api.store.list_orders(account, query, &mut |order| order.write_json(items.add(order.id))).await?;
     let status = query.status.map(OrderStatus::as_str);
-    Ok(Page::new(items, more, |last| pages::next(api, "/store/orders", query.limit, status, last)))
+    Ok(Page::new(items, more, |last| pages::next(api, Operation::ListOrders, query.limit, status, last)))
 }
 
 /// Handles `placeOrder`.
@@ -40,7 +38,7 @@ pub async fn place(
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: caller.account, pet_id, now: api.clock.now() };
     let placed = |order: &Order| Answer::json(StatusCode::CREATED.as_u16(), order.to_json());
-    match key.request(&api, &caller, "placeOrder", body.text())? {
+    match key.request(&api, &caller, Operation::PlaceOrder, body.text())? {
         None => {
             let order = api.store.place_order(order).await?.map_err(not_placed)?;
             Ok(idempotency::response(placed(&order)))
@@ -103,9 +101,9 @@ async fn step(
         Fields::parse(body.text(), [])?;
     }
     let operation = match step {
-        OrderStep::Approve => "approveOrder",
-        OrderStep::Deliver => "deliverOrder",
-        OrderStep::Cancel => "cancelOrder",
+        OrderStep::Approve => Operation::ApproveOrder,
+        OrderStep::Deliver => Operation::DeliverOrder,
+        OrderStep::Cancel => Operation::CancelOrder,
     };
     let request = key.request(api, &caller, operation, body.text())?;
     let id = id.ok_or_else(no_such_order)?;
@@ -148,14 +146,5 @@ fn no_such_order() -> ApiError {
     ApiError::new(Code::NotFound, "You have no order with this id.")
 }
 
-/// The id in the path, where it is one.
+/// The id in a request's path. `None` if it is not an int64.
 pub struct OrderId(pub Option<i64>);
-
-impl<S: Sync> FromRequestParts<S> for OrderId {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let segment = parts.uri.path().strip_prefix("/v1/store/orders/").and_then(|rest| rest.split('/').next());
-        Ok(Self(segment.and_then(input::id)))
-    }
-}

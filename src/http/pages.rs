@@ -13,6 +13,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use super::error::ApiError;
 use super::input::{Query, integer};
 use super::json::{self, Response};
+use super::operations::Operation;
 use super::state::Api;
 use crate::domain::{AccountId, Invalid, OrderQuery, PageLimit, PageQuery, PetQuery};
 use crate::store::Version;
@@ -127,9 +128,9 @@ pub fn of_parameters<Status>(
     })
 }
 
-/// The `Link` to the entries after `last` in the list at `path`. It may be relative (RFC 8288).
-pub fn next(api: &Api, path: &str, limit: PageLimit, status: Option<&str>, last: i64) -> String {
-    let base = api.addresses.base_url.as_reference();
+/// The `Link` to the entries after `last` in the list of `operation`. It may be relative (RFC 8288).
+pub fn next(api: &Api, operation: Operation, limit: PageLimit, status: Option<&str>, last: i64) -> String {
+    let (base, path) = (api.addresses.base_url.as_reference(), operation.api_path());
     let status = status.map_or(String::new(), |status| format!("&status={status}"));
     format!(r#"<{base}{path}?limit={}{status}&after={last}>; rel="next""#, limit.get())
 }

@@ -1,10 +1,7 @@
 //! The animals: `listPets`, `createPet`, `getPet`.
 
-use std::convert::Infallible;
-
-use axum::extract::{FromRequestParts, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 
 use super::auth::Caller;
 use super::deprecation::{NotRemoved, REMOVED_AT};
@@ -12,6 +9,7 @@ use super::error::{ApiError, Code};
 use super::idempotency::{self, Idempotency};
 use super::input::{self, JsonBody, Query};
 use super::json::{self, Fields, Response};
+use super::operations::Operation;
 use super::pages::{self, Items, List, Page};
 use super::state::Api;
 use crate::config::BaseUrl;
@@ -27,7 +25,7 @@ async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
     let mut items = Items::new();
     let more = api.store.list_pets(query, &mut |pet| pet.write_json(items.add(pet.id))).await?;
     let status = query.status.map(PetStatus::as_str);
-    Ok(Page::new(items, more, |last| pages::next(api, "/pets", query.limit, status, last)))
+    Ok(Page::new(items, more, |last| pages::next(api, Operation::ListPets, query.limit, status, last)))
 }
 
 /// Handles `createPet`.
@@ -39,7 +37,7 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let pet = parse_new_pet(body.text())?;
     let base_url = (api.clock.now() < REMOVED_AT).then_some(&api.addresses.base_url);
-    match key.request(&api, &caller, "createPet", body.text())? {
+    match key.request(&api, &caller, Operation::CreatePet, body.text())? {
         None => Ok(idempotency::response(created(base_url, &api.store.create_pet(pet).await?))),
         Some(request) => {
             let base_url = base_url.cloned();
@@ -62,7 +60,7 @@ pub async fn get(
     State(api): State<Api>,
     _: Caller,
     query: Query,
-    PetId(id): PetId,
+    id: Option<i64>,
 ) -> Result<Response, ApiError> {
     query.parameters([])?;
     let pet = match id {
@@ -71,22 +69,6 @@ pub async fn get(
     };
     let pet: Pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
     Ok(json::answer(StatusCode::OK, pet.to_json()))
-}
-
-/// The id in the path, where it is one.
-pub struct PetId(Option<i64>);
-
-impl<S: Sync> FromRequestParts<S> for PetId {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self(id_segment(parts.uri.path()).and_then(input::id)))
-    }
-}
-
-/// What stands for `{petId}` in a path of `/v1/pets/{petId}`.
-pub fn id_segment(path: &str) -> Option<&str> {
-    path.strip_prefix("/v1/pets/").filter(|id| !id.is_empty() && !id.contains('/'))
 }
 
 /// Reads what is asked of a list from the query of its address.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use axum::http::{Method, StatusCode};
 
+use super::operations::Operation;
 use crate::config::Listener;
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
@@ -22,16 +23,17 @@ const STATUSES: [u16; 21] =
 /// The requests of all listeners and the connections of each.
 #[derive(Debug)]
 pub struct Traffic {
-    /// Those of the route table that were asked for: they come from there, so there is no second list to keep.
+    /// By path template: of all operations, and of the pages that were requested.
     routes: RwLock<Vec<Arc<Route>>>,
+    /// In the order of [`Operation::ALL`]. Operations at one path share a route.
+    operations: [Arc<Route>; Operation::COUNT],
     unmatched: Route,
     in_flight: Gauge,
     abandoned: Counter,
     /// Samples the log of requests refused with 503.
     pub refusals: Sampler,
-    store: Connections,
-    messages: Connections,
-    operations: Connections,
+    /// In the order of the variants of [`Listener`].
+    connections: [Connections; 3],
 }
 
 /// The requests for one route.
@@ -84,30 +86,30 @@ pub struct UnderWay<'a> {
 
 impl Traffic {
     pub fn new() -> Self {
+        let mut routes = Vec::new();
+        let operations = Operation::ALL.map(|operation| find_or_add(&mut routes, operation.path()));
         Self {
-            routes: RwLock::default(),
+            routes: RwLock::new(routes),
+            operations,
             unmatched: Route::new(UNMATCHED),
             in_flight: Gauge::default(),
             abandoned: Counter::default(),
             refusals: Sampler::new(|cause, requests| tracing::warn!(requests, cause, "requests refused")),
-            store: Connections::default(),
-            messages: Connections::default(),
-            operations: Connections::default(),
+            connections: Default::default(),
         }
     }
 
-    /// The route whose path in the table is `template`.
-    pub fn route(&self, template: &str) -> Arc<Route> {
-        let known = |routes: &Vec<Arc<Route>>| routes.iter().find(|route| *route.template == *template).cloned();
-        if let Some(route) = known(&self.routes.read().unwrap_or_else(PoisonError::into_inner)) {
+    /// The route of an operation.
+    pub fn operation(&self, operation: Operation) -> &Route {
+        &self.operations[operation as usize]
+    }
+
+    /// The route of a page, by its path template.
+    pub fn page(&self, template: &str) -> Arc<Route> {
+        if let Some(route) = find(&self.routes.read().unwrap_or_else(PoisonError::into_inner), template) {
             return route;
         }
-        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        known(&routes).unwrap_or_else(|| {
-            let route = Arc::new(Route::new(template));
-            routes.push(Arc::clone(&route));
-            route
-        })
+        find_or_add(&mut self.routes.write().unwrap_or_else(PoisonError::into_inner), template)
     }
 
     pub const fn unmatched(&self) -> &Route {
@@ -121,11 +123,7 @@ impl Traffic {
     }
 
     pub const fn connections(&self, listener: Listener) -> &Connections {
-        match listener {
-            Listener::Store => &self.store,
-            Listener::Messages => &self.messages,
-            Listener::Ops => &self.operations,
-        }
+        &self.connections[listener as usize]
     }
 
     /// A request came in.
@@ -183,6 +181,18 @@ impl Traffic {
             }
         }
     }
+}
+
+fn find(routes: &[Arc<Route>], template: &str) -> Option<Arc<Route>> {
+    routes.iter().find(|route| *route.template == *template).cloned()
+}
+
+fn find_or_add(routes: &mut Vec<Arc<Route>>, template: &str) -> Arc<Route> {
+    find(routes, template).unwrap_or_else(|| {
+        let route = Arc::new(Route::new(template));
+        routes.push(Arc::clone(&route));
+        route
+    })
 }
 
 impl Route {
@@ -254,8 +264,8 @@ mod tests {
     #[test]
     fn a_request_is_counted_once_where_it_belongs_and_what_nobody_waited_for_apart() {
         let traffic = Traffic::new();
-        traffic.begin(&Method::GET).end(&traffic.route("/a/{id}"), StatusCode::OK);
-        traffic.begin(&Method::GET).end(&traffic.route("/a/{id}"), StatusCode::OK);
+        traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
+        traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
         let odd = Method::from_bytes(b"BREW").unwrap();
         traffic.begin(&odd).end(traffic.unmatched(), StatusCode::IM_A_TEAPOT);
         drop(traffic.begin(&Method::GET));

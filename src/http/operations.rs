@@ -1,0 +1,329 @@
+//! The operation table: every operation of the service, with its id, method, listener, path and handler.
+//!
+//! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
+//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::call`].
+
+use axum::BoxError;
+use axum::body::HttpBody;
+use axum::extract::{FromRequestParts, State};
+use axum::http::header::ALLOW;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method};
+use bytes::Bytes;
+
+use super::deprecation::REMOVED_AT;
+use super::error::ApiError;
+use super::input::{self, JsonBody};
+use super::json::Response;
+use super::orders::OrderId;
+use super::state::Api;
+use super::{health, messages, metrics, orders, pets};
+use crate::config::Listener;
+use crate::domain::Timestamp;
+
+/// An operation of the service, in the order of [`TABLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    ListPets,
+    CreatePet,
+    GetPet,
+    ListOrders,
+    PlaceOrder,
+    ApproveOrder,
+    DeliverOrder,
+    CancelOrder,
+    SendMessage,
+    GetLiveness,
+    GetReadiness,
+    GetMetrics,
+}
+
+use Operation::*;
+
+const STORE: Option<Listener> = Some(Listener::Store);
+const MESSAGES: Option<Listener> = Some(Listener::Messages);
+const OPS: Option<Listener> = Some(Listener::Ops);
+const EVERY: Option<Listener> = None;
+
+/// HEAD is answered wherever GET is.
+const GET: &[Method] = &[Method::GET, Method::HEAD];
+const POST: &[Method] = &[Method::POST];
+
+static TABLE: [Row; 12] = [
+    row(ListPets, "listPets", GET, STORE, "/v1/pets"),
+    row(CreatePet, "createPet", POST, STORE, "/v1/pets"),
+    row(GetPet, "getPet", GET, STORE, "/v1/pets/{petId}"),
+    row(ListOrders, "listOrders", GET, STORE, "/v1/store/orders"),
+    row(PlaceOrder, "placeOrder", POST, STORE, "/v1/store/orders"),
+    row(ApproveOrder, "approveOrder", POST, STORE, "/v1/store/orders/{orderId}/approve"),
+    row(DeliverOrder, "deliverOrder", POST, STORE, "/v1/store/orders/{orderId}/deliver"),
+    row(CancelOrder, "cancelOrder", POST, STORE, "/v1/store/orders/{orderId}/cancel"),
+    row(SendMessage, "sendMessage", POST, MESSAGES, "/v1/messages"),
+    row(GetLiveness, "getLiveness", GET, EVERY, "/livez"),
+    row(GetReadiness, "getReadiness", GET, EVERY, "/readyz"),
+    row(GetMetrics, "getMetrics", GET, OPS, "/metrics"),
+];
+
+struct Row {
+    operation: Operation,
+    id: &'static str,
+    methods: &'static [Method],
+    /// `None` if every listener has the operation.
+    listener: Option<Listener>,
+    path: &'static str,
+    template: Template,
+}
+
+const fn row(
+    operation: Operation,
+    id: &'static str,
+    methods: &'static [Method],
+    listener: Option<Listener>,
+    path: &'static str,
+) -> Row {
+    Row { operation, id, methods, listener, path, template: Template::of(path) }
+}
+
+/// A path template, split at its parameter.
+enum Template {
+    Fixed(&'static str),
+    Parameter { prefix: &'static str, suffix: &'static str },
+}
+
+impl Template {
+    const fn of(path: &'static str) -> Self {
+        let bytes = path.as_bytes();
+        let (mut open, mut end) = (0, 0);
+        while open < bytes.len() && bytes[open] != b'{' {
+            open += 1;
+        }
+        if open == bytes.len() {
+            return Self::Fixed(path);
+        }
+        while bytes[end] != b'}' {
+            end += 1;
+        }
+        Self::Parameter { prefix: path.split_at(open).0, suffix: path.split_at(end + 1).1 }
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Fixed(fixed) => path == *fixed,
+            Self::Parameter { .. } => self.parameter(path).is_some(),
+        }
+    }
+
+    /// The segment of `path` at the parameter's place. It is not empty.
+    fn parameter<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let Self::Parameter { prefix, suffix } = self else { return None };
+        let segment = path.strip_prefix(prefix)?.strip_suffix(suffix)?;
+        (!segment.is_empty() && !segment.contains('/')).then_some(segment)
+    }
+}
+
+/// What the method and path of a request name on a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Operation(Operation),
+    /// The path has operations, this one among them, but none with the request's method.
+    OtherMethod(Operation),
+    /// The path is not in the table.
+    Unknown,
+}
+
+impl Target {
+    /// Looks up a request.
+    pub fn of(listener: Listener, method: &Method, path: &str) -> Self {
+        let mut target = Self::Unknown;
+        for row in &TABLE {
+            if row.operation.is_on(listener) && row.template.matches(path) {
+                if row.methods.contains(method) {
+                    return Self::Operation(row.operation);
+                }
+                target = Self::OtherMethod(row.operation);
+            }
+        }
+        target
+    }
+
+    /// An operation at the path of the request, whatever its method.
+    pub const fn at_path(self) -> Option<Operation> {
+        match self {
+            Self::Operation(operation) | Self::OtherMethod(operation) => Some(operation),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl Operation {
+    pub const COUNT: usize = TABLE.len();
+
+    pub const ALL: [Self; Self::COUNT] = {
+        let mut all = [ListPets; Self::COUNT];
+        let mut position = 0;
+        while position < all.len() {
+            all[position] = TABLE[position].operation;
+            assert!(all[position] as usize == position, "the rows have the order of the variants");
+            position += 1;
+        }
+        all
+    };
+
+    fn row(self) -> &'static Row {
+        &TABLE[self as usize]
+    }
+
+    /// The `operationId`, which is also the scope of the operation's idempotency keys.
+    pub fn id(self) -> &'static str {
+        self.row().id
+    }
+
+    pub fn method(self) -> &'static Method {
+        &self.methods()[0]
+    }
+
+    /// The operation's method, and HEAD beside GET.
+    pub fn methods(self) -> &'static [Method] {
+        self.row().methods
+    }
+
+    /// The listener that has the operation. `None` if every listener has it.
+    pub fn listener(self) -> Option<Listener> {
+        self.row().listener
+    }
+
+    pub fn is_on(self, listener: Listener) -> bool {
+        self.listener().is_none_or(|only| only == listener)
+    }
+
+    /// The path template, for example `/v1/pets/{petId}`.
+    pub fn path(self) -> &'static str {
+        self.row().path
+    }
+
+    /// Returns whether the operation is part of the API, and so of the OpenAPI document.
+    pub fn is_documented(self) -> bool {
+        self.path().starts_with("/v1/")
+    }
+
+    /// The path template below the base address, as in the OpenAPI document: `/pets/{petId}`.
+    pub fn api_path(self) -> &'static str {
+        self.path().strip_prefix("/v1").unwrap_or(self.path())
+    }
+
+    /// The id at the place of the template's parameter. `None` if it is not an int64.
+    fn id_in(self, path: &str) -> Option<i64> {
+        self.row().template.parameter(path).and_then(input::id)
+    }
+
+    pub const fn is_health_check(self) -> bool {
+        matches!(self, GetLiveness | GetReadiness)
+    }
+
+    pub fn is_removed(self, now: Timestamp) -> bool {
+        self == GetPet && now >= REMOVED_AT
+    }
+
+    /// The response to a method that no operation at this one's path has: 405, or 404 if they are removed.
+    pub fn answer_other_method(self, api: &Api) -> Response {
+        let now = api.clock.recent();
+        let here = TABLE.iter().filter(|row| row.path == self.path() && !row.operation.is_removed(now));
+        let methods: Vec<_> = here.flat_map(|row| row.methods).map(Method::as_str).collect();
+        if methods.is_empty() {
+            return ApiError::route_not_found().answer();
+        }
+        let mut response = ApiError::method_not_allowed().answer();
+        let methods = HeaderValue::try_from(methods.join(",")).expect("methods are visible ASCII characters");
+        response.headers_mut().insert(ALLOW, methods);
+        response
+    }
+
+    /// Calls the operation's handler. Its arguments are extracted in order, so their order is the order of the checks.
+    ///
+    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
+    /// The futures of rare operations are boxed to keep this one small.
+    pub async fn answer<B>(self, api: &Api, head: &mut Parts, body: &mut B) -> Response
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        self.call(api, head, body).await.unwrap_or_else(ApiError::answer)
+    }
+
+    async fn call<B>(self, api: &Api, head: &mut Parts, body: &mut B) -> Result<Response, ApiError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        let mut request = Request { api, head };
+        match self {
+            ListPets => pets::list(request.state(), request.part().await?, request.part().await?).await,
+            CreatePet => {
+                pets::create(request.state(), request.part().await?, request.part().await?, request.json(body).await?)
+                    .await
+            }
+            GetPet => {
+                pets::get(
+                    request.part().await?,
+                    request.state(),
+                    request.part().await?,
+                    request.part().await?,
+                    self.id_in(request.head.uri.path()),
+                )
+                .await
+            }
+            ListOrders => orders::list(request.state(), request.part().await?, request.part().await?).await,
+            PlaceOrder => {
+                orders::place(request.state(), request.part().await?, request.part().await?, request.json(body).await?)
+                    .await
+            }
+            ApproveOrder | DeliverOrder | CancelOrder => Box::pin(request.change_order(self, body)).await,
+            SendMessage => {
+                messages::send(request.state(), request.part().await?, request.part().await?, request.json(body).await?)
+                    .await
+            }
+            GetLiveness => Ok(health::live()),
+            GetReadiness => Box::pin(health::ready(api)).await,
+            GetMetrics => Ok(metrics::serve(api)),
+        }
+    }
+}
+
+/// The head of a request and what handlers extract from it.
+struct Request<'r> {
+    api: &'r Api,
+    head: &'r mut Parts,
+}
+
+impl Request<'_> {
+    fn state(&self) -> State<Api> {
+        State(self.api.clone())
+    }
+
+    async fn part<T>(&mut self) -> Result<T, ApiError>
+    where
+        T: FromRequestParts<Api, Rejection: Into<ApiError>>,
+    {
+        T::from_request_parts(self.head, self.api).await.map_err(Into::into)
+    }
+
+    async fn json<B>(&self, body: &mut B) -> Result<JsonBody, ApiError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        JsonBody::read(self.head, body).await
+    }
+
+    async fn change_order<B>(&mut self, operation: Operation, body: &mut B) -> Result<Response, ApiError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
+    {
+        let (api, caller) = (self.state(), self.part().await?);
+        let id = OrderId(operation.id_in(self.head.uri.path()));
+        let key = self.part().await?;
+        let body = self.json(body).await?;
+        match operation {
+            ApproveOrder => orders::approve(api, caller, id, key, body).await,
+            DeliverOrder => orders::deliver(api, caller, id, key, body).await,
+            _ => orders::cancel(api, caller, id, key, body).await,
+        }
+    }
+}
