@@ -202,3 +202,34 @@ fn environment(server: &Server) -> [(&'static str, String); 3] {
     [("PETSTORE_LISTEN", "store"), ("PETSTORE_MESSAGES_LISTEN", "messages"), ("PETSTORE_OPS_LISTEN", "ops")]
         .map(|(variable, door)| (variable, server.address(door).to_string()))
 }
+
+#[test]
+fn links_between_pages_resolve() {
+    let pages = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md"];
+    for page in pages.map(str::to_owned).into_iter().chain(markdown()) {
+        let folder = root().join(&page).parent().unwrap().to_owned();
+        for target in prose(&root().join(&page)).split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if target.starts_with("https://") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { root().join(&page) } else { folder.join(file) };
+            assert!(file.exists(), "{page}: {target}");
+            let headings = || prose(&file).lines().filter(|line| line.starts_with('#')).map(anchor).collect::<Vec<_>>();
+            assert!(heading.is_empty() || headings().iter().any(|anchor| anchor == heading), "{page}: {target}");
+        }
+    }
+}
+
+/// Returns a page without its fenced blocks.
+fn prose(page: &Path) -> String {
+    let text = std::fs::read_to_string(page).unwrap();
+    text.split("\n```").step_by(2).collect()
+}
+
+/// Returns the anchor that Markdown gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept =
+        heading.trim_start_matches('#').trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
