@@ -1,4 +1,4 @@
-//! Accounts: an e-mail address and, where its owner signs in, a password.
+//! Accounts, e-mail addresses and passwords.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
 use super::api_key::push_random;
 use super::{Invalid, Secret, Timestamp};
 
-/// Identifies an account within its database.
+/// Id of an account, unique within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccountId(pub i64);
 
@@ -21,17 +21,16 @@ pub struct Account {
     pub has_password: bool,
 }
 
-/// An e-mail address: kept as given, equal without regard to case.
-///
-/// Only its outline is checked (something, an `@`, something; no white space or control characters; at most
-/// 254 characters, RFC 5321 section 4.5.3.1.3 as corrected by erratum 1690): whether it exists is known only by writing to it.
+/// An e-mail address. Stored as entered, compared without regard to case.
 #[derive(Clone, Debug)]
 pub struct Email(String);
 
 impl Email {
+    /// Checks only the form: text on both sides of the last `@`, no white space or control characters, at most 254
+    /// characters (RFC 5321, section 4.5.3.1.3, as corrected by erratum 1690).
     pub fn parse(address: &str) -> Result<Self, Invalid> {
-        let outline = address.rsplit_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
-        if !outline || address.chars().any(|c| c.is_whitespace() || c.is_control()) || address.chars().count() > 254 {
+        let has_form = address.rsplit_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
+        if !has_form || address.chars().any(|c| c.is_whitespace() || c.is_control()) || address.chars().count() > 254 {
             return Err(Invalid("must be an e-mail address, for instance ada@example.com".into()));
         }
         Ok(Self(address.to_owned()))
@@ -41,7 +40,7 @@ impl Email {
         &self.0
     }
 
-    /// The form under which addresses are compared.
+    /// Returns the lower-case form, by which addresses are compared.
     pub fn folded(&self) -> String {
         self.0.to_lowercase()
     }
@@ -55,7 +54,7 @@ impl PartialEq for Email {
 
 impl Eq for Email {}
 
-/// A password that may be set: 12 to 128 characters.
+/// A password of a permitted length: 12 to 128 characters.
 #[derive(Clone, Debug)]
 pub struct NewPassword(Secret);
 
@@ -74,7 +73,7 @@ impl NewPassword {
         Self(Secret::new(password))
     }
 
-    /// Returns the password as text, to show a generated one to its owner.
+    /// Returns the plain text, to show a generated password to its owner.
     pub fn expose(&self) -> &str {
         self.0.expose()
     }
@@ -89,8 +88,10 @@ impl NewPassword {
     }
 }
 
-/// What a hash works in: 19 MiB, once there was one. Who makes many keeps it from one to the next; the allocator would
-/// put each into another hole of its heaps, of which glibc gives back none.
+/// Work memory of Argon2: 19 MiB after the first hash.
+///
+/// Reuse one per thread. If each hash allocated its own, glibc would place them in different heaps and return none of
+/// them to the system.
 #[derive(Default)]
 pub struct HashingMemory(Vec<Block>);
 
@@ -103,7 +104,7 @@ impl HashingMemory {
         let argon2 = Argon2::new(algorithm, version, params);
         let hashed =
             argon2.hash_password_into_with_memory(password.expose().as_bytes(), &salt, &mut output, &mut self.0);
-        // With what the first blocks hold, a guess could be checked without the work.
+        // The first blocks would allow an attacker to check guesses without the work of hashing.
         self.0.fill(Block::new());
         hashed?;
         Ok(PasswordHash {
@@ -122,29 +123,30 @@ impl fmt::Debug for HashingMemory {
     }
 }
 
-const OF_NOBODY: &str =
-    "$argon2id$v=19$m=19456,t=2,p=1$3/4Qutm6sdRL5ZGRVDYh8A$5ZzKp5jwjEonUV/K/LfmK52+P+eqoLbh7qkOb9SGQog";
+const DUMMY: &str = "$argon2id$v=19$m=19456,t=2,p=1$3/4Qutm6sdRL5ZGRVDYh8A$5ZzKp5jwjEonUV/K/LfmK52+P+eqoLbh7qkOb9SGQog";
 
-/// A password's hash, in the PHC string format.
+/// A hashed password in the PHC string format.
 #[derive(Clone)]
 pub struct PasswordDigest(pub String);
 
 impl PasswordDigest {
-    /// The digest of random bytes that nobody has kept. Where an address has no password, what was presented is held
-    /// against this one, so that the answer takes as long.
-    pub fn of_nobody() -> Self {
-        Self(OF_NOBODY.to_owned())
+    /// Returns the digest of discarded random bytes. A login for an unknown address is verified against it, so that
+    /// the response takes as long as for a known one.
+    pub fn dummy() -> Self {
+        Self(DUMMY.to_owned())
     }
 
-    /// Whether `password` is the one that was hashed. Takes as long as hashing does.
+    /// Returns whether `password` is the one that was hashed. Takes as long as hashing does.
     pub fn matches(&self, password: &Secret, memory: &mut HashingMemory) -> bool {
-        let kept = PasswordHash::new(&self.0).ok();
-        let hashed = kept.as_ref().and_then(|kept| {
-            let params = Params::try_from(kept).ok()?;
-            memory.hash(password, kept.salt?, params).ok()
+        let stored = PasswordHash::new(&self.0).ok();
+        let computed = stored.as_ref().and_then(|stored| {
+            let params = Params::try_from(stored).ok()?;
+            memory.hash(password, stored.salt?, params).ok()
         });
-        // Outputs are compared in constant time.
-        hashed.and_then(|hashed| hashed.hash).is_some_and(|output| kept.and_then(|kept| kept.hash) == Some(output))
+        // `Output` compares in constant time.
+        computed
+            .and_then(|computed| computed.hash)
+            .is_some_and(|output| stored.and_then(|stored| stored.hash) == Some(output))
     }
 }
 
@@ -153,27 +155,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_equal_without_regard_to_case() {
+    fn email_comparison_ignores_case() {
         assert_eq!(Email::parse("Ada@Example.com").unwrap(), Email::parse("ada@example.COM").unwrap());
-        for refused in ["", "ada", "@example.com", "ada@", "a da@example.com", "ada@example.com\n"] {
-            assert!(Email::parse(refused).is_err(), "{refused:?}");
+        for invalid in ["", "ada", "@example.com", "ada@", "a da@example.com", "ada@example.com\n"] {
+            assert!(Email::parse(invalid).is_err(), "{invalid:?}");
         }
     }
 
     #[test]
-    fn a_password_is_hashed_with_the_decided_parameters_and_never_shown() {
+    fn password_hash_has_fixed_parameters_and_leaves_no_trace() {
         let password = Secret::new("correct horse battery");
         let mut memory = HashingMemory::default();
         let digest = NewPassword::parse(password.clone()).unwrap().hash(&mut memory);
         assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
         assert!(digest.matches(&password, &mut memory));
         let parameters = |digest: &PasswordDigest| digest.0.split('$').take(4).collect::<Vec<_>>().join("$");
-        assert_eq!(parameters(&PasswordDigest::of_nobody()), parameters(&digest), "it takes as long");
+        assert_eq!(parameters(&PasswordDigest::dummy()), parameters(&digest), "the dummy takes as long");
         assert!(!digest.matches(&Secret::new("correct horse batterz"), &mut memory));
-        assert!(memory.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)), "nothing is left of them");
+        assert!(memory.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)), "the memory is cleared");
         assert_eq!(format!("{password:?}"), "[hidden]");
-        for refused in ["x".repeat(11), "x".repeat(129)] {
-            assert!(NewPassword::parse(Secret::new(refused)).is_err());
+        for invalid in ["x".repeat(11), "x".repeat(129)] {
+            assert!(NewPassword::parse(Secret::new(invalid)).is_err());
         }
     }
 }

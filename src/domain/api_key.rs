@@ -1,4 +1,4 @@
-//! API keys: how one is made, read, hashed and remembered.
+//! API keys: format, checksum, hash and stored records.
 
 use std::time::Duration;
 
@@ -12,13 +12,12 @@ const RANDOM: usize = 32;
 const CHECKSUM: usize = 6;
 const LENGTH: usize = PREFIX + RANDOM + CHECKSUM;
 
-/// A well-formed key of one deployment: `pet_live_` or `pet_test_`, 32 random base62 characters (190 bits),
-/// and their CRC-32 in base62. Whether it was ever given out, only the store knows.
+/// A generated API key: `pet_live_` or `pet_test_`, 32 random base62 characters (190 bits), and their CRC-32 in base62.
 #[derive(Clone, Debug)]
 pub struct ApiKey(Secret);
 
 impl ApiKey {
-    /// Makes a new key from the operating system's random bytes.
+    /// Generates a key from the operating system's random bytes.
     pub fn generate(deployment: Deployment) -> Self {
         let mut key = String::with_capacity(LENGTH);
         key.push_str(prefix(deployment));
@@ -28,8 +27,8 @@ impl ApiKey {
         Self(Secret::new(key))
     }
 
-    /// The hash under which a presented key is looked up, or nothing where `presented` can't be a key of `deployment`:
-    /// refusing a wrong checksum here keeps guesses and typing errors away from the database.
+    /// Returns the hash by which to look up a presented key. `None` if `presented` is not a well-formed key of
+    /// `deployment`: the checksum keeps guesses and typing errors away from the database.
     pub fn hash_presented(presented: &[u8], deployment: Deployment) -> Option<KeyHash> {
         let well_formed = presented.len() == LENGTH
             && presented.starts_with(prefix(deployment).as_bytes())
@@ -41,23 +40,23 @@ impl ApiKey {
         KeyHash(Sha256::digest(self.0.expose()).into())
     }
 
-    /// The key itself: shown once, to the one it is made for.
+    /// Returns the plain text, to show it once to its owner.
     pub fn expose(&self) -> &str {
         self.0.expose()
     }
 
-    /// What tells keys apart in a list: the prefix and the last 4 characters.
+    /// Returns the prefix and the last 4 characters, to distinguish keys in a list.
     pub fn hint(&self) -> String {
         let key = self.0.expose();
         format!("{}…{}", &key[..PREFIX], &key[LENGTH - 4..])
     }
 }
 
-/// The SHA-256 of a key: all that is ever stored of it.
+/// SHA-256 of a key. The key itself is never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(pub [u8; 32]);
 
-/// What a person calls a key: 1 to 100 characters, not only white space, no control characters.
+/// Display name of a key: 1 to 100 characters, not only white space, no control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyName(String);
 
@@ -71,11 +70,11 @@ impl KeyName {
     }
 }
 
-/// Identifies a key within its database; not a secret.
+/// Id of a key, unique within its database. Not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyId(pub i64);
 
-/// What is stored when a key is made.
+/// A key to store.
 #[derive(Clone, Debug)]
 pub struct NewKey {
     pub account: AccountId,
@@ -99,24 +98,26 @@ impl NewKey {
     }
 }
 
-/// What is stored when a key gets a successor: the new key's hash and hint, and until when the old one works
-/// (unless it expires before).
+/// Replacement of a key by its successor.
 #[derive(Clone, Debug)]
 pub struct Rotation {
+    /// Hash of the new key.
     pub hash: KeyHash,
+    /// Hint of the new key.
     pub hint: String,
     pub now: Timestamp,
+    /// When the old key stops working, unless it expires earlier.
     pub old_until: Timestamp,
 }
 
 impl Rotation {
-    /// `overlap` is how long the key before works beside its successor `key`.
+    /// The old key works alongside the new `key` for the time of `overlap`.
     pub fn to(key: &ApiKey, now: Timestamp, overlap: Duration) -> Self {
         Self { hash: key.hash(), hint: key.hint(), now, old_until: now.plus(overlap) }
     }
 }
 
-/// What the request path needs to know of a key.
+/// The part of a key that authentication needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyGrant {
     pub id: KeyId,
@@ -125,7 +126,7 @@ pub struct KeyGrant {
     pub last_used_at: Option<Timestamp>,
 }
 
-/// A key as its owner sees it in a list.
+/// A key as listed for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
     pub id: KeyId,
@@ -139,8 +140,8 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
-    /// Time of the last use, no earlier than the creation. The stored time is the start of a minute, which may precede
-    /// the creation.
+    /// Returns the time of the last use, no earlier than the creation: the stored time is the start of a minute, which
+    /// may precede the creation.
     pub fn last_use(&self) -> Option<Timestamp> {
         self.last_used_at.map(|used| used.max(self.created_at))
     }
@@ -152,7 +153,7 @@ pub(super) fn push_random(text: &mut String, length: usize) {
     while text.len() < end {
         let mut bytes = [0; RANDOM];
         getrandom::fill(&mut bytes).expect("the operating system has random bytes");
-        // 248 is the greatest multiple of 62 below 256. Bytes from 248 on would favour the first characters.
+        // 248 is the largest multiple of 62 below 256. Using bytes from 248 up would favour the first characters.
         let fair = bytes.iter().filter(|&&byte| byte < 248).map(|byte| char::from(ALPHABET[usize::from(byte % 62)]));
         text.extend(fair.take(end - text.len()));
     }
@@ -165,7 +166,7 @@ const fn prefix(deployment: Deployment) -> &'static str {
     }
 }
 
-/// CRC-32 (ISO-HDLC, the one of zlib) in base62, most significant digit first: 62⁶ exceeds 2³².
+/// CRC-32/ISO-HDLC (as in zlib) in base62, most significant digit first. Six digits suffice: 62⁶ exceeds 2³².
 fn checksum(random: &[u8]) -> [u8; CHECKSUM] {
     let mut rest = crc32fast::hash(random);
     let mut digits = [0; CHECKSUM];
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generated_key_has_the_decided_shape_and_is_recognised() {
+    fn generated_key_is_well_formed_for_its_deployment_only() {
         for (deployment, other) in
             [(Deployment::Production, Deployment::Staging), (Deployment::Staging, Deployment::Production)]
         {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_any_character_changed_is_refused_before_any_look_up() {
+    fn key_with_a_changed_character_has_no_hash() {
         let key = ApiKey::generate(Deployment::Staging);
         for position in 0..key.expose().len() {
             let mut changed = key.expose().as_bytes().to_vec();
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_is_crc_32_in_base62() {
+    fn checksum_is_crc_32_in_base62() {
         // The check value of CRC-32/ISO-HDLC for "123456789" is 0xCBF43926 = 3421780262.
         assert_eq!(&checksum(b"123456789"), b"3jZRME");
         let value = b"3jZRME"

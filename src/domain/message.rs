@@ -1,11 +1,11 @@
-//! Messages of the getting-started call.
+//! Messages.
 
 use std::cell::RefCell;
 
 use super::{AccountId, Invalid, Timestamp, check_text};
 
-/// A message's text: 1 to 10,000 Unicode characters, not only white space,
-/// no control characters but tab, line feed and carriage return.
+/// A message's text: 1 to 10,000 Unicode characters, not only white space. Tab, line feed and carriage return are the
+/// only control characters allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageText(String);
 
@@ -21,7 +21,7 @@ impl MessageText {
     }
 }
 
-/// A message that was taken on: it is durable, and waits in the queue.
+/// An accepted message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub id: MessageId,
@@ -31,7 +31,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The one state the interface names.
+    /// The only status that the API reports.
     pub const QUEUED: &'static str = "queued";
 
     pub fn new(account: AccountId, text: MessageText, now: Timestamp) -> Self {
@@ -61,7 +61,7 @@ pub struct MessageId(uuid::Uuid);
 
 impl MessageId {
     fn new(now: Timestamp) -> Self {
-        // A clock set before 1970 gives the id of 1970: it stays unique by its random bits.
+        // If the clock is set before 1970, the id has the time 0 and is unique by its random bits.
         let milliseconds = u64::try_from(now.as_milliseconds()).unwrap_or(0);
         Self(uuid::Builder::from_unix_timestamp_millis(milliseconds, &random_bytes()).into_uuid())
     }
@@ -74,15 +74,15 @@ impl MessageId {
         Self(uuid::Uuid::from_bytes(bytes))
     }
 
-    /// Reads an id as it is shown; nothing where `text` is none.
+    /// Parses an id as displayed. `None` if `text` is not an id.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("msg_").filter(|digits| digits.len() == 32)?;
         uuid::Uuid::try_parse(digits).ok().map(Self)
     }
 }
 
-/// The random part of an id, from bytes that are fetched for many ids at once: a system call for each would be a
-/// fiftieth of what sending a message costs.
+/// Returns the random part of an id. Random bytes are fetched for 64 ids at a time, because a system call per id costs
+/// 2 % of a `sendMessage` request.
 fn random_bytes() -> [u8; 10] {
     const IDS: usize = 64;
     thread_local!(static FETCHED: RefCell<Vec<[u8; 10]>> = const { RefCell::new(Vec::new()) });
@@ -96,7 +96,7 @@ fn random_bytes() -> [u8; 10] {
 }
 
 impl MessageId {
-    /// The id as it is shown, in ASCII.
+    /// Returns the id as displayed, in ASCII.
     fn shown(&self) -> [u8; 36] {
         let mut shown = *b"msg_00000000000000000000000000000000";
         self.0.simple().encode_lower(&mut shown[4..]);
@@ -115,11 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn white_space_that_a_text_needs_is_allowed_and_no_other_control_character() {
+    fn text_may_contain_tabs_and_line_breaks_only() {
         assert!(MessageText::parse("a\tb\r\nc".into()).is_ok());
         assert!(MessageText::parse("x".repeat(10_000)).is_ok());
-        for refused in [String::new(), "\r\n\t ".into(), "x".repeat(10_001), "a\u{0}".into(), "\u{1b}[1m".into()] {
-            assert!(MessageText::parse(refused.clone()).is_err(), "{refused:?}");
+        for invalid in [String::new(), "\r\n\t ".into(), "x".repeat(10_001), "a\u{0}".into(), "\u{1b}[1m".into()] {
+            assert!(MessageText::parse(invalid.clone()).is_err(), "{invalid:?}");
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_version_7_and_begin_with_the_time() {
+    fn id_is_a_version_7_uuid_that_starts_with_the_time() {
         let id = MessageId::new(Timestamp::from_milliseconds(0x0192_0000_0000)).to_string();
         assert!(id.starts_with("msg_0192000000007"), "{id}");
         assert_eq!(id.len(), 36);

@@ -1,4 +1,4 @@
-//! What the store deals in: types that can only be made valid. No I/O, no HTTP, no SQL.
+//! The store's values and rules. A value that exists is valid. No I/O, HTTP, SQL, command line or clock.
 
 pub mod account;
 pub mod api_key;
@@ -24,7 +24,7 @@ pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};
 pub use time::{Clock, Timestamp};
 
-/// Whether a database, and the keys in it, serve customers or rehearsals.
+/// Purpose of a database and of the API keys in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Deployment {
     Production,
@@ -50,7 +50,7 @@ impl std::fmt::Display for Deployment {
     }
 }
 
-/// Why a value was refused: what was wrong with it and what is allowed, for the person who sent it.
+/// A rejected value. The message tells the client what is wrong and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
@@ -62,10 +62,8 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// Counts Unicode scalar values, and says why a text is refused.
-///
-/// Shared by every text of the interface: none is empty, blank, too long or holds control characters
-/// (Unicode category Cc), save for those in `allowed`.
+/// Rejects a text that is empty, longer than `max` Unicode scalar values, only white space, or has a control character
+/// (Unicode category Cc) other than those in `allowed`.
 fn check_text(text: &str, max: usize, allowed: &[char]) -> Result<(), Invalid> {
     let length = text.chars().count();
     if length == 0 || length > max {
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_grouped_by_three() {
+    fn digits_are_grouped_in_threes() {
         let shown = [0, 7, 999, 1_000, 10_000, 123_456, 1_234_567, u64::MAX].map(grouped);
         let expected = ["0", "7", "999", "1,000", "10,000", "123,456", "1,234,567", "18,446,744,073,709,551,615"];
         assert_eq!(shown, expected);

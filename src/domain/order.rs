@@ -1,4 +1,4 @@
-//! Orders of animals, and what may happen to them.
+//! Orders of animals and their state machine.
 
 use super::{AccountId, Invalid, PageQuery, PetStatus, Timestamp};
 
@@ -10,7 +10,7 @@ pub enum OrderStatus {
     Cancelled,
 }
 
-/// What may be done with an order once it is placed.
+/// A change of a placed order's status, requested by an operation of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderStep {
     Approve,
@@ -24,7 +24,7 @@ use OrderStep::{Approve, Cancel, Deliver};
 impl OrderStep {
     pub const ALL: [Self; 3] = [Approve, Deliver, Cancel];
 
-    /// The table of states: which orders the step is for, and what they become.
+    /// Returns the statuses that allow the step, and the resulting status.
     pub const fn rule(self) -> (&'static [OrderStatus], OrderStatus) {
         match self {
             Approve => (&[Placed], Approved),
@@ -33,13 +33,13 @@ impl OrderStep {
         }
     }
 
-    /// What becomes of an order with this status; nothing where the step is not for it.
+    /// Returns the status after the step. `None` if the step is not allowed from `status`.
     pub fn apply(self, status: OrderStatus) -> Option<OrderStatus> {
         let (from, to) = self.rule();
         from.contains(&status).then_some(to)
     }
 
-    /// The last segment of the operation's path.
+    /// Returns the last segment of the operation's path.
     pub const fn as_str(self) -> &'static str {
         match self {
             Approve => "approve",
@@ -56,7 +56,7 @@ impl OrderStep {
 impl OrderStatus {
     pub const ALL: [Self; 4] = [Placed, Approved, Delivered, Cancelled];
 
-    /// What the animal is while its order is this. Only an available one can be ordered.
+    /// Returns the status of the ordered animal. Only an available animal can be ordered.
     pub const fn pet(self) -> PetStatus {
         match self {
             Placed | Approved => PetStatus::Pending,
@@ -74,7 +74,7 @@ impl OrderStatus {
         }
     }
 
-    /// Exact and lower case.
+    /// Parses the lower-case name of a status, as the API writes it.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         Self::ALL
             .into_iter()
@@ -83,7 +83,7 @@ impl OrderStatus {
     }
 }
 
-/// What is needed to place an order.
+/// An order to place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewOrder {
     pub account: AccountId,
@@ -97,7 +97,7 @@ impl NewOrder {
     }
 }
 
-/// An order, as the account that placed it sees it.
+/// A stored order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     pub id: i64,
@@ -109,7 +109,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// The order after a step at `now`; nothing where the step is not for it. Its time does not go back with the clock.
+    /// Returns the order after a step at `now`. `None` if the step is not allowed. `updated_at` never decreases, even if
+    /// the clock is set back.
     pub fn after(self, step: OrderStep, now: Timestamp) -> Option<Self> {
         step.apply(self.status).map(|status| Self { status, updated_at: self.updated_at.max(now), ..self })
     }
@@ -137,30 +138,30 @@ impl Order {
     }
 }
 
-/// Why an order is not placed.
+/// Why an order could not be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPlaced {
-    /// The animal is pending or sold: another order has it, or it was added that way.
+    /// The animal is pending or sold, because of another order or since it was added.
     NotAvailable,
     NoSuchPet,
 }
 
-/// Why a step is not taken.
+/// Why an order's status could not be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// The order has this status, which the step is not for.
+    /// The step is not allowed from the order's current status.
     NotNow(OrderStatus),
-    /// Another account's order is none.
+    /// Other accounts' orders are reported as not found.
     NoSuchOrder,
 }
 
-/// What becomes of an order that is to be placed.
+/// Result of placing an order.
 pub type Placing = Result<Order, NotPlaced>;
 
-/// What becomes of a step.
+/// Result of a step.
 pub type Stepping = Result<Order, NotTaken>;
 
-/// Which orders of an account to list.
+/// Selects one page of an account's orders.
 pub type OrderQuery = PageQuery<OrderStatus>;
 
 #[cfg(test)]
@@ -168,12 +169,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placed_approved_delivered_and_placed_or_approved_cancelled() {
-        let mut moves = Vec::new();
+    fn state_machine_has_exactly_four_transitions() {
+        let mut transitions = Vec::new();
         for status in OrderStatus::ALL {
             for step in OrderStep::ALL {
                 if let Some(to) = step.apply(status) {
-                    moves.push(format!("{} → {} ({})", status.as_str(), to.as_str(), to.pet().as_str()));
+                    transitions.push(format!("{} → {} ({})", status.as_str(), to.as_str(), to.pet().as_str()));
                 }
             }
         }
@@ -183,12 +184,12 @@ mod tests {
             "approved → delivered (sold)",
             "approved → cancelled (available)",
         ];
-        assert_eq!(moves, expected);
+        assert_eq!(transitions, expected);
         assert_eq!(Placed.pet(), PetStatus::Pending);
     }
 
     #[test]
-    fn a_step_never_takes_an_orders_time_back() {
+    fn update_time_never_decreases() {
         let time = Timestamp::from_milliseconds;
         let order = NewOrder { account: AccountId(1), pet_id: 31, now: time(1_000) }.with_id(1);
         assert_eq!(order.after(Approve, time(2_000)).unwrap().updated_at, time(2_000));

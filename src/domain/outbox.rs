@@ -1,31 +1,31 @@
-//! What becomes of messages: each waits for the relay until a broker has acknowledged it, and then is sent.
+//! The message outbox. A message is queued until the broker has acknowledged it; then it is sent.
 
 use super::{AccountId, Email, Message, Timestamp};
 
-/// A message, whose it is, and when it left the queue.
+/// A message with its account's address and its delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageRecord {
     pub message: Message,
     pub account: Email,
-    /// When a broker acknowledged it; nothing while it waits.
+    /// When the broker acknowledged the message. `None` while it is queued.
     pub sent_at: Option<Timestamp>,
 }
 
-/// A message, and the time at which a broker acknowledged it. `None` while the message is queued.
+/// A message and the time at which the broker acknowledged it. `None` while the message is queued.
 pub type TrackedMessage = (Message, Option<Timestamp>);
 
-/// Whether a message has left the queue. The API calls both `queued`.
+/// State of a message in the outbox. The API reports both as `queued`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum MessageState {
     Waiting,
     Sent,
 }
 
-/// Which messages are asked for, of all accounts or of one.
+/// Selects messages. The default selects all messages of all accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageQuery {
     pub account: Option<AccountId>,
     pub state: Option<MessageState>,
-    /// The newest of them first, at most so many; else all, account by account, the oldest first.
+    /// Maximum number of messages, newest first. If `None`, lists all by account, oldest first.
     pub newest: Option<u32>,
 }

@@ -1,8 +1,8 @@
-//! Pages of lists: how long they are, and what is asked for.
+//! Queries for one page of a list.
 
 use super::Invalid;
 
-/// How many a page may hold: 1 to 100.
+/// Maximum number of items on a page: 1 to 100, 20 by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageLimit(u8);
 
@@ -28,11 +28,13 @@ impl Default for PageLimit {
     }
 }
 
-/// What to list: in order of the ids, those after `after`, with `status` where one is given.
+/// Selects one page of a list, in ascending order of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageQuery<Status> {
     pub limit: PageLimit,
+    /// Lists only items with this status.
     pub status: Option<Status>,
+    /// Lists only items with a greater id.
     pub after: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! The animals.
+//! Animals.
 
 use super::{Invalid, PageQuery, check_text};
 
@@ -21,7 +21,7 @@ impl PetStatus {
         }
     }
 
-    /// Exact and lower case, as the interface writes it.
+    /// Parses the lower-case name of a status, as the API writes it.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         Self::ALL
             .into_iter()
@@ -30,7 +30,7 @@ impl PetStatus {
     }
 }
 
-/// An animal's name: 1 to 255 Unicode characters, not only white space, no control characters; kept as sent.
+/// An animal's name: 1 to 255 Unicode characters, not only white space, no control characters. Stored as sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PetName(String);
 
@@ -46,7 +46,7 @@ impl PetName {
     }
 }
 
-/// What is needed to add an animal.
+/// An animal to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPet {
     pub name: PetName,
@@ -60,7 +60,7 @@ impl NewPet {
     }
 }
 
-/// An animal as the store keeps it.
+/// A stored animal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pet {
     pub id: i64,
@@ -82,7 +82,7 @@ impl Pet {
     }
 }
 
-/// An animal seen where it lies, in a row of the database, so that listing copies nothing it need not.
+/// An animal borrowed from a database row, so that listing copies no names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PetRef<'a> {
     pub id: i64,
@@ -113,7 +113,7 @@ impl PetRef<'_> {
     }
 }
 
-/// How many animals there are of each status.
+/// Number of animals of each status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusCounts {
     pub available: u64,
@@ -135,7 +135,7 @@ impl StatusCounts {
     }
 }
 
-/// Which animals to list.
+/// Selects one page of animals.
 pub type PetQuery = PageQuery<PetStatus>;
 
 #[cfg(test)]
@@ -143,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_counted_in_characters_and_kept_as_sent() {
+    fn name_length_is_counted_in_characters() {
         assert!(PetName::parse("ä".repeat(255)).is_ok());
         assert_eq!(PetName::parse(" Rex ".into()).unwrap().as_str(), " Rex ");
-        for refused in
+        for invalid in
             [String::new(), " \u{2003}".into(), "ä".repeat(256), "a\u{7f}".into(), "a\0".into(), "a\u{85}b".into()]
         {
-            assert!(PetName::parse(refused.clone()).is_err(), "{refused:?}");
+            assert!(PetName::parse(invalid.clone()).is_err(), "{invalid:?}");
         }
     }
 

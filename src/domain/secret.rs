@@ -1,6 +1,6 @@
 //! Values that must never be printed.
 
-/// A secret: its `Debug` shows nothing, it has no `Display`, and reading it is a word that is easy to search for.
+/// A string whose `Debug` output is `[hidden]`. It has no `Display`; [`Secret::expose`] is easy to search for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

@@ -1,4 +1,4 @@
-//! Sessions: what a browser shows instead of a password.
+//! Browser sessions of the console.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use sha2::{Digest, Sha256};
 
 use super::{AccountId, Email, Secret, Timestamp};
 
-/// How long a session lasts while nobody uses it.
-pub const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
+/// Time without use after which a session ends.
+pub const IDLE: Duration = Duration::from_hours(2);
 
-/// How long a session lasts at most, however much it is used.
-pub const ABSOLUTE: Duration = Duration::from_secs(12 * 60 * 60);
+/// Maximum lifetime of a session, regardless of use.
+pub const ABSOLUTE: Duration = Duration::from_hours(12);
 
-/// How far in the future a session may have begun or been used: the steady clocks of processes that share a database
-/// differ. As wide as the difference that [`Clock::follow`](super::Clock::follow) tolerates without a warning.
-pub const SKEW: Duration = Duration::from_secs(60);
+/// Tolerated distance of a session's times into the future, because the steady clocks of processes that share a
+/// database differ. Equal to the difference at which a process warns that the system clock was stepped.
+pub const SKEW: Duration = Duration::from_mins(1);
 
-/// How exactly the last use is written down: a page view need not be a write.
-const PRECISION: Duration = Duration::from_secs(60);
+/// Resolution of the last use, so that not every page view is a write.
+const PRECISION: Duration = Duration::from_mins(1);
 
-/// 128 random bits as 32 hexadecimal digits.
+/// A session cookie's value: 128 random bits as 32 hexadecimal digits.
 #[derive(Clone, Debug)]
 pub struct SessionToken(Secret);
 
@@ -30,7 +30,7 @@ impl SessionToken {
         Self(Secret::new(random.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
     }
 
-    /// The hash under which a presented token is looked up, or nothing where `presented` can't be one of ours.
+    /// Returns the hash by which to look up a presented token. `None` if `presented` is not well-formed.
     pub fn hash_presented(presented: &str) -> Option<SessionHash> {
         let well_formed =
             presented.len() == 32 && presented.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -41,17 +41,17 @@ impl SessionToken {
         SessionHash(Sha256::digest(self.0.expose()).into())
     }
 
-    /// The token itself, for the cookie.
+    /// Returns the plain text, for the cookie.
     pub fn expose(&self) -> &str {
         self.0.expose()
     }
 }
 
-/// The SHA-256 of a token: all that is ever stored of it.
+/// SHA-256 of a token. The token itself is never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionHash(pub [u8; 32]);
 
-/// What is stored when somebody signs in.
+/// A session to store after a sign-in.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSession {
     pub hash: SessionHash,
@@ -60,7 +60,7 @@ pub struct NewSession {
     pub now: Timestamp,
 }
 
-/// A session that was begun, and whose it is. Whether it still lasts is asked with [`Session::lasts`].
+/// A stored session with its account. It may have ended: see [`Session::lasts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     pub hash: SessionHash,
@@ -79,7 +79,7 @@ impl Session {
         within(self.created_at, ABSOLUTE) && within(self.last_used_at, IDLE)
     }
 
-    /// Whether its use at `now` is worth writing down.
+    /// Returns whether a use at `now` must be stored.
     pub fn is_stale(&self, now: Timestamp) -> bool {
         now >= self.last_used_at.plus(PRECISION)
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_128_bits_and_is_recognised_by_its_hash() {
+    fn token_has_128_bits_and_is_found_by_its_hash() {
         let token = SessionToken::generate();
         assert_eq!(token.expose().len(), 32);
         assert_eq!(SessionToken::hash_presented(token.expose()), Some(token.hash()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_when_it_is_idle_and_at_last_in_any_case() {
+    fn session_ends_after_idle_time_and_after_maximum_lifetime() {
         let begun = Timestamp::from_milliseconds(1_795_167_000_123);
         let mut session = Session {
             hash: SessionToken::generate().hash(),
