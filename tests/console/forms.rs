@@ -72,7 +72,7 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
         assert_eq!(ada.post(nothing, &[]).await.status(), 404, "{nothing}");
     }
     let mut grace = Person::signed_in(&service, "grace@example.com").await;
-    assert!(grace.get("/orders").await.body.contains("You have no order yet."));
+    assert!(grace.get("/orders").await.body.contains("You have no orders yet."));
     assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404, "another's order is none");
     let delivered = ada.get("/orders?status=delivered").await.body;
     assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("<button formaction"));

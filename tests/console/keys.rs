@@ -84,7 +84,7 @@ async fn a_form_that_comes_twice_makes_one_key_and_says_so() {
     let again = ada.post("/keys/new", &form).await;
 
     assert_eq!((again.status(), keys().await), (409, before + 1), "{}", again.body);
-    assert!(again.body.contains("Nothing was made now. The key <strong>laptop</strong>"), "{}", again.body);
+    assert!(again.body.contains("No key was created. The key <strong>laptop</strong>"), "{}", again.body);
     assert!(again.body.contains(&key[43..]) && !again.body.contains(&key), "it is not shown again: {}", again.body);
     assert!(again.body.contains(r#"value="laptop""#) && again.body.contains(r#"value="90d" selected"#));
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200, "it works all the same");
@@ -112,7 +112,7 @@ async fn a_key_that_is_rotated_twice_by_one_form_has_one_successor() {
         let again = ada.post(&path, &form).await;
 
         assert_eq!(again.status(), 409);
-        assert!(again.body.contains("Nothing was made now. The key <strong>laptop</strong>"), "{}", again.body);
+        assert!(again.body.contains("No key was created. The key <strong>laptop</strong>"), "{}", again.body);
         assert_eq!(service.store.list_keys().await.unwrap().len(), before.len() + 1);
     }
 }

@@ -146,7 +146,7 @@ async fn the_overview_shows_how_the_store_stands() {
     let service = Service::start().await;
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let page = ada.get("/").await.body;
-    assert!(page.contains("create an API key") && page.contains("No request yet."), "{page}");
+    assert!(page.contains("create an API key") && page.contains("No requests in the last hour."), "{page}");
     for status in ["available", "available", "sold"] {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
     }

@@ -40,7 +40,7 @@ async fn from_signing_up_to_a_key_that_works_and_one_that_no_longer_does() {
 
     ada.reload().await;
     let warning = ada.text(".warning").await;
-    assert!(warning.starts_with("Nothing was made now. The key laptop, "), "{warning}");
+    assert!(warning.starts_with("No key was created. The key laptop, "), "{warning}");
     assert_eq!(ada.evaluate(&format!("return document.documentElement.textContent.includes('{key}')")).await, false);
 
     ada.open("/keys").await;
@@ -344,7 +344,7 @@ async fn a_form_is_filled_in_and_sent_with_the_keyboard_alone() {
     ada.open("/keys/new").await;
 
     ada.press(TAB).await;
-    assert_eq!(ada.evaluate("return document.activeElement.textContent").await, "Skip to the content");
+    assert_eq!(ada.evaluate("return document.activeElement.textContent").await, "Skip to content");
     ada.press(ENTER).await;
     ada.press(TAB).await;
     ada.press("laptop").await;
