@@ -1,10 +1,10 @@
-//! `petstore account …`
+//! `petstore account`
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use clap::{Args, Subcommand};
 
-use super::table::in_order;
+use super::table::strip_bidi;
 use super::{Create, Failure, Outcome, print, with_store, write_out};
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
@@ -19,12 +19,16 @@ pub enum Account {
     Delete(DeleteAccount),
 }
 
-/// Make an account
+/// Create an account
 ///
-/// Without a password it is an account that only the command line can use.
+/// An account without a password cannot sign in to the console.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  petstore account create ada@example.com
+  petstore account create ada@example.com --password-stdin < password.txt")]
 pub struct CreateAccount {
-    /// The e-mail address that names the account
+    /// E-mail address of the account
     #[arg(value_parser = new_email)]
     email: Email,
     /// Read the account's password (12 to 128 characters) from the first line of stdin
@@ -34,15 +38,15 @@ pub struct CreateAccount {
     common: Common,
 }
 
-/// Parses the address of a new account. Rejects a misplaced URL, because it would be stored with its password.
+/// Parses the address of a new account. Rejects a misplaced URL, because its password would be stored, too.
 fn new_email(address: &str) -> Result<Email, String> {
     if address.contains("://") {
-        return Err("must be an e-mail address, for instance ada@example.com, and not a URL".into());
+        return Err("must be an e-mail address, for instance ada@example.com, not a URL".into());
     }
     Email::parse(address).map_err(|invalid| invalid.to_string())
 }
 
-/// List the accounts
+/// List accounts
 #[derive(Args, Debug)]
 pub struct ListAccounts {
     /// Print a JSON array of objects
@@ -57,7 +61,7 @@ pub struct ListAccounts {
 /// Without --password-stdin, generates a password and prints it. It is not shown again.
 #[derive(Args, Debug)]
 pub struct SetPassword {
-    /// The e-mail address of the account
+    /// E-mail address of the account
     #[arg(value_parser = Email::parse)]
     email: Email,
     /// Read the new password (12 to 128 characters) from the first line of stdin
@@ -69,10 +73,10 @@ pub struct SetPassword {
 
 /// Delete an account, revoke its keys and cancel its open orders
 ///
-/// Its messages and the animals it added stay. On a terminal, asks for confirmation first.
+/// Messages and animals of the account are kept. On a terminal, asks for confirmation.
 #[derive(Args, Debug)]
 pub struct DeleteAccount {
-    /// The e-mail address of the account
+    /// E-mail address of the account
     #[arg(value_parser = Email::parse)]
     email: Email,
     #[command(flatten)]
@@ -97,7 +101,7 @@ impl CreateAccount {
             let email = self.email.as_str().to_owned();
             match store.create_account(self.email, password.as_ref().map(digest), Clock::System.now()).await? {
                 Some(_) => print(&format!("{email}\n")),
-                None => Err(Failure(format!("there is an account {email} already"))),
+                None => Err(Failure(format!("account {email} already exists"))),
             }
         })
     }
@@ -160,20 +164,20 @@ fn digest(password: &NewPassword) -> PasswordDigest {
 
 fn read_password() -> Result<NewPassword, Failure> {
     let mut line = String::new();
-    stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("the password can't be read: {error}")))?;
+    stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("cannot read the password: {error}")))?;
     let password = line.trim_end_matches(['\n', '\r']);
     NewPassword::parse(Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
 }
 
 fn confirms_deletion(account: &AccountRecord) -> std::io::Result<bool> {
-    let email = in_order(account.email.as_str());
+    let email = strip_bidi(account.email.as_str());
     write!(stderr(), "Delete {email}, revoke its keys and cancel its open orders? This cannot be undone. [y/N] ")?;
     let mut answer = String::new();
     stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// An account as `--json` shows it.
+/// An account in the output of `--json`.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ListedAccount {
@@ -193,7 +197,7 @@ impl From<AccountRecord> for ListedAccount {
 fn table(accounts: &[ListedAccount]) -> String {
     let rows = accounts.iter().map(|account| {
         let password = if account.has_password { "yes" } else { "no" };
-        [account.id.to_string(), in_order(&account.email), account.created_at.to_string(), password.to_owned()]
+        [account.id.to_string(), strip_bidi(&account.email), account.created_at.to_string(), password.to_owned()]
     });
     super::table::table(["ID", "EMAIL", "CREATED", "PASSWORD"], rows)
 }

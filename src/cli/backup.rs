@@ -15,36 +15,41 @@ use crate::domain::Clock;
 use crate::store::Store;
 use crate::store::sqlite::backup::{self, Target};
 
-/// What PostgreSQL brings along for this.
-const POSTGRES: &str = "this is for the embedded database; PostgreSQL has its own ways: see docs/operations.md";
+const POSTGRES: &str = "petstore backs up only the embedded database; for PostgreSQL, see docs/operations.md";
 
-const STDOUT: &str = "a backup cannot go to stdout, because it is checked before it gets its name: name a file \
-    (./- for one that is called -)";
+const STDOUT: &str =
+    "cannot write a backup to stdout, because it is verified first: name a file (./- for a file named -)";
 
-/// Copy the embedded database into a file, also while the service is running
+/// Back up the embedded database to a file
 ///
-/// The copy is of one moment and has every write that was answered before it began. It is checked, and gets its name
-/// when all of it is on the disk: there is never half a backup under that name.
+/// The service may be running. The backup is a consistent snapshot with every write acknowledged before it started. It
+/// is verified, and the file appears under its name only when it is complete and on disk.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore backup --data-dir /var/lib/petstore /var/backups/petstore.db")]
 pub struct Backup {
-    /// The file to make
+    /// File to create
     file: PathBuf,
-    /// Replace the file if there is one; a link or a device is never replaced
+    /// Replace an existing file; links and devices are never replaced
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     common: Common,
 }
 
-/// Put a backup in the place of the embedded database, while no service is running on it
+/// Restore the embedded database from a backup
 ///
-/// The backup is copied and checked first. Ids, keys and messages are as they were; what came after the backup is gone.
-/// Keys that were revoked since work again; nobody is signed in.
+/// Stop the service first. The backup is copied and verified before it replaces the database. All changes since the
+/// backup are lost: API keys revoked since then work again. All console sessions end.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore restore --data-dir /var/lib/petstore --force /var/backups/petstore.db")]
 pub struct Restore {
-    /// A file that `petstore backup` has made
+    /// Backup created by `petstore backup`
     file: PathBuf,
-    /// Replace the database if there is one
+    /// Replace an existing database
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -92,12 +97,12 @@ fn refuse_postgres(common: &Common) -> Outcome {
     if common.database_url.is_some() { Err(Failure(POSTGRES.into())) } else { Ok(()) }
 }
 
-/// Refuses a schedule of backups where there can be none.
+/// Rejects scheduled backups of PostgreSQL.
 pub fn check(service: &Service, common: &Common) -> Outcome {
     if service.backup_every.is_some() { refuse_postgres(common) } else { Ok(()) }
 }
 
-/// Begins to make backups, where the service is told to.
+/// Starts scheduled backups. `None` if none are configured.
 pub fn start(service: &Service, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
     let (Some(every), Store::Sqlite(database)) = (service.backup_every, &**store) else { return Ok(None) };
     let folder = service.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));

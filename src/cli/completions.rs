@@ -1,12 +1,15 @@
-//! `petstore completions SHELL`
+//! `petstore completions`
 
 use clap::Args;
 use clap_complete::Shell;
 
 use super::{Outcome, print};
 
-/// Print a completion script for a shell
+/// Print a shell completion script
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore completions bash > ~/.local/share/bash-completion/completions/petstore")]
 pub struct Completions {
     shell: Shell,
 }

@@ -1,4 +1,4 @@
-//! `petstore config show`
+//! `petstore config`
 
 use clap::{ArgMatches, Args, Subcommand};
 
@@ -12,7 +12,7 @@ pub enum Config {
     Show(Show),
 }
 
-/// Print every setting as the configuration file writes it, and where its value comes from
+/// Print all settings in the format of the configuration file, with the source of each value
 #[derive(Args, Debug)]
 pub struct Show {
     #[command(flatten)]
@@ -33,7 +33,7 @@ impl Config {
                 Source::File => "file",
                 Source::Default => "default",
             };
-            match shown(arg, matches) {
+            match toml_value(arg, matches) {
                 Some(value) => format!("{name} = {value} # {from}\n"),
                 None => format!("# {name} is not set\n"),
             }
@@ -42,8 +42,8 @@ impl Config {
     }
 }
 
-/// A setting's value in TOML, without the password in an address; nothing where it has none.
-fn shown(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
+/// Returns a setting's value in TOML, without passwords. `None` if it has no value.
+fn toml_value(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
     let id = arg.get_id().as_str();
     let database = matches.try_get_one::<DatabaseUrl>(id).ok().flatten().map(ToString::to_string);
     let relay = || matches.try_get_one::<RelayUrl>(id).ok().flatten().map(ToString::to_string);

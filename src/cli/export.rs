@@ -1,4 +1,4 @@
-//! Exports: newline-delimited JSON, to a file that is written whole or not at all, or to stdout.
+//! Exports of newline-delimited JSON to stdout or, atomically, to a file.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -25,24 +25,24 @@ pub enum Stopped {
 /// Destination of an export.
 #[derive(Args, Debug)]
 pub struct Target {
-    /// The file, written whole or not at all, or - for stdout [default: -]
+    /// File to write atomically, or - for stdout [default: -]
     file: Option<PathBuf>,
-    /// Replace the file if there is one; of a link, the file that it leads to
+    /// Replace an existing file; if FILE is a link, its target is replaced
     #[arg(long)]
     force: bool,
 }
 
 impl Target {
-    /// The file, `None` for stdout.
+    /// Returns the file. `None` for stdout.
     fn file(&self) -> Option<&Path> {
-        // The device may stand for a file that the shell has opened: it is written to, not replaced.
+        // The shell may have redirected these devices to a file, which must not be replaced.
         let is_stdout =
             |path: &Path| ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|out| path == Path::new(out));
         self.file.as_deref().filter(|path| !is_stdout(path))
     }
 }
 
-/// A bar over so many things, hidden where they themselves go to the terminal.
+/// Returns a progress bar for `count` items. It is hidden if the export itself goes to the terminal.
 pub fn progress(count: u64, target: &Target) -> Progress {
     let progress = Progress::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}{left}");
     if target.file().is_none() && io::stdout().is_terminal() {
@@ -51,7 +51,7 @@ pub fn progress(count: u64, target: &Target) -> Progress {
     progress
 }
 
-/// Has `write` write all of it, and tells how many of `what` these were.
+/// Exports with `write`, which returns the number of items, and reports the number of `what`.
 pub async fn export(
     target: &Target,
     what: &str,
@@ -61,7 +61,7 @@ pub async fn export(
     let exported = to(target, write).await?;
     progress.0.finish_and_clear();
     match exported {
-        // Who reads has seen enough, as in `petstore pets export | head`.
+        // The reader has closed the pipe, as in `petstore pets export | head`.
         Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(Stopped::Write(error)) => Err(error.into()),
         Err(Stopped::Store(error)) => Err(error.into()),
@@ -78,17 +78,17 @@ async fn to(
 ) -> Result<Result<u64, Stopped>, Failure> {
     Ok(match target.file() {
         None => buffered(&mut io::stdout(), write).await,
-        // A device or a pipe is written to; to put a file in its place would take it away.
+        // Devices and pipes are written to, not replaced.
         Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
             let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
             buffered(&mut file, write).await
         }
-        // A file that another process creates during the export is noticed by `publish`.
+        // `publish` detects a file that another process creates during the export.
         Some(path) if !target.force && path.is_file() => return Err(exists(path)),
         Some(path) => {
-            // Of a link, the file that it leads to is replaced, and the link stays.
+            // Replaces the target of a link, and keeps the link.
             let path = &match path.symlink_metadata() {
-                Ok(there) if there.is_symlink() => behind(path).map_err(|error| named(path, &error))?,
+                Ok(there) if there.is_symlink() => target_of(path).map_err(|error| named(path, &error))?,
                 _ => path.to_owned(),
             };
             interrupt::catch()?;
@@ -107,7 +107,7 @@ async fn to(
 }
 
 fn exists(file: &Path) -> Failure {
-    Failure(format!("{} exists; --force replaces it", file.display()))
+    Failure(format!("{} already exists; use --force to replace it", file.display()))
 }
 
 /// A file whose writes fail after SIGINT or SIGTERM.
@@ -126,8 +126,8 @@ impl Write for Interruptible<'_> {
     }
 }
 
-/// Where a link leads to, be there a file yet or not.
-fn behind(link: &Path) -> io::Result<PathBuf> {
+/// Returns the target of a link, even if the target does not exist.
+fn target_of(link: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(link) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(folder_of(link).join(fs::read_link(link)?)),
         found => found,

@@ -1,4 +1,4 @@
-//! Recognises files that are not newline-delimited JSON, and says how to convert them.
+//! Recognizes files in other formats than newline-delimited JSON, and suggests a command that converts them.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -30,18 +30,18 @@ pub fn refuse_others(file: &mut File, path: &Path) -> Outcome {
     let name = path.display();
     let command = command(&program, path);
     Err(Failure(format!(
-        "nothing was imported: {name} is {format}, and newline-delimited JSON is needed: one object per line, such as \
-         {{\"name\":\"Rex\",\"categoryId\":3,\"status\":\"available\"}}. Convert it:\n  {command}"
+        "nothing was imported: {name} is {format}, not newline-delimited JSON (one object per line, such as \
+         {{\"name\":\"Rex\",\"categoryId\":3,\"status\":\"available\"}}). Convert it with:\n  {command}"
     )))
 }
 
-/// The delimiter of a CSV file, found in its header line. `None` if the line is not a CSV header.
+/// Returns the delimiter of a CSV header line. `None` if the line is not a CSV header.
 fn csv_delimiter(header: &str) -> Option<char> {
     let is_name = |column: &str| column.trim().trim_matches('"').eq_ignore_ascii_case("name");
     [',', ';', '\t'].into_iter().find(|delimiter| header.contains(*delimiter) && header.split(*delimiter).any(is_name))
 }
 
-/// The program that converts CSV. It is Python, because jq cannot read quoted fields.
+/// Returns a command that converts CSV. It uses Python, because jq cannot parse quoted fields.
 fn from_csv(delimiter: char) -> String {
     let delimiter = if delimiter == ',' { String::new() } else { format!(", delimiter={:?}", delimiter.to_string()) };
     format!(

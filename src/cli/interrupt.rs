@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM in one-shot commands that write. The command cleans up, says what was written, and exits with 128
-//! plus the signal's number, as a shell reports it.
+//! SIGINT and SIGTERM in commands that write files or the database. The command cleans up, reports what was written, and
+//! exits with status 128 plus the signal's number, like a shell.
 
 use std::io;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Number of the signal received. 0 if there was none.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
-/// Catches both signals from now on. The command polls [`is_received`]; a second signal ends the process at once.
+/// Starts to catch both signals. The command polls [`is_received`]; a second signal ends the process at once.
 pub fn catch() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let entered = runtime.enter();
@@ -37,7 +37,7 @@ pub fn is_received() -> bool {
     RECEIVED.load(Ordering::Relaxed) != 0
 }
 
-/// Exit status of a command that failed because of a signal, `None` if there was none.
+/// Returns the exit status of a command that was interrupted. `None` if no signal was received.
 pub fn exit_code() -> Option<ExitCode> {
     let number = RECEIVED.load(Ordering::Relaxed);
     (number != 0).then(|| ExitCode::from(128 + number))

@@ -1,10 +1,10 @@
-//! `petstore key …`
+//! `petstore key`
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::table::{in_order, moment};
+use super::table::{or_dash, strip_bidi};
 use super::{Create, Failure, Outcome, print, with_store, write_out};
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -18,23 +18,28 @@ pub enum Key {
     Rotate(RotateKey),
 }
 
-/// Make an API key and print it: it is not shown again
+/// Create an API key and print it
+///
+/// The key cannot be shown again, because only its hash is stored.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore key create --account ada@example.com --name laptop --expires-in 90d")]
 pub struct CreateKey {
-    /// The account the key belongs to
+    /// Account of the key
     #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
     account: Email,
-    /// What to call the key
+    /// Name of the key
     #[arg(long, value_parser = key_name)]
     name: KeyName,
-    /// After how long the key stops working, for instance 90d [default: never]
+    /// Lifetime of the key, for instance 90d [default: unlimited]
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
     expires_in: Option<Duration>,
     #[command(flatten)]
     common: Common,
 }
 
-/// List the keys of all accounts
+/// List the API keys of all accounts
 #[derive(Args, Debug)]
 pub struct ListKeys {
     /// Print a JSON array of objects
@@ -44,23 +49,31 @@ pub struct ListKeys {
     common: Common,
 }
 
-/// Revoke a key, at once and for good
+/// Revoke an API key
+///
+/// The key stops working at once. This cannot be undone.
 #[derive(Args, Debug)]
 pub struct RevokeKey {
-    /// The key's id, as `key list` shows it
+    /// Id of the key, from `petstore key list`
     #[arg(value_parser = key_id)]
     id: KeyId,
     #[command(flatten)]
     common: Common,
 }
 
-/// Give a key a successor, and print that: the same account, name and lifetime
+/// Replace an API key with a new one and print it
+///
+/// The new key has the same account, name and lifetime. The old key keeps working for the time of --overlap, so that
+/// clients can switch without an interruption.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore key rotate 3 --overlap 7d")]
 pub struct RotateKey {
-    /// The key's id, as `key list` shows it
+    /// Id of the key, from `petstore key list`
     #[arg(value_parser = key_id)]
     id: KeyId,
-    /// How long the old key goes on working
+    /// Time for which the old key keeps working
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
     overlap: Duration,
     #[command(flatten)]
@@ -116,22 +129,22 @@ impl RotateKey {
             let key = ApiKey::generate(store.deployment());
             match store.rotate_key(self.id, Rotation::to(&key, Clock::System.now(), self.overlap)).await? {
                 Some(new) => show(&key, new),
-                None => Err(Failure(format!("there is no key {} that still works", self.id.0))),
+                None => Err(Failure(format!("there is no active key {}", self.id.0))),
             }
         })
     }
 }
 
-/// Prints a key that was made. It is not shown again, so nobody may be left to think that all went well without it.
+/// Prints a new key. Fails even if the reader has closed the pipe, because the key cannot be shown again.
 fn show(key: &ApiKey, id: KeyId) -> Outcome {
     write_out(&format!("{}\n", key.expose())).map_err(|error| {
         let id = id.0;
-        let again = format!("`petstore key rotate {id} --overlap 0s` puts another in its place");
-        Failure(format!("key {id} was made, but can't be shown: {error}; {again}"))
+        let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
+        Failure(format!("key {id} was created, but cannot be shown: {error}; {replace}"))
     })
 }
 
-/// A key as `--json` shows it.
+/// A key in the output of `--json`.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ListedKey {
@@ -166,13 +179,13 @@ fn table(keys: &[ListedKey]) -> String {
     let rows = keys.iter().map(|key| {
         [
             key.id.to_string(),
-            in_order(&key.name),
-            in_order(&key.account),
+            strip_bidi(&key.name),
+            strip_bidi(&key.account),
             key.hint.clone(),
             key.created_at.to_string(),
-            moment(key.last_used_at),
-            moment(key.expires_at),
-            moment(key.revoked_at),
+            or_dash(key.last_used_at),
+            or_dash(key.expires_at),
+            or_dash(key.revoked_at),
         ]
     });
     super::table::table(head, rows)
@@ -183,5 +196,5 @@ fn key_name(name: &str) -> Result<KeyName, Invalid> {
 }
 
 fn key_id(id: &str) -> Result<KeyId, Invalid> {
-    id.parse().map(KeyId).map_err(|_| Invalid("a key's id is a number, as `petstore key list` shows it".into()))
+    id.parse().map(KeyId).map_err(|_| Invalid("a key id is a number: see `petstore key list`".into()))
 }

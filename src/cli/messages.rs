@@ -1,16 +1,16 @@
-//! `petstore messages …`
+//! `petstore messages`
 
 use clap::{Args, Subcommand};
 
 use super::export::{self, Stopped};
-use super::table::{in_order, moment, table};
+use super::table::{or_dash, strip_bidi, table};
 use super::{Create, Failure, Outcome, print, with_store};
 use crate::config::Common;
 use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
 use crate::store::Store;
 
-/// How many characters of a message the table shows.
-const SHOWN: usize = 40;
+/// Maximum number of characters of a message in the table.
+const PREVIEW: usize = 40;
 
 #[derive(Subcommand, Debug)]
 pub enum Messages {
@@ -18,14 +18,15 @@ pub enum Messages {
     Export(Export),
 }
 
-/// List messages, the newest first, and when they were sent
+/// List the newest messages
 ///
-/// A message is sent once the NATS server of `--relay` has acknowledged it, and waits before. The API calls both `queued`.
+/// A message is waiting until the NATS server of `--relay` has acknowledged it; then it is sent. The API reports both as
+/// `queued`.
 #[derive(Args, Debug)]
 pub struct List {
     #[command(flatten)]
-    which: Which,
-    /// How many at most
+    filter: Filter,
+    /// Maximum number of messages
     #[arg(long, value_name = "NUMBER", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Print a JSON array of objects
@@ -35,27 +36,33 @@ pub struct List {
     common: Common,
 }
 
-/// Write messages as newline-delimited JSON, one to a line
+/// Export messages as newline-delimited JSON
 ///
-/// They come account by account, the oldest first. Each has what the API answered, and besides `account`, the address, and `sentAt`, `null` where it waits.
+/// Messages are sorted by account, oldest first. Each line is the object of the API with two more fields: `account`, the
+/// e-mail address, and `sentAt`, which is `null` for a waiting message.
 ///
-/// Every message that exists throughout the export appears exactly once, as it is when its page of 200 is read. The export is not of one moment; `petstore backup` is. However slowly the output is read, the service goes on.
+/// The export is not a consistent snapshot, unlike `petstore backup`. It contains every message that exists throughout
+/// the export exactly once, in the state at the time when its page of 200 is read. The service is not blocked, however
+/// slowly the output is read.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore messages export --state waiting waiting.ndjson")]
 pub struct Export {
     #[command(flatten)]
     target: export::Target,
     #[command(flatten)]
-    which: Which,
+    filter: Filter,
     #[command(flatten)]
     common: Common,
 }
 
 #[derive(Args, Debug)]
-struct Which {
+struct Filter {
     /// Only messages of this account
     #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
     account: Option<Email>,
-    /// Only messages that wait, or that were sent
+    /// Only messages in this state
     #[arg(long, value_name = "STATE")]
     state: Option<MessageState>,
 }
@@ -69,7 +76,7 @@ impl Messages {
     }
 }
 
-impl Which {
+impl Filter {
     async fn query(self, store: &Store, newest: Option<u32>) -> Result<MessageQuery, Failure> {
         let account = match &self.account {
             None => None,
@@ -85,7 +92,7 @@ impl Which {
 impl List {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let query = self.which.query(&store, Some(self.limit)).await?;
+            let query = self.filter.query(&store, Some(self.limit)).await?;
             let mut messages = Vec::new();
             let mut keep = |record| {
                 messages.push(ListedMessage::from(record));
@@ -100,7 +107,7 @@ impl List {
 impl Export {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let query = self.which.query(&store, None).await?;
+            let query = self.filter.query(&store, None).await?;
             let progress = export::progress(store.count_messages(&query).await?, &self.target);
             export::export(&self.target, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
@@ -115,7 +122,7 @@ impl Export {
     }
 }
 
-/// A message as JSON shows it: the interface's fields, and what became of it.
+/// A message in JSON: the API's fields, its account, and the time of delivery.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ListedMessage {
@@ -146,19 +153,19 @@ fn shown(messages: &[ListedMessage]) -> String {
     let rows = messages.iter().map(|message| {
         [
             message.id.clone(),
-            in_order(&message.account),
+            strip_bidi(&message.account),
             message.created_at.to_string(),
-            moment(message.sent_at),
-            on_a_line(&message.message),
+            or_dash(message.sent_at),
+            preview(&message.message),
         ]
     });
     table(head, rows)
 }
 
-/// The beginning of a text, in one line.
-fn on_a_line(text: &str) -> String {
-    let line: String = in_order(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    match line.char_indices().nth(SHOWN) {
+/// Returns the beginning of a text in one line.
+fn preview(text: &str) -> String {
+    let line: String = strip_bidi(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(PREVIEW) {
         None => line,
         Some((end, _)) => format!("{}…", &line[..end]),
     }

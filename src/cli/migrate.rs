@@ -1,4 +1,4 @@
-//! `petstore migrate [status]`
+//! `petstore migrate`
 
 use clap::{Args, Subcommand};
 
@@ -7,9 +7,9 @@ use crate::config::Common;
 use crate::store::postgres::Postgres;
 use crate::store::sqlite::Sqlite;
 
-/// Bring the database's schema up to date
+/// Migrate the database to the current schema
 ///
-/// Every other command does so by itself when it opens the database.
+/// All other commands do this automatically when they open the database.
 #[derive(Args, Debug)]
 pub struct Migrate {
     #[command(subcommand)]
@@ -23,7 +23,7 @@ enum Command {
     Status(Status),
 }
 
-/// List the migrations and whether the database has them, without changing it
+/// List applied and pending migrations
 #[derive(Args, Debug)]
 struct Status {
     /// Print a JSON array of objects

@@ -1,4 +1,4 @@
-//! The command line: one file per command.
+//! The command line, with one module per command.
 
 mod account;
 mod backup;
@@ -39,14 +39,14 @@ use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 use crate::telemetry;
 
-/// What the help says below the flags of every command that has settings.
+/// Text at the end of the help of every command with settings.
 const SETTINGS: &str = "\
-Every setting is also a variable of the environment and a key of the configuration file: --data-dir is \
-PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the file.";
+Each setting is also an environment variable and a key of the configuration file: --data-dir is PETSTORE_DATA_DIR and \
+data-dir. Flags override environment variables, which override the file.";
 
-/// Text below the commands in the program's help.
+/// Text at the end of the program's help.
 const BEFORE: &str = "\
-The settings of the database and the log, such as --data-dir, may stand before the command as well as after it.";
+The settings of the database and the log, such as --data-dir, are accepted before and after the command.";
 
 /// An animal store as an HTTP and JSON service
 #[derive(Parser, Debug)]
@@ -63,16 +63,16 @@ struct Cli {
 enum Command {
     Quickstart(quickstart::Quickstart),
     Serve(serve::Serve),
-    /// Make, list and delete accounts, set their passwords
+    /// Create, list and delete accounts, and set passwords
     #[command(subcommand)]
     Account(account::Account),
-    /// Make, list, revoke and rotate API keys
+    /// Create, list, revoke and rotate API keys
     #[command(subcommand)]
     Key(key::Key),
-    /// Take animals in and out as newline-delimited JSON
+    /// Import and export animals
     #[command(subcommand)]
     Pets(pets::Pets),
-    /// Look at messages: those that wait and those that were sent
+    /// List and export messages
     #[command(subcommand)]
     Messages(messages::Messages),
     Migrate(migrate::Migrate),
@@ -80,14 +80,14 @@ enum Command {
     Backup(backup::Backup),
     Restore(backup::Restore),
     Openapi(openapi::Openapi),
-    /// Look at the configuration
+    /// Show the configuration
     #[command(subcommand)]
     Config(config::Config),
     Completions(completions::Completions),
     Healthcheck(healthcheck::Healthcheck),
 }
 
-/// Why a command failed, for the person at the terminal.
+/// Error message of a failed command.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -99,7 +99,7 @@ impl<E: std::fmt::Display> From<E> for Failure {
 
 pub type Outcome = Result<(), Failure>;
 
-/// What was parsed, and where each setting came from.
+/// The parsed command line, with the source of each setting.
 struct Parsed {
     cli: Cli,
     matches: ArgMatches,
@@ -128,7 +128,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let _flush = match serves.then(telemetry::never_block).transpose() {
         Ok(flush) => flush,
         Err(error) => {
-            tell(Level::ERROR, &format!("cannot start the log's thread: {error}"));
+            tell(Level::ERROR, &format!("cannot start the log thread: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -144,8 +144,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Parses the flags, then the flags and the environment, then both and the file. Each step adds one source, so an error
-/// comes from the source just added.
+/// Parses the flags, then the flags and the environment, then both and the file. Each step adds one source, so that the
+/// source of an error is known.
 fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     let command = command();
     environment::ignored(command.clone()).try_get_matches_from(arguments).map_err(hide_passwords)?;
@@ -169,8 +169,8 @@ fn invalid(why: &str) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n"))
 }
 
-/// The name of the setting whose value was rejected, and the reason. The reason leaves the flag out, because the value
-/// came from the environment or the file.
+/// Returns the name of the rejected setting and the reason. The reason does not contain the flag, because the value came
+/// from the environment or the file.
 fn refused(error: clap::Error) -> (String, String) {
     let error = hide_passwords(error);
     let flag = match error.get(ContextKind::InvalidArg) {
@@ -184,14 +184,14 @@ fn refused(error: clap::Error) -> (String, String) {
     (name.to_owned(), why)
 }
 
-/// Hides the passwords in what the command line repeats in `error`.
+/// Hides passwords in the parts of the command line that `error` quotes.
 fn hide_passwords(mut error: clap::Error) -> clap::Error {
     let takes_email =
         matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(arg)) if arg.contains("<EMAIL>"));
     for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
         let Some(ContextValue::String(text)) = error.get(kind) else { continue };
         let hidden = match text.rsplit_once('@') {
-            // An address without its scheme, such as `password@host`.
+            // A URL without its scheme, such as `password@host`.
             Some((_, host)) if kind == ContextKind::InvalidValue && !takes_email && !text.contains("://") => {
                 format!("[hidden]@{host}")
             }
@@ -202,19 +202,25 @@ fn hide_passwords(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The commands as they are parsed and shown, for what describes them: completions, the manual.
+/// Returns the definition of the command line, for completions and the manual.
 pub fn command() -> clap::Command {
-    // Only the commands that read these settings show their help and read their variables.
-    described(Cli::command().mut_args(|arg| arg.hide(true).env(Resettable::Reset)))
+    // On the program itself, the settings are hidden and ignore the environment: their commands show and read them.
+    add_settings_help(Cli::command().mut_args(|arg| arg.hide(true).env(Resettable::Reset)))
 }
 
-fn described(command: clap::Command) -> clap::Command {
+/// Appends [`SETTINGS`] to the help of each command with settings, after its examples. It replaces clap's mention of the
+/// variable at each flag.
+fn add_settings_help(command: clap::Command) -> clap::Command {
     let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let has_settings = settings(&command).next().is_some();
+    let examples = command.get_after_long_help().map(ToString::to_string).filter(|_| has_settings);
     let command = if has_settings { command.after_help(SETTINGS) } else { command };
-    // That text speaks of the environment once, and not at every flag.
+    let command = match examples {
+        Some(examples) => command.after_long_help(format!("{examples}\n\n{SETTINGS}")),
+        None => command,
+    };
     let command = command.mut_args(|arg| arg.hide_env(true));
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, described))
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, add_settings_help))
 }
 
 fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
@@ -236,7 +242,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
     }
 }
 
-/// Runs `command` on a store that is opened before and closed after it, on this thread.
+/// Opens the store, runs `command` on this thread, and closes the store.
 fn with_store<T, F: Future<Output = Result<T, Failure>>>(
     common: &Common,
     create: Create,
@@ -251,7 +257,7 @@ fn with_store<T, F: Future<Output = Result<T, Failure>>>(
     })
 }
 
-/// Whether a command may make the database it needs, and what for.
+/// Whether a command creates a missing database, and with which deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Create {
     IfMissing(Deployment),
@@ -262,7 +268,7 @@ impl Create {
     const PRODUCTION: Self = Self::IfMissing(Deployment::Production);
 }
 
-/// Opens the database of PostgreSQL where an address of one is set, else the embedded one.
+/// Opens the PostgreSQL database if `--database-url` is set, otherwise the embedded database.
 async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let create = match create {
         Create::IfMissing(deployment) => Some(deployment),
@@ -284,17 +290,17 @@ async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
 
 fn not_opened(common: &Common, error: StoreError) -> Failure {
     match (error, &common.database_url) {
-        (StoreError::Unavailable(why), Some(url)) => Failure(format!("can't open the database {url}: {why}")),
+        (StoreError::Unavailable(why), Some(url)) => Failure(format!("cannot open the database {url}: {why}")),
         (StoreError::Unavailable(why), None) => {
-            Failure(format!("can't open the database in {}: {why}", common.data_dir.display()))
+            Failure(format!("cannot open the database in {}: {why}", common.data_dir.display()))
         }
         (error, Some(url)) => Failure(format!("{url}: {error}")),
         (error, None) => error.into(),
     }
 }
 
-/// Reports the outcome of a command: as plain text on a terminal, otherwise as a log event. The log of a one-shot
-/// command has the same plain text. Passwords in addresses are hidden: a misplaced one may be part of a path or name.
+/// Reports a message to the user: as plain text on a terminal, otherwise as a log event. Passwords in URLs are hidden,
+/// because a misplaced URL may be part of a path or name.
 fn tell(level: Level, text: &str) {
     let text = passwords::hidden(text);
     if !std::io::stderr().is_terminal() {
@@ -308,10 +314,10 @@ fn tell(level: Level, text: &str) {
     }
 }
 
-/// Writes what was asked for to stdout.
+/// Writes the output of a command to stdout.
 fn print(text: &str) -> Outcome {
     match write_out(text) {
-        // Who reads has seen enough, as in `petstore key list | head -1`.
+        // The reader has closed the pipe, as in `petstore key list | head -1`.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }

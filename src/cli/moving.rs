@@ -1,4 +1,4 @@
-//! `petstore move --to postgres://…`
+//! `petstore move`
 
 use clap::Args;
 use tracing::Level;
@@ -10,14 +10,18 @@ use crate::store::moving;
 use crate::store::postgres::DatabaseUrl;
 use crate::store::sqlite::{self, Sqlite};
 
-/// Copy everything from the embedded database into an empty PostgreSQL database
+/// Copy the embedded database to an empty PostgreSQL database
 ///
-/// Accounts, keys, animals, orders and messages keep their ids, and keys go on working. All is copied in one transaction and
-/// read back before it is committed; the embedded database stays as it is. Stop the service first: while this runs its
-/// writes are refused, and what it takes on afterwards is not moved.
+/// Stop the service first. If it is running, its writes fail during the copy, and its later writes are not copied.
+///
+/// All data is copied with its ids in one transaction, and verified before the commit. API keys keep working. The
+/// embedded database is not changed.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore move --data-dir /var/lib/petstore --to postgres://petstore:secret@db1/petstore")]
 pub struct Move {
-    /// The PostgreSQL database: postgres://USER:PASSWORD@HOST:PORT/DATABASE
+    /// PostgreSQL database: postgres://USER:PASSWORD@HOST:PORT/DATABASE
     #[arg(long, value_name = "URL", value_parser = DATABASE_URL)]
     to: DatabaseUrl,
     #[command(flatten)]
@@ -27,7 +31,7 @@ pub struct Move {
 impl Move {
     pub fn run(self) -> Outcome {
         if self.common.database_url.is_some() {
-            return Err(Failure("`move` takes from the embedded database: leave --database-url out".into()));
+            return Err(Failure("`move` copies from the embedded database: omit --database-url".into()));
         }
         let options = sqlite::Options {
             deployment: self.common.deployment,
@@ -51,7 +55,7 @@ impl Move {
             let one = match *table {
                 "pets" => "animal",
                 "api_keys" => "key",
-                "idempotency_records" => "kept answer",
+                "idempotency_records" => "stored response",
                 table => table.trim_end_matches('s'),
             };
             counted(*rows, one)

@@ -7,7 +7,9 @@ use crate::config::{Addresses, Common, Service};
 use crate::domain::{Clock, Deployment};
 use crate::http::openapi::document;
 
-/// Print the OpenAPI document that a service with these settings serves
+/// Print the OpenAPI document
+///
+/// Its server URLs are those of a service with the same settings.
 #[derive(Args, Debug)]
 pub struct Openapi {
     #[command(flatten)]

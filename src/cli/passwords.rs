@@ -1,8 +1,7 @@
-//! Passwords in misplaced addresses, such as `petstore restore postgres://ada:PASSWORD@db/shop`.
+//! Passwords in misplaced URLs, such as `petstore restore postgres://ada:PASSWORD@db/shop`.
 
-/// Returns `text` with the password or token of every address hidden: in `scheme://user:password@`, `scheme://token@` and
-/// `password=`. The user of PostgreSQL stays, because a user without a password is no secret. Text that was hidden before
-/// stays as it is.
+/// Hides the password or token of every URL in `text`: in `scheme://user:password@`, `scheme://token@` and `password=`.
+/// The user in a PostgreSQL URL without a password is kept, because it is not a secret. Idempotent.
 pub fn hidden(text: &str) -> String {
     text.split_inclusive(char::is_whitespace).map(word).collect()
 }
@@ -37,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_in_addresses_are_hidden() {
+    fn passwords_in_urls_are_hidden() {
         for (text, shown) in [
             ("postgres://u:s3cret@h/db: No such file", "postgres://u:[hidden]@h/db: No such file"),
             ("no postgres:/u:s3:c/r@et@h/db, no", "no postgres:/u:[hidden]@h/db, no"),

@@ -1,4 +1,4 @@
-//! `petstore pets …`
+//! `petstore pets`
 
 use std::fmt;
 use std::fs::File;
@@ -16,12 +16,12 @@ use crate::config::Common;
 use crate::domain::{NewPet, PetRef};
 use crate::http::parse_new_pet;
 
-/// A line may be as long as a request's body; longer ones are no animals, and are not held in memory.
+/// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
 
 const INTERRUPTED: &str = "interrupted: nothing was imported";
 
-/// How many bad lines are reported one by one.
+/// Maximum number of invalid lines to report individually.
 const REPORTED: u64 = 20;
 
 #[derive(Subcommand, Debug)]
@@ -30,30 +30,41 @@ pub enum Pets {
     Export(Export),
 }
 
-/// Add animals from newline-delimited JSON, one to a line, as `POST /pets` takes them
+/// Import animals from newline-delimited JSON
 ///
-/// The file is read twice: once to check every line, then to add them all in one transaction. An `id` is ignored,
-/// so what was exported can be imported; the animals get new ids.
+/// Each line is an object as in `POST /pets`. All lines are validated before any animal is added, and all animals are
+/// added in one transaction. They get new ids: an `id`, as in an export, is ignored.
 ///
-/// While the animals are added, a few seconds for a million, a running service's writes wait and get 503 after 5
-/// seconds; with PostgreSQL, only new animals wait, in the last step, and get 503 after 1.4 seconds. Reads go on.
+/// The service may be running. Adding a million animals takes a few seconds. Meanwhile, reads continue and writes wait;
+/// a write that waits for 5 seconds gets a 503 response. With PostgreSQL, only new animals wait, in the last step, and
+/// get a 503 response after 1.4 seconds.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  petstore pets import animals.ndjson
+  jq -c '.[]' animals.json | petstore pets import -")]
 pub struct Import {
-    /// The file, or - for stdin
+    /// File to import, or - for stdin
     file: PathBuf,
-    /// Leave bad lines out instead of importing nothing
+    /// Skip invalid lines instead of importing nothing
     #[arg(long)]
     keep_going: bool,
     #[command(flatten)]
     common: Common,
 }
 
-/// Write all animals as newline-delimited JSON, one to a line, in order of their ids
+/// Export all animals as newline-delimited JSON
 ///
-/// Every animal that exists when the export begins appears exactly once, as it is when its page of 1,000 is read. Animals
-/// added meanwhile may appear too. The export is not of one moment; `petstore backup` is. However slowly the output is read,
-/// the service goes on.
+/// Animals are sorted by id.
+///
+/// The export is not a consistent snapshot, unlike `petstore backup`. It contains every animal that exists at its start
+/// exactly once, in the state at the time when its page of 1,000 is read, and may contain animals added meanwhile. The
+/// service is not blocked, however slowly the output is read.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  petstore pets export animals.ndjson
+  petstore pets export | gzip > animals.ndjson.gz")]
 pub struct Export {
     #[command(flatten)]
     target: export::Target,
@@ -73,14 +84,14 @@ impl Pets {
 impl Import {
     fn run(self) -> Outcome {
         let mut file = open(&self.file)?;
-        // Signals are caught only now, so that one can end the process while `open` waits for a pipe.
+        // Caught only after `open`, so that a signal can end the process while `open` waits for a pipe.
         interrupt::catch()?;
         formats::refuse_others(&mut file, &self.file)?;
-        let bad = check(&file)?;
-        if bad > 0 && !self.keep_going {
+        let invalid = check(&file)?;
+        if invalid > 0 && !self.keep_going {
             return Err(Failure(format!(
-                "nothing was imported: {}; --keep-going leaves bad lines out",
-                counted(bad, "bad line")
+                "nothing was imported: {}; use --keep-going to skip them",
+                counted(invalid, "invalid line")
             )));
         }
         file.rewind()?;
@@ -99,16 +110,17 @@ impl Import {
         });
         progress.0.finish_and_clear();
         let added = added?;
-        let left_out = if bad > 0 { format!(", left out {}", counted(bad, "bad line")) } else { String::new() };
-        tell(Level::INFO, &format!("imported {}{left_out}", counted(added, "animal")));
+        let skipped =
+            if invalid > 0 { format!(", skipped {}", counted(invalid, "invalid line")) } else { String::new() };
+        tell(Level::INFO, &format!("imported {}{skipped}", counted(added, "animal")));
         Ok(())
     }
 }
 
-/// Reports the bad lines and returns how many there are.
+/// Reports invalid lines and returns their number.
 fn check(file: &File) -> Result<u64, Failure> {
     let progress = Progress::bytes(file, "checking");
-    let mut bad = 0;
+    let mut invalid = 0;
     for line in Lines::new(file.try_clone()?, progress.0.clone()) {
         let line = line?;
         if interrupt::is_received() {
@@ -116,37 +128,37 @@ fn check(file: &File) -> Result<u64, Failure> {
             return Err(Failure(INTERRUPTED.into()));
         }
         if let Err(why) = line.animal {
-            bad += 1;
-            match bad {
+            invalid += 1;
+            match invalid {
                 ..=REPORTED => progress.0.suspend(|| tell(Level::WARN, &format!("line {}: {why}", line.number))),
-                _ if bad == REPORTED + 1 => {
-                    progress.0.suspend(|| tell(Level::WARN, "more bad lines are only counted"));
+                _ if invalid == REPORTED + 1 => {
+                    progress.0.suspend(|| tell(Level::WARN, "further invalid lines are not shown"));
                 }
                 _ => {}
             }
         }
     }
     progress.0.finish_and_clear();
-    Ok(bad)
+    Ok(invalid)
 }
 
-/// Opens what is to be imported. What can be read only once, as standard input or a pipe, is put aside first.
+/// Opens the input. Stdin and pipes are copied to a temporary file, because the input is read twice.
 fn open(path: &Path) -> Result<File, Failure> {
     if path == Path::new("-") {
-        return Ok(aside(&mut io::stdin().lock())?);
+        return Ok(spool(&mut io::stdin().lock())?);
     }
     let opened = File::open(path).and_then(|mut file| match file.metadata()?.is_file() {
         true => Ok(file),
-        false => aside(&mut file),
+        false => spool(&mut file),
     });
     opened.map_err(|error| named(path, &error))
 }
 
-fn aside(source: &mut impl Read) -> io::Result<File> {
-    let mut aside = tempfile::tempfile()?;
-    io::copy(source, &mut aside)?;
-    aside.rewind()?;
-    Ok(aside)
+fn spool(source: &mut impl Read) -> io::Result<File> {
+    let mut copy = tempfile::tempfile()?;
+    io::copy(source, &mut copy)?;
+    copy.rewind()?;
+    Ok(copy)
 }
 
 pub fn named(path: &Path, error: &io::Error) -> Failure {
@@ -157,7 +169,7 @@ pub fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
 }
 
-/// The lines of a file that are not blank, each with the animal it holds or why it holds none.
+/// The non-blank lines of a file, each parsed as an animal.
 struct Lines {
     reader: BufReader<File>,
     number: u64,
@@ -197,15 +209,15 @@ impl Lines {
                     continue;
                 }
                 let text = std::str::from_utf8(line).map_err(|_| "The line is not UTF-8.".to_owned());
-                text.and_then(|text| parse_new_pet(text).map_err(|error| of_a_line(error.message())))
+                text.and_then(|text| parse_new_pet(text).map_err(|error| for_line(error.message())))
             };
             return Ok(Some(Line { number: self.number, animal }));
         }
     }
 }
 
-/// What the API says of a body, said of a line.
-fn of_a_line(message: &str) -> String {
+/// Rewords the API's message about a body for a line.
+fn for_line(message: &str) -> String {
     match message.strip_prefix("The body") {
         Some(rest) => format!("The line{}", rest.replace(" at line 1 column ", " at column ")),
         None => message.to_owned(),
@@ -240,8 +252,8 @@ impl Export {
     }
 }
 
-/// Delay before the remaining time is shown, because the first estimates are far off.
-const STEADY: Duration = Duration::from_secs(3);
+/// Delay before the remaining time is shown, because the first estimates are inaccurate.
+const ESTIMATE_DELAY: Duration = Duration::from_secs(3);
 
 /// A progress bar, shown on a terminal only. `{left}` in its template is the remaining time.
 pub struct Progress(pub ProgressBar);
@@ -255,7 +267,7 @@ impl Progress {
     pub fn new(length: u64, what: &'static str, template: &str) -> Self {
         let style = ProgressStyle::with_template(template).expect("the template is valid");
         let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
-            // If writing fails, only the remaining time is missing.
+            // On an error, only the remaining time is missing.
             let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
         });
         Self(ProgressBar::new(length).with_style(style).with_message(what))
@@ -263,7 +275,7 @@ impl Progress {
 }
 
 fn remaining(elapsed: Duration, eta: Duration) -> String {
-    if elapsed < STEADY { String::new() } else { format!(", {:#} left", HumanDuration(eta)) }
+    if elapsed < ESTIMATE_DELAY { String::new() } else { format!(", {:#} left", HumanDuration(eta)) }
 }
 
 #[cfg(test)]
@@ -271,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remaining_time_is_shown_after_some_seconds() {
+    fn remaining_time_is_shown_after_3_s() {
         let eta = Duration::from_secs(20);
         assert_eq!(remaining(Duration::from_secs(2), eta), "");
         assert_eq!(remaining(Duration::from_secs(3), eta), ", 20s left");

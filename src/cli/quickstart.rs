@@ -19,17 +19,19 @@ use crate::domain::{Account, AccountId, ApiKey, Clock, Deployment, Email, NewPet
 use crate::store::Store;
 
 const ACCOUNT: &str = "quickstart@localhost";
-const PRODUCTION: &str = "this is a production database, and quickstart would add a key and animals for a first look: \
-    use `petstore serve`, or say --deployment production";
+const PRODUCTION: &str = "this is a production database, to which quickstart would add an account, a key and animals: \
+    run `petstore serve`, or confirm with --deployment production";
 /// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 const KEY_FILE: &str = "quickstart.key";
 
-/// Make all that is needed for a first look, and run the service
+/// Create sample data and run the service
 ///
-/// Makes the data directory (of a staging deployment), an account, a key and 30 animals, prints what to try, and
-/// serves. The key is kept in the data directory, in `quickstart.key`, and used again next time. To a production
-/// database that was there before it adds nothing, unless told so by --deployment production.
+/// Creates a data directory with the deployment `staging`, an account, an API key and 30 animals. Then prints requests
+/// to try and runs the service. The key is stored in `quickstart.key` in the data directory and reused by the next
+/// quickstart.
+///
+/// Fails on an existing production database, unless --deployment production is given.
 #[derive(Args, Debug)]
 pub struct Quickstart {
     #[command(flatten)]
@@ -45,7 +47,7 @@ impl Quickstart {
             let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
             let file = self.common.data_dir.join(KEY_FILE);
             let kept = kept_key(&store, &file).await?;
-            // Where nobody said so, now or before, this is no place for a first look's animals and key.
+            // Sample data in production needs confirmation, once.
             if store.deployment() == Deployment::Production && self.common.deployment.is_none() && kept.is_none() {
                 store.close().await;
                 return Err(Failure(PRODUCTION.into()));
@@ -60,7 +62,7 @@ impl Quickstart {
             }
             let of_store = Arc::clone(&store);
             serve(&self.service, store, async |addresses, operations| {
-                // Set once the listeners are open, because a failed start would leave a password that nobody has seen.
+                // Set after the listeners are open, because a failed start would never show the password.
                 let password = first_password(&of_store, &account).await?;
                 Ok(welcome(addresses, operations, &self, &key, password.as_ref()))
             })
@@ -69,7 +71,7 @@ impl Quickstart {
     }
 }
 
-/// The key of the last quickstart on this store, where it still works.
+/// Returns the key of an earlier quickstart. `None` if there is none or it no longer works.
 async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure> {
     let Ok(kept) = fs::read_to_string(file) else { return Ok(None) };
     let Some(hash) = ApiKey::hash_presented(kept.trim().as_bytes(), store.deployment()) else { return Ok(None) };
@@ -100,10 +102,10 @@ async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<Strin
     let name = KeyName::parse("quickstart".into())?;
     store.create_key(NewKey::of(&key, account, name, now, None)).await?;
     if let Some(folder) = file.parent() {
-        // Only the embedded database has made it by now.
+        // Does not exist yet with PostgreSQL.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    // A file of an earlier run may be readable by others, and opening it would leave it so.
+    // Removed, because an existing file may be readable by other users and would keep its mode.
     let _ = fs::remove_file(file);
     let mut kept = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
     writeln!(kept, "{}", key.expose())?;
@@ -136,7 +138,7 @@ fn welcome(
     let store = addresses.base_url.as_str();
     let messages = addresses.messages_base_url.as_str();
     let root = addresses.base_url.root();
-    // The commands look ids up, because fixed ids would name animals and orders that an earlier start has used.
+    // The commands look up ids, because fixed ids may belong to animals and orders used after an earlier start.
     let first_id =
         |list: &str| format!("$({curl} -s '{store}{list}&limit=1' -H 'Authorization: Bearer {key}' | {FIRST_ID})");
     let available = format!("PET={}", first_id("/pets?status=available"));
@@ -149,11 +151,11 @@ fn welcome(
         format!("  operations     {}/metrics\n", BaseUrl::of_bound(addresses.scheme, bound).root())
     });
     let password = match password {
-        Some(password) => format!("{}  (shown only now)", password.expose()),
+        Some(password) => format!("{}  (not shown again)", password.expose()),
         None => {
             let folder = format!(" --data-dir {}", quoted(&asked.common.data_dir));
             let folder = if asked.common.database_url.is_some() { "" } else { &folder };
-            format!("shown at the first start; `petstore account set-password {ACCOUNT}{folder}` generates another")
+            format!("shown at the first start; to replace it, run `petstore account set-password {ACCOUNT}{folder}`")
         }
     };
     format!(
@@ -169,22 +171,22 @@ fn welcome(
   password       {password}
   API key        {key}
 
-List the animals that are available:
+List available animals:
   {curl} '{store}/pets?status=available&limit=5' -H 'Authorization: Bearer {key}'
 
-Add one:
+Add an animal:
   {curl} '{store}/pets' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"name\":\"Bello\",\"categoryId\":1}}'
 
-Get one (deprecated, removed on 5 December 2030):
+Get an animal (deprecated, will be removed on 5 December 2030):
   {curl} '{store}/pets/1' -H 'Authorization: Bearer {key}'
 
-Order an animal that is available, and cancel your oldest order that is placed (provisional):
+Order an available animal, then cancel your oldest placed order (provisional):
   {available}
   {order}
   {placed}
   {curl} -X POST \"{store}/store/orders/$ORDER/cancel\" -H 'Authorization: Bearer {key}'
 
-Order one again, and have your oldest order that is placed approved and delivered:
+Order an available animal, then approve and deliver your oldest placed order:
   {available}
   {order}
   {placed}
@@ -202,7 +204,7 @@ Stop with Ctrl-C.
     )
 }
 
-/// curl, believing in `certificate`, for a shell in any folder.
+/// Returns a curl command that trusts `certificate` and works in any folder.
 fn curl_with(certificate: &Path) -> String {
     let certificate = std::path::absolute(certificate).unwrap_or_else(|_| certificate.to_owned());
     format!("curl --cacert '{}'", certificate.display().to_string().replace('\'', r"'\''"))

@@ -1,4 +1,4 @@
-//! Lists for people: columns as wide as what is in them.
+//! Text tables.
 
 use crate::domain::Timestamp;
 
@@ -13,15 +13,15 @@ pub fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: impl Iterator<It
     lines.collect()
 }
 
-/// A point in time, where there is one.
-pub fn moment(time: Option<Timestamp>) -> String {
+/// Formats a time, or `-` for `None`.
+pub fn or_dash(time: Option<Timestamp>) -> String {
     time.map_or_else(|| "-".to_owned(), |time| time.to_string())
 }
 
-/// What people chose (names, addresses, texts), without the characters that turn the direction of writing (Unicode annex
-/// 9), which on a terminal would move what stands in other columns.
-pub fn in_order(text: &str) -> String {
-    let turns =
+/// Replaces directional formatting characters (Unicode Standard Annex #9), with which a user-chosen text could reorder
+/// other columns on a terminal.
+pub fn strip_bidi(text: &str) -> String {
+    let is_directional =
         |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text.chars().map(|c| if is_directional(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

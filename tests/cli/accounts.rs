@@ -32,7 +32,7 @@ fn an_address_that_is_taken_is_refused_without_regard_to_case() {
 
     expect![[r#"
         exit 1
-        error: there is an account ADA@Example.COM already
+        error: account ADA@Example.COM already exists
     "#]]
     .assert_eq(&folder.run("account create ADA@Example.COM").shown());
 }

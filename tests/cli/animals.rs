@@ -83,7 +83,11 @@ fn export_replaces_a_file_only_with_force() {
 
     for (line, name) in [("pets export file", "file"), ("pets export link", "link"), ("messages export file", "file")] {
         let refused = folder.run(line);
-        assert_eq!(refused.shown(), format!("exit 1\nerror: {name} exists; --force replaces it\n"), "{line}");
+        assert_eq!(
+            refused.shown(),
+            format!("exit 1\nerror: {name} already exists; use --force to replace it\n"),
+            "{line}"
+        );
         assert_eq!(folder.read("file"), "mine", "{line}");
     }
     folder.succeed("pets export file --force");
@@ -164,7 +168,7 @@ fn a_file_with_bad_lines_is_not_imported_at_all_and_each_of_them_is_told() {
         warning: line 10: The line is not UTF-8.
         warning: line 11: The line is longer than 64 KiB.
         warning: line 13: The line is not JSON: expected value at column 1.
-        error: nothing was imported: 10 bad lines; --keep-going leaves bad lines out
+        error: nothing was imported: 10 invalid lines; use --keep-going to skip them
     "#]]
     .assert_eq(&folder.run("pets import animals").shown());
     assert_eq!(folder.succeed("pets export"), "");
@@ -270,7 +274,7 @@ fn a_bad_last_line_keeps_thousands_of_good_ones_out() {
     expect![[r#"
         exit 1
         warning: line 5001: The line is not JSON: expected value at column 1.
-        error: nothing was imported: 1 bad line; --keep-going leaves bad lines out
+        error: nothing was imported: 1 invalid line; use --keep-going to skip them
     "#]]
     .assert_eq(&ended.shown());
     assert_eq!(folder.succeed("pets export"), "");
@@ -285,7 +289,7 @@ fn keep_going_leaves_the_bad_lines_out() {
         exit 0
         warning: line 2: The line is not JSON: expected value at column 1.
         warning: line 4: The field `name` is required.
-        imported 3 animals, left out 2 bad lines
+        imported 3 animals, skipped 2 invalid lines
     "#]]
     .assert_eq(&folder.run("pets import --keep-going animals").shown());
     assert_eq!(folder.succeed("pets export").lines().count(), 3);
@@ -301,8 +305,8 @@ fn beyond_twenty_bad_lines_are_only_counted() {
     let lines: Vec<_> = log.lines().collect();
     assert_eq!(lines.len(), 22);
     assert!(lines[19].starts_with("warning: line 20: "), "{log}");
-    assert_eq!(lines[20], "warning: more bad lines are only counted");
-    assert_eq!(lines[21], "error: nothing was imported: 1,000 bad lines; --keep-going leaves bad lines out");
+    assert_eq!(lines[20], "warning: further invalid lines are not shown");
+    assert_eq!(lines[21], "error: nothing was imported: 1,000 invalid lines; use --keep-going to skip them");
 }
 
 #[test]
@@ -317,7 +321,7 @@ fn an_import_reads_stdin_and_what_else_can_be_read_only_once() {
     expect![[r#"
         exit 1
         warning: line 1: The line is not JSON: expected value at column 1.
-        error: nothing was imported: 1 bad line; --keep-going leaves bad lines out
+        error: nothing was imported: 1 invalid line; use --keep-going to skip them
     "#]]
     .assert_eq(&folder.run_with("pets import -", "bad").shown());
     let from_pipe = format!("printf '%s' '{REX}' | {PETSTORE} pets import /dev/stdin");
@@ -386,7 +390,7 @@ fn a_bar_shows_on_a_terminal_and_lines_for_people() {
 
     let import = on_terminal(&folder, "pets import animals --keep-going");
     for wanted in
-        ["checking █", "importing █", " KiB of ", "line 20001: ", "imported 20,000 animals, left out 1 bad line\r\n"]
+        ["checking █", "importing █", " KiB of ", "line 20001: ", "imported 20,000 animals, skipped 1 invalid line\r\n"]
     {
         assert!(import.contains(wanted), "{wanted:?} is missing: {import}");
     }

@@ -98,7 +98,7 @@ fn nothing_is_overwritten_unless_forced() {
     let refused = folder.run("backup there.db");
     expect![[r#"
         exit 1
-        error: there.db exists; --force replaces it
+        error: there.db already exists; use --force to replace it
     "#]]
     .assert_eq(&refused.shown());
     assert_eq!(folder.read("there.db"), "mine");
@@ -128,7 +128,10 @@ fn nothing_is_overwritten_unless_forced() {
     assert_eq!(nowhere.shown(), "exit 1\nerror: nowhere: No such file or directory (os error 2)\n");
 
     let stdout = folder.run("backup -");
-    assert!(stdout.code == Some(1) && stdout.stderr.starts_with("error: a backup cannot go to stdout"), "{stdout:?}");
+    assert!(
+        stdout.code == Some(1) && stdout.stderr.starts_with("error: cannot write a backup to stdout"),
+        "{stdout:?}"
+    );
     assert!(!folder.path("-").exists());
 
     // The database itself is no place for its backup.
@@ -262,7 +265,7 @@ fn what_is_no_file_is_not_swept_up() {
 #[test]
 fn postgresql_has_its_own_ways() {
     let folder = Folder::new();
-    let text = "this is for the embedded database; PostgreSQL has its own ways: see docs/operations.md";
+    let text = "petstore backs up only the embedded database; for PostgreSQL, see docs/operations.md";
     for command in ["backup there.db", "restore there.db"] {
         let refused = folder.run(&format!("{command} --database-url postgres://db/shop"));
         assert_eq!(refused.shown(), format!("exit 1\nerror: {text}\n"), "{command}");

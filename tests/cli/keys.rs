@@ -35,8 +35,8 @@ fn a_key_that_nobody_was_shown_is_a_failure() {
         ("key rotate 1 --overlap 0s", closed().into(), 3, "Broken pipe (os error 32)"),
     ] {
         let ended = Running::start_with_stdout(&mut folder.command(line), stdout).end();
-        let again = format!("`petstore key rotate {id} --overlap 0s` puts another in its place");
-        let told = format!("key {id} was made, but can't be shown: {why}; {again}");
+        let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
+        let told = format!("key {id} was created, but cannot be shown: {why}; {replace}");
         assert_eq!((ended.code, ended.stderr), (Some(1), format!("error: {told}\n")), "{line}");
     }
 }
@@ -132,7 +132,7 @@ fn a_key_or_account_that_is_not_there_is_a_failure() {
     .assert_eq(&folder.run("key revoke 9").shown());
     expect![[r#"
         exit 1
-        error: there is no key 9 that still works
+        error: there is no active key 9
     "#]]
     .assert_eq(&folder.run("key rotate 9").shown());
     expect![[r#"
@@ -180,7 +180,7 @@ fn a_key_that_no_longer_works_has_no_successor() {
 
     expect![[r#"
         exit 1
-        error: there is no key 1 that still works
+        error: there is no active key 1
     "#]]
     .assert_eq(&folder.run("key rotate 1").shown());
     assert_eq!(folder.run("key rotate 2").code, Some(1));

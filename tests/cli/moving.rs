@@ -39,7 +39,7 @@ async fn everything_is_moved_and_goes_on() {
     expect![[r#"
         exit 0
         warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 kept answer to URL
+        moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 stored response to URL
     "#]]
     .assert_eq(&moved);
 
@@ -110,7 +110,7 @@ fn what_lies_in_postgresql_already_is_not_moved() {
     let refused = folder.run("move --to postgres://db/shop --database-url postgres://db/shop");
     expect![[r#"
         exit 1
-        error: `move` takes from the embedded database: leave --database-url out
+        error: `move` copies from the embedded database: omit --database-url
     "#]]
     .assert_eq(&refused.shown());
 }

@@ -32,7 +32,7 @@ fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
           operations     http://OPERATIONS/metrics
 
           account        quickstart@localhost
-          password       PASSWORD  (shown only now)
+          password       PASSWORD  (not shown again)
           API key        KEY
 
         List the animals that are available:
@@ -120,7 +120,8 @@ async fn quickstart_account_signs_in_with_the_printed_password() {
     let server = folder.serve("quickstart");
     let printed = server.printed_until("Stop");
 
-    let line = "shown at the first start; `petstore account set-password quickstart@localhost --data-dir ";
+    let line =
+        "shown at the first start; to replace it, run `petstore account set-password quickstart@localhost --data-dir ";
     assert!(printed.contains(line) && !printed.contains(&first), "{printed}");
     assert!(sign_in(&server, "quickstart@localhost", &first).await.is_some(), "the password stays");
     let another = folder.succeed("account set-password quickstart@localhost");
@@ -290,5 +291,5 @@ fn quickstart(folder: &Folder) -> String {
 /// The password in the output of the first start.
 fn password(printed: &str) -> &str {
     let line = printed.lines().find_map(|line| line.trim_start().strip_prefix("password ")).unwrap();
-    line.trim().strip_suffix("  (shown only now)").unwrap_or_else(|| panic!("{printed}"))
+    line.trim().strip_suffix("  (not shown again)").unwrap_or_else(|| panic!("{printed}"))
 }

@@ -106,7 +106,7 @@ fn a_service_that_drains_is_not_healthy() {
 
     expect![[r#"
         exit 1
-        error: ADDRESS is not ready: it answers 503: The service is not ready: it is about to stop.
+        error: ADDRESS is not ready: status 503: The service is not ready: it is about to stop.
     "#]]
     .assert_eq(&folder.run(&check).shown().replace(&address, "ADDRESS"));
 }
@@ -119,7 +119,7 @@ fn a_server_that_never_answers_is_not_healthy() {
     let address = silent.local_addr().unwrap();
     let ended = folder.run(&format!("healthcheck --ops-listen {address}"));
 
-    assert_eq!(ended.shown(), format!("exit 1\nerror: {address} is not ready: no answer within 3 s\n"));
+    assert_eq!(ended.shown(), format!("exit 1\nerror: {address} is not ready: no response within 3 s\n"));
 }
 
 #[test]
@@ -159,6 +159,6 @@ fn what_speaks_no_http_is_not_healthy() {
 
     let ended = folder.run(&format!("healthcheck --ops-listen {address}"));
 
-    let why = "what answers there speaks no HTTP";
+    let why = "the response is not HTTP";
     assert_eq!(ended.shown(), format!("exit 1\nerror: {address} is not ready: {why}\n"));
 }

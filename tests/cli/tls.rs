@@ -54,7 +54,7 @@ fn healthcheck_asks_through_tls_where_the_doors_speak_it() {
         .status();
     assert!(by_variables.unwrap().success(), "a container has the service's environment");
     let plain = folder.run(&format!("healthcheck --ops-listen {address}")).shown();
-    let why = "it answers 400: This port speaks TLS: the address begins with https://.";
+    let why = "status 400: This port speaks TLS: the address begins with https://.";
     assert_eq!(plain, format!("exit 1\nerror: {address} is not ready: {why}\n"));
 }
 

@@ -60,7 +60,7 @@ fn a_value_out_of_range_is_told_with_what_is_allowed() {
         ("key create --account a@b --name x --expires-in 3w", "a duration is a number and s, m, h or d"),
         ("key create --account a@b --name x --expires-in 0s", "it must be at least 1s"),
         ("key create --name x", "--account <EMAIL>"),
-        ("key revoke first", "a key's id is a number, as `petstore key list` shows it"),
+        ("key revoke first", "a key id is a number: see `petstore key list`"),
         ("key revoke", "<ID>"),
         ("key rotate 1 --overlap soon", "a duration is a number and s, m, h or d"),
         ("account create nobody", "must be an e-mail address"),
@@ -149,7 +149,7 @@ fn a_database_that_is_not_there_is_a_failure_and_is_not_made() {
 fn services_write_a_log_and_other_commands_plain_text() {
     let folder = Folder::new();
     folder.write("file", "");
-    let why = "can't open the database in file/data: file/data: Not a directory (os error 20)\n";
+    let why = "cannot open the database in file/data: file/data: Not a directory (os error 20)\n";
     for line in
         ["migrate", "pets import -", "key list --log-format json", "healthcheck --listen 127.0.0.1:1 --listeners store"]
     {
@@ -171,7 +171,7 @@ fn a_data_directory_that_can_not_be_made_is_named() {
 
     expect![[r#"
         exit 1
-        error: can't open the database in file/data: file/data: Not a directory (os error 20)
+        error: cannot open the database in file/data: file/data: Not a directory (os error 20)
     "#]]
     .assert_eq(&folder.run("migrate --data-dir file/data").shown());
 }
@@ -236,7 +236,7 @@ fn a_folder_that_can_not_be_looked_into_is_not_taken_for_an_empty_one() {
     folder.write("file", "");
     expect![[r#"
         exit 1
-        error: can't open the database in file/within: file/within: Not a directory (os error 20)
+        error: cannot open the database in file/within: file/within: Not a directory (os error 20)
     "#]]
     .assert_eq(&folder.run("key list --data-dir file/within").shown());
 }

@@ -158,9 +158,9 @@ async fn the_overview_shows_how_the_store_stands() {
         let card = format!("<span class=\"figure\">{figure}</span> <span class=\"status {words}\">{words}</span>");
         assert!(page.contains(&card), "{card} is not in {page}");
     }
-    assert!(page.contains("3 in all; 3 in the busiest minute."), "{page}");
+    assert!(page.contains("3 in total, 3 in the busiest minute."), "{page}");
     assert!(page.contains(r#"<rect x="591" y="0" width="8" height="100"/>"#), "{page}");
-    assert!(page.contains("removed on <time datetime=\"2030-12-05\">5 December 2030</time>"), "{page}");
+    assert!(page.contains("will be removed on <time datetime=\"2030-12-05\">5 December 2030</time>"), "{page}");
     for shown in ["staging", env!("CARGO_PKG_VERSION"), "SQLite 3.", &format!("http://{}/v1", service.messages_address)]
     {
         assert!(page.contains(shown), "{shown} is not in {page}");
@@ -252,7 +252,7 @@ async fn large_numbers_have_separators() {
     let overview = ada.get("/").await.body;
 
     assert_eq!(overview.matches(r#"<span class="figure">1,234</span>"#).count(), 2, "sold and all: {overview}");
-    assert!(overview.contains("1,001 in all; 1,001 in the busiest minute."), "{overview}");
+    assert!(overview.contains("1,001 in total, 1,001 in the busiest minute."), "{overview}");
 }
 
 #[tokio::test]

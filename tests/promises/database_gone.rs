@@ -58,7 +58,10 @@ fn without_a_database_the_service_does_not_start() {
     assert!(began.elapsed() < Duration::from_secs(15));
     let told = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains(&format!("can't open the database postgres://ada:[hidden]@127.0.0.1:{free}/shop")), "{told}");
+    assert!(
+        told.contains(&format!("cannot open the database postgres://ada:[hidden]@127.0.0.1:{free}/shop")),
+        "{told}"
+    );
     assert!(told.contains("refused") && !told.contains("s3cret"), "{told}");
 }
 
