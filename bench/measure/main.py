@@ -1,4 +1,4 @@
-"""What the command line says, and what is left when it is done."""
+"""The command line of scripts/bench."""
 
 import argparse
 import contextlib
@@ -16,20 +16,18 @@ from .operations import OPERATIONS
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIPTION = """\
-What a request costs petstore in CPU time, and what else there is to know of its speed, beside bare hyper sending
-the same bytes (the yardstick) and beside two services that a user might write instead; on PostgreSQL, beside pgbench
-sending the same statements. bench/README.md says how.
+Measures CPU time, throughput and latency of petstore, compared with bare hyper sending the same bytes (the yardstick)
+and with two implementations of the same API; on PostgreSQL, compared with pgbench. See bench/README.md.
 """
 EXAMPLES = """\
 examples:
-  scripts/bench                               the comparison, into docs/evidence/
-  scripts/bench --growth                      the growth, into docs/evidence/
-  scripts/bench --postgres                    petstore on PostgreSQL, into docs/evidence/
+  scripts/bench                               measure the comparison, and write it to docs/evidence/
+  scripts/bench --growth                      measure the growth, and write it to docs/evidence/
+  scripts/bench --postgres                    measure petstore on PostgreSQL, and write it to docs/evidence/
   scripts/bench --quick --only list20,get --only-servers petstore,yardstick
-  scripts/bench --render                      docs/evidence/performance.md and its plots, from performance.json
+  scripts/bench --render                      render docs/evidence/performance.md from performance.json
 
-A run that leaves anything out only prints its figures; --out says where to write them nevertheless.
-Exits 1 when any answer was wrong.
+A partial run only prints its results, unless --out is given. The exit status is 1 if any response was wrong.
 """
 
 
@@ -41,24 +39,28 @@ def parse_arguments():
     names, servers = [operation.name for operation in OPERATIONS], comparison.SERVERS
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--growth", action="store_true", help="measure the growth instead of the comparison")
-    what.add_argument("--postgres", action="store_true", help="measure petstore on PostgreSQL, beside pgbench")
-    what.add_argument("--render", action="store_true", help="measure nothing")
+    what.add_argument("--postgres", action="store_true", help="measure petstore on PostgreSQL, compared with pgbench")
+    what.add_argument("--render", action="store_true", help="render the page from earlier results")
     for flag, all_of_them, kind in (("--only", names, "operations"), ("--only-servers", servers, "servers")):
         parser.add_argument(
             flag, metavar="NAMES", default=",".join(all_of_them),
-            help=f"{kind} of the comparison, by comma; default: {', '.join(all_of_them)}",
+            help=f"{kind} of the comparison, separated by commas (default: {', '.join(all_of_them)})",
         )
-    parser.add_argument("--rounds", metavar="N", type=int, help="default: 5, of the growth 3")
-    parser.add_argument("--seconds", metavar="N", type=int, help="of each measurement; default: 3, 2 or 5")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of 2 seconds, growth up to a million animals")
+    parser.add_argument("--rounds", metavar="N", type=int, help="number of rounds (default: 5; growth: 3)")
+    parser.add_argument(
+        "--seconds", metavar="N", type=int,
+        help=f"duration of each measurement (default: {comparison.SECONDS}; growth: {growth.SECONDS}; "
+             f"PostgreSQL: {postgres.SECONDS})",
+    )
+    parser.add_argument("--quick", action="store_true", help="2 rounds of 2 seconds, growth to a million animals")
     parser.add_argument(
         "--dir", metavar="FOLDER", type=Path, default=ROOT / "target",
-        help="where the stores lie, thus on which disk; default: target",
+        help="folder of the databases, which selects the disk (default: target)",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", type=Path, help="where the figures, their document and plots go; default: docs/evidence"
+        "--out", metavar="FOLDER", type=Path, help="folder of the results, the page and its plots (default: docs/evidence)"
     )
-    parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="a petstore that is built already")
+    parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="petstore program to measure (default: build it)")
     options = parser.parse_args()
 
     options.part = part = growth if options.growth else postgres if options.postgres else comparison
@@ -67,13 +69,13 @@ def parse_arguments():
     if options.seconds is None:
         options.seconds = 2 if options.quick else part.SECONDS
     if options.rounds < 1 or options.seconds < 1:
-        parser.error("--rounds and --seconds begin at 1")
+        parser.error("--rounds and --seconds must be at least 1")
     options.operations = [OPERATIONS[names.index(name)] for name in chosen(parser, options.only, names)]
     if options.postgres:
         names = postgres.OPERATIONS
         options.operations = [operation for operation in options.operations if operation.name in names]
         if not options.operations:
-            parser.error(f"on PostgreSQL, --only takes {', '.join(names)}")
+            parser.error(f"with --postgres, --only accepts {', '.join(names)}")
     options.servers = chosen(parser, options.only_servers, comparison.SERVERS)
     whole = len(options.operations) == len(names) and len(options.servers) == len(comparison.SERVERS)
     whole = (whole or options.growth) and options.rounds >= part.ROUNDS and not options.quick
@@ -85,19 +87,19 @@ def parse_arguments():
 def chosen(parser, text, names):
     asked = text.split(",")
     if unknown := set(asked) - set(names):
-        parser.error(f"no such name: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown name: {', '.join(sorted(unknown))}")
     return [name for name in names if name in asked]
 
 
 def stop_on_signal(number, _frame):
-    # What cleans up on the way out must not be interrupted by a second Ctrl-C.
+    # A second Ctrl-C must not interrupt the cleanup.
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def measured(options):
-    """One part of performance.json: its name and what was measured for it."""
+    """Returns the name and results of one part of performance.json."""
     part, run = options.part, measured_on_postgres if options.postgres else measured_on_cores
     return part.__name__.rpartition(".")[2], run(options, part)
 
@@ -110,11 +112,11 @@ def measured_on_postgres(options, part):
 
 
 def measured_on_cores(options, part):
-    """With a core for the server and one for the load."""
+    """Measures with one core for the server and one for the load."""
     rivals = [] if options.growth else [name for name in options.servers if name in ("fastify", "fastapi")]
     install.tools(["cargo", "wrk", "taskset", *(["node", "npm"] if "fastify" in rivals else [])])
     if not {SERVER_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
-        raise Failed("two cores are needed, one for the server and one for the load")
+        raise Failed("this machine needs two cores, one for the server and one for the load")
     petstore = built(options)
     yardstick = install.build("yardstick", "--manifest-path", "bench/Cargo.toml")
     if not options.growth:
@@ -122,7 +124,7 @@ def measured_on_cores(options, part):
     if rivals:
         install.rivals(rivals)
 
-    # From here on, whatever this program does itself stays off the server's core.
+    # Keeps this process off the server's core.
     os.sched_setaffinity(0, {LOAD_CORE})
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -137,7 +139,7 @@ def built(options):
 
 @contextlib.contextmanager
 def folder_for(options, part):
-    """Where the stores lie, for as long as it takes."""
+    """Provides a temporary folder for the databases."""
     install.say(f"this takes about {part.expected_minutes(options):.0f} minutes")
     options.dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir.resolve()) as folder:
@@ -152,7 +154,7 @@ def run():
     found = json.loads(figures.read_text()) if figures and figures.exists() else {}
     if options.render:
         if not found:
-            raise Failed(f"{figures} is missing: nothing was measured yet")
+            raise Failed(f"{figures} is missing: run a measurement first")
     else:
         name, part = measured(options)
         report.show(name, part, found)

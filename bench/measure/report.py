@@ -1,4 +1,4 @@
-"""The figures as tables: on the terminal, and in docs/evidence/performance.md, which is a filled-in template."""
+"""Renders results as tables, on the terminal and in docs/evidence/performance.md (from a template)."""
 
 import string
 from statistics import median
@@ -11,14 +11,14 @@ TEMPLATE = ROOT / "bench/performance.template.md"
 
 
 def show(name, part, found):
-    """Prints what was just measured, and the goals with what is known of the rest."""
+    """Prints the results of a run, and the goals, which also use earlier results."""
     for title, rows in tables(name, part):
         print(f"\n{title}\n\n{table(rows)}")
     print(f"\nThe goals\n\n{goals_table({**found, name: part})}")
 
 
 def write(found, folder):
-    """The document and its plots, of what has been measured."""
+    """Writes the page and its plots."""
     drawn = folder / "performance"
     drawn.mkdir(exist_ok=True)
     for name, svg in plots.pictures(found).items():
@@ -32,7 +32,7 @@ def write(found, folder):
 
 def section(name, part):
     pieces = [f"Measured on {part['date']}: {part['rounds']} rounds, each measurement {part['seconds']} s. "
-              "Figures are the median of the rounds, with the least and the greatest in brackets.", machine(part)]
+              "Figures are medians over the rounds, with minimum and maximum in brackets.", machine(part)]
     for title, rows in tables(name, part):
         pieces.append(f"### {title}\n\n{table(rows)}")
     return "\n\n".join(pieces)
@@ -42,7 +42,7 @@ def machine(part):
     rows = [["machine", ""], *map(list, part["machine"].items())]
     rows.append(["versions", ", ".join(f"{name} {version}" for name, version in part["versions"].items())])
     if part.get("fastapi workers"):
-        rows.append(["FastAPI's workers", f"{part['fastapi workers']}, the better of 1 and 2 on its one core"])
+        rows.append(["FastAPI's workers", f"{part['fastapi workers']}, the faster of 1 and 2 on one core"])
     return table(rows)
 
 
@@ -53,22 +53,22 @@ def tables(name, part):
 def comparison_tables(part):
     operations, servers = part["operations"], part["servers"]
     yield "Server CPU, user and system, in µs per request", cpu_rows(operations, servers)
-    yield "Requests per second, as fast as 64 clients go, and the share of its core that the server used", [
+    yield "Maximum requests per second with 64 clients, and the server's use of its core", [
         ["", *servers],
         *([BY_NAME[name].what, *(f"{spread(figures[s], 'rate', 0)}, {middle(figures[s], 'busy'):.0%}" for s in servers)]
           for name, figures in operations.items()),
     ]
     if rows := list(latency_rows(operations, servers)):
-        yield "Latency in µs at half of its own peak: p50 / p99 (at requests per second)", [["", *servers], *rows]
+        yield "Latency in µs at half of the server's peak: p50 / p99 (at requests per second)", [["", *servers], *rows]
     if part["bare_sync_us"]:
         yield "Durable writes: p50 of the wall time in µs, and the bare disk", disk_rows(part)
     yield "Start and memory", [
         ["", *servers],
         *([what, *(spread(part["processes"][s], field, 1) for s in servers)]
-          for field, what in (("start_ms", "exec to the first right answer, ms"), ("idle_mb", "memory idle, MB"),
+          for field, what in (("start_ms", "exec to first correct response, ms"), ("idle_mb", "idle memory, MB"),
                               ("loaded_mb", "memory after the load, MB"))),
     ]
-    yield "Bytes of an answer, its head included", [
+    yield "Bytes per response, including its head", [
         ["", *servers],
         *([BY_NAME[name].what, *(f"{middle(figures[s], 'bytes'):.0f}" for s in servers)]
           for name, figures in operations.items()),
@@ -90,7 +90,7 @@ def cpu_rows(operations, servers):
             against = reads_in_mix(operations, server)
             cells.append(f"{read_in_mix(operations, server):.1f}"
                          + (f" {against:.2f}×" if against and server != "yardstick" else ""))
-        yield ["a list or get within the mix", *cells]
+        yield ["list or get in the mix", *cells]
 
 
 def latency_rows(operations, servers):
@@ -102,12 +102,12 @@ def latency_rows(operations, servers):
                 seen = [figure["open"][load] for figure in figures[server]]
                 p50, p99, rate = (middle(seen, field) for field in ("p50_us", "p99_us", "rate"))
                 cells.append(f"{p50:,.0f} / {p99:,.0f} ({rate:,.0f}){late(seen)}")
-            within = f"{BY_NAME[load].what.split(',')[0]} within the mix" if len(loads) > 1 else BY_NAME[name].what
+            within = f"{BY_NAME[load].what.split(',')[0]} in the mix" if len(loads) > 1 else BY_NAME[name].what
             yield [within, *cells]
 
 
 def late(seen):
-    """A mark where fewer requests were sent than were due: the server fell behind, or oha itself did."""
+    """Returns a mark if fewer requests were sent than due, because the server or oha fell behind."""
     return " *" if middle(seen, "rate") < 0.97 * middle(seen, "asked") else ""
 
 
@@ -133,38 +133,38 @@ def growth_tables(part):
                 cells.append(f"{spread(ours, 'cpu_us', 1)} {times:.2f}×")
             title = BY_NAME[name].what if name != "create" else "create, durable"
             rows.append([title, *cells])
-        yield f"CPU in µs per request, and against the yardstick, by {what}", [[what, *heads], *rows]
+        yield f"CPU in µs per request and relative to the yardstick, by {what}", [[what, *heads], *rows]
     stores = {store: seen for store, seen in part["processes"].items() if store.startswith("animals-")}
     yield "Start and idle memory by animals", [
         ["animals", *(f"{int(store.split('-')[1]):,}" for store in stores)],
-        ["exec to the first right answer, ms", *(spread(seen, "start_ms", 1) for seen in stores.values())],
-        ["memory idle, MB", *(spread(seen, "idle_mb", 1) for seen in stores.values())],
+        ["exec to first correct response, ms", *(spread(seen, "start_ms", 1) for seen in stores.values())],
+        ["idle memory, MB", *(spread(seen, "idle_mb", 1) for seen in stores.values())],
     ]
 
 
 def postgres_tables(part):
     operations = {name: (figures["petstore"], figures["pgbench"]) for name, figures in part["operations"].items()}
-    yield "PostgreSQL's settings, as it says itself", [["setting", "value"], *map(list, part["settings"].items())]
-    yield "Answers of petstore, and transactions of pgbench, per second", [
-        ["", "petstore", "pgbench", "median against median", "round by round", "by CPU alone"],
+    yield "PostgreSQL settings", [["setting", "value"], *map(list, part["settings"].items())]
+    yield "Responses of petstore and transactions of pgbench per second", [
+        ["", "petstore", "pgbench", "ratio of medians", "ratio by round", "by CPU alone"],
         *([BY_NAME[name].what, spread(ours, "rate", 0), spread(theirs, "rate", 0),
            f"{against_pgbench({'postgres': part}, name):.2f}×", paired(ours, theirs),
            f"{median(map(cpu_of_all, theirs)) / median(map(cpu_of_all, ours)):.2f}"]
           for name, (ours, theirs) in operations.items()),
     ]
-    yield "CPU, user and system, in µs per answer or transaction", [
-        ["", "petstore", "PostgreSQL under petstore", "wrk", "PostgreSQL under pgbench", "pgbench"],
+    yield "CPU, user and system, in µs per response or transaction", [
+        ["", "petstore", "PostgreSQL with petstore", "wrk", "PostgreSQL with pgbench", "pgbench"],
         *([BY_NAME[name].what, *(spread(ours, field, 1) for field in ("cpu_us", "database_us", "load_us")),
            *(spread(theirs, field, 1) for field in ("database_us", "load_us"))]
           for name, (ours, theirs) in operations.items()),
     ]
-    yield "Requests per second that one core carries, by these figures", [
-        ["", "of petstore's", "of PostgreSQL's", "of PostgreSQL's, as pgbench asks"],
+    yield "Requests per second and core, calculated from these figures", [
+        ["", "petstore", "PostgreSQL with petstore", "PostgreSQL with pgbench"],
         *([BY_NAME[name].what, *(f"{1e6 / middle(figures, field):,.0f}" for figures, field in (
             (ours, "cpu_us"), (ours, "database_us"), (theirs, "database_us")))]
           for name, (ours, theirs) in operations.items()),
     ]
-    yield "Latency in µs with 64 clients, and how much of the machine all three sides used", [
+    yield "Latency in µs with 64 clients, and use of all cores by all processes", [
         ["", "petstore, p50", "petstore, p99", "pgbench, mean", "used with petstore", "used with pgbench"],
         *([BY_NAME[name].what, spread(ours, "p50_us", 0), spread(ours, "p99_us", 0), spread(theirs, "mean_us", 0),
            used(ours, part), used(theirs, part)]
@@ -183,7 +183,7 @@ def used(figures, part):
 
 
 def cpu_of_all(figure):
-    """The CPU time of one answer or transaction in µs: of petstore where it takes part, PostgreSQL and the load."""
+    """Returns the CPU time per response or transaction in µs, of petstore (if it runs), PostgreSQL and the load."""
     return figure.get("cpu_us", 0) + figure["database_us"] + figure["load_us"]
 
 
@@ -201,7 +201,7 @@ def spread(figures, field, digits):
 
 
 def table(rows):
-    """Markdown that reads well as it is."""
+    """Formats an aligned Markdown table."""
     rows = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
     head, *body = (f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths))} |" for row in rows)

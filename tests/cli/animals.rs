@@ -184,7 +184,7 @@ fn errors_for_json_arrays_and_csv_name_a_conversion_command() {
     };
     expect![[r#"
         exit 1
-        error: nothing was imported: array.json is a JSON array, and newline-delimited JSON is needed: one object per line, such as {"name":"Rex","categoryId":3,"status":"available"}. Convert it:
+        error: nothing was imported: array.json is a JSON array, not newline-delimited JSON (one object per line, such as {"name":"Rex","categoryId":3,"status":"available"}). Convert it with:
           jq -c '.[]' < array.json > array.ndjson
     "#]].assert_eq(&refused(
         "array.json",
@@ -198,7 +198,7 @@ fn errors_for_json_arrays_and_csv_name_a_conversion_command() {
     );
     expect![[r#"
         exit 1
-        error: nothing was imported: animals.csv is CSV, and newline-delimited JSON is needed: one object per line, such as {"name":"Rex","categoryId":3,"status":"available"}. Convert it:
+        error: nothing was imported: animals.csv is CSV, not newline-delimited JSON (one object per line, such as {"name":"Rex","categoryId":3,"status":"available"}). Convert it with:
           python3 -c 'import csv, json; [print(json.dumps({**row, "categoryId": int(row["categoryId"])})) for row in csv.DictReader(open(0, encoding="utf-8-sig", newline=""))]' < animals.csv > animals.ndjson
     "#]].assert_eq(&csv);
     let semicolons = refused("semicolons.csv", b"\"categoryId\";\"name\"\n7;\"Luna; Lu\"\n");

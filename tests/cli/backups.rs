@@ -98,7 +98,7 @@ fn nothing_is_overwritten_unless_forced() {
     let refused = folder.run("backup there.db");
     expect![[r#"
         exit 1
-        error: there.db already exists; use --force to replace it
+        error: there.db exists; --force replaces it
     "#]]
     .assert_eq(&refused.shown());
     assert_eq!(folder.read("there.db"), "mine");

@@ -44,28 +44,28 @@ fn the_help_of_the_program_lists_the_commands() {
         Usage: petstore <COMMAND>
 
         Commands:
-          quickstart   Make all that is needed for a first look, and run the service
+          quickstart   Create sample data and run the service
           serve        Run the service
-          account      Make, list and delete accounts, set their passwords
-          key          Make, list, revoke and rotate API keys
-          pets         Take animals in and out as newline-delimited JSON
-          messages     Look at messages: those that wait and those that were sent
-          migrate      Bring the database's schema up to date
-          move         Copy everything from the embedded database into an empty PostgreSQL database
-          backup       Copy the embedded database into a file, also while the service is running
-          restore      Put a backup in the place of the embedded database, while no service is running on it
-          openapi      Print the OpenAPI document that a service with these settings serves
-          config       Look at the configuration
-          completions  Print a completion script for a shell
-          healthcheck  Exit with 0 when the service at the configured address is ready, else with 1
+          account      Create, list and delete accounts, and set passwords
+          key          Create, list, revoke and rotate API keys
+          pets         Import and export animals
+          messages     List and export messages
+          migrate      Migrate the database to the current schema
+          move         Copy the embedded database to an empty PostgreSQL database
+          backup       Back up the embedded database to a file
+          restore      Restore the embedded database from a backup
+          openapi      Print the OpenAPI document
+          config       Show the configuration
+          completions  Print a shell completion script
+          healthcheck  Check whether the service is ready
           help         Print this message or the help of the given subcommand(s)
 
         Options:
           -h, --help     Print help
           -V, --version  Print version
 
-        The settings of the database and the log, such as --data-dir, may stand before the command as well
-        as after it.
+        The settings of the database and the log, such as --data-dir, are accepted before and after the
+        command.
     "#]]
     .assert_eq(&Folder::new().succeed("-h"));
 }
@@ -73,16 +73,15 @@ fn the_help_of_the_program_lists_the_commands() {
 #[test]
 fn the_help_of_a_command_puts_what_is_its_own_first() {
     expect![[r#"
-        Make an API key and print it: it is not shown again
+        Create an API key and print it
 
         Usage: petstore key create [OPTIONS] --account <EMAIL> --name <NAME>
 
         Options:
-              --account <EMAIL>        The account the key belongs to
-              --name <NAME>            What to call the key
-              --expires-in <DURATION>  After how long the key stops working, for instance 90d [default:
-                                       never]
-          -h, --help                   Print help
+              --account <EMAIL>        Account of the key
+              --name <NAME>            Name of the key
+              --expires-in <DURATION>  Lifetime of the key, for instance 90d [default: unlimited]
+          -h, --help                   Print help (see more with '--help')
 
         Settings of the database and the log:
               --data-dir <DIR>       The folder of the embedded database [default: petstore-data]
@@ -98,9 +97,8 @@ fn the_help_of_a_command_puts_what_is_its_own_first() {
                                      terminal, else json [default: auto] [possible values: auto, human,
                                      json]
 
-        Every setting is also a variable of the environment and a key of the configuration file: --data-dir
-        is PETSTORE_DATA_DIR and data-dir. A flag stands over the environment, and the environment over the
-        file.
+        Each setting is also an environment variable and a key of the configuration file: --data-dir is
+        PETSTORE_DATA_DIR and data-dir. Flags override environment variables, which override the file.
     "#]]
     .assert_eq(&Folder::new().succeed("key create -h"));
 }

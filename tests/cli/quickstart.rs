@@ -35,22 +35,22 @@ fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
           password       PASSWORD  (not shown again)
           API key        KEY
 
-        List the animals that are available:
+        List available animals:
           curl 'http://STORE/v1/pets?status=available&limit=5' -H 'Authorization: Bearer KEY'
 
-        Add one:
+        Add an animal:
           curl 'http://STORE/v1/pets' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d '{"name":"Bello","categoryId":1}'
 
-        Get one (deprecated, removed on 5 December 2030):
+        Get an animal (deprecated, will be removed on 5 December 2030):
           curl 'http://STORE/v1/pets/1' -H 'Authorization: Bearer KEY'
 
-        Order an animal that is available, and cancel your oldest order that is placed (provisional):
+        Order an available animal, then cancel your oldest placed order (provisional):
           PET=$(curl -s 'http://STORE/v1/pets?status=available&limit=1' -H 'Authorization: Bearer KEY' | sed 's/.*"id":\([0-9]*\).*/\1/')
           curl 'http://STORE/v1/store/orders' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d "{\"petId\":$PET}"
           ORDER=$(curl -s 'http://STORE/v1/store/orders?status=placed&limit=1' -H 'Authorization: Bearer KEY' | sed 's/.*"id":\([0-9]*\).*/\1/')
           curl -X POST "http://STORE/v1/store/orders/$ORDER/cancel" -H 'Authorization: Bearer KEY'
 
-        Order one again, and have your oldest order that is placed approved and delivered:
+        Order an available animal, then approve and deliver your oldest placed order:
           PET=$(curl -s 'http://STORE/v1/pets?status=available&limit=1' -H 'Authorization: Bearer KEY' | sed 's/.*"id":\([0-9]*\).*/\1/')
           curl 'http://STORE/v1/store/orders' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d "{\"petId\":$PET}"
           ORDER=$(curl -s 'http://STORE/v1/store/orders?status=placed&limit=1' -H 'Authorization: Bearer KEY' | sed 's/.*"id":\([0-9]*\).*/\1/')
@@ -267,7 +267,7 @@ fn it_adds_nothing_to_a_production_database_unless_told_to() {
     let folder = Folder::with_account();
     expect![[r#"
         exit 1
-        ERROR this is a production database, and quickstart would add a key and animals for a first look: use `petstore serve`, or say --deployment production
+        ERROR this is a production database, to which quickstart would add an account, a key and animals: run `petstore serve`, or confirm with --deployment production
     "#]]
     .assert_eq(&folder.run("quickstart").shown_log());
     folder.write("petstore-data/quickstart.key", "pet_live_of_another_store");

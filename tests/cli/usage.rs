@@ -41,7 +41,7 @@ fn a_command_or_flag_with_a_typing_error_is_answered_with_the_nearest() {
 fn no_command_at_all_is_wrong_usage_and_gets_the_help() {
     let shown = usage("");
     assert!(shown.starts_with("exit 2\nAn animal store"), "{shown}");
-    assert!(usage("key").starts_with("exit 2\nMake, list"));
+    assert!(usage("key").starts_with("exit 2\nCreate, list"));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn misplaced_address_as_path_or_name_hides_its_password() {
     }
     expect![[r#"
         exit 2
-        error: invalid value 'postgres://ada:[hidden]@db/shop' for '<EMAIL>': must be an e-mail address, for instance ada@example.com, and not a URL
+        error: invalid value 'postgres://ada:[hidden]@db/shop' for '<EMAIL>': must be an e-mail address, for instance ada@example.com, not a URL
 
         For more information, try '--help'.
     "#]]
