@@ -31,7 +31,7 @@ pub async fn send(
         }
     };
     if let Some(relay) = api.relay() {
-        relay.message_taken_on();
+        relay.message_queued();
     }
     response
 }

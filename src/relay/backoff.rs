@@ -1,13 +1,13 @@
-//! How soon to try again, and how often to speak of it.
+//! Exponential backoff, and the log of an outage.
 
 use std::time::Duration;
 
-/// Between two attempts: the pause doubles from the first to the longest.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The delay doubles from `MIN_DELAY` to `MAX_DELAY`.
+const MIN_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// Pauses that grow, each shortened at random, so that processes that have lost the same broker do not come back to it at
-/// one moment.
+/// Exponential backoff. Each delay is reduced by a random part of up to half, so that processes that lost the same broker
+/// do not reconnect at the same time.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
@@ -15,34 +15,34 @@ pub struct Backoff {
 
 impl Backoff {
     pub fn next(&mut self) -> Duration {
-        let pause = PAUSE.saturating_mul(1 << self.attempts.min(10)).min(LONGEST_PAUSE);
+        let delay = MIN_DELAY.saturating_mul(1 << self.attempts.min(10)).min(MAX_DELAY);
         self.attempts += 1;
-        // Without random bytes it is the longer half.
+        // Without random bytes, waits for the full delay.
         let random = getrandom::u32().unwrap_or(u32::MAX);
-        pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+        delay / 2 + (delay / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 }
 
-/// Says once that something is in the way, and once that it is over.
+/// Logs the start and the end of an outage. Repeated failures are logged at level debug.
 #[derive(Debug, Default)]
-pub struct Trouble {
-    told: bool,
+pub struct OutageLog {
+    has_begun: bool,
 }
 
-impl Trouble {
-    pub fn tell(&mut self, why: &str) {
-        if self.told {
-            tracing::debug!(why, "messages still can't be relayed");
+impl OutageLog {
+    pub fn report(&mut self, why: &str) {
+        if self.has_begun {
+            tracing::debug!(why, "cannot relay messages, retrying");
         } else {
-            tracing::warn!(why, "messages can't be relayed: they wait, and it is tried again and again");
-            self.told = true;
+            tracing::warn!(why, "cannot relay messages, they stay queued; retrying");
+            self.has_begun = true;
         }
     }
 
-    pub fn is_over(&mut self) {
-        if self.told {
-            tracing::info!("messages are relayed again");
-            self.told = false;
+    pub fn end(&mut self) {
+        if self.has_begun {
+            tracing::info!("relaying messages again");
+            self.has_begun = false;
         }
     }
 }
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_the_longest_and_differ() {
+    fn delays_grow_to_the_maximum_and_differ() {
         let mut backoff = Backoff::default();
-        let pauses: Vec<_> = (0..40).map(|_| backoff.next()).collect();
-        assert!(pauses[0] >= PAUSE / 2 && pauses[0] <= PAUSE, "{pauses:?}");
-        assert!(pauses[4] > pauses[0], "{pauses:?}");
-        let long = &pauses[10..];
-        assert!(long.iter().all(|pause| *pause >= LONGEST_PAUSE / 2 && *pause <= LONGEST_PAUSE), "{pauses:?}");
-        assert!(long.iter().any(|pause| *pause != long[0]), "{pauses:?}");
+        let delays: Vec<_> = (0..40).map(|_| backoff.next()).collect();
+        assert!(delays[0] >= MIN_DELAY / 2 && delays[0] <= MIN_DELAY, "{delays:?}");
+        assert!(delays[4] > delays[0], "{delays:?}");
+        let long = &delays[10..];
+        assert!(long.iter().all(|delay| *delay >= MAX_DELAY / 2 && *delay <= MAX_DELAY), "{delays:?}");
+        assert!(long.iter().any(|delay| *delay != long[0]), "{delays:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A connection to the broker, and the stream that messages go to.
+//! Connection to the broker and its stream.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use super::url::RelayUrl;
 use crate::domain::{AccountId, Deployment, Message, MessageId};
 use crate::tls::Time;
 
-/// For one server to take the connection.
-const CONNECT: Duration = Duration::from_secs(2);
+/// Maximum time to connect to one server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// For the server to answer a request, and to acknowledge all messages of a batch.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Maximum time for the response to a request, and for the acknowledgement of all messages of a batch.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server that is silent is asked this often; after three times without an answer it is gone.
-const PING: Duration = Duration::from_secs(5);
+/// Interval of pings to a silent server. The connection is closed after three unanswered pings.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// For so long the stream knows a message by its id and keeps it once: where it is made here.
-const DUPLICATES: Duration = Duration::from_mins(2);
+/// Time for which the stream recognizes duplicates by their message id, if it is created here.
+const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
-/// Says whose the message is: the account's number.
+/// Header with the id of the message's account.
 const ACCOUNT: &str = "Petstore-Account";
 
 #[derive(Debug)]
@@ -34,42 +34,42 @@ pub struct Broker {
     subject: &'static str,
 }
 
-/// What became of some messages.
+/// Result of publishing messages.
 pub struct Published {
     pub acknowledged: Vec<(AccountId, MessageId)>,
-    /// Why the others were not acknowledged, where there are any: the last reason.
-    pub refused: Option<String>,
+    /// Why the last of the other messages was not acknowledged. `None` if all were.
+    pub rejection: Option<String>,
 }
 
 impl Broker {
-    /// Connects to one of the servers, and makes the stream where there is none; one that is there stays as it is.
+    /// Connects to one of the servers, and creates the stream if it does not exist. An existing stream is not changed.
     pub async fn connect(url: &RelayUrl, deployment: Deployment) -> Result<Self, String> {
-        // The TLS of async-nats would panic.
+        // The TLS code of async-nats panics before 1970.
         if Time::is_before_1970() {
             return Err("the system clock is before 1970".into());
         }
         let options = url.authorize(
             ConnectOptions::new()
                 .name("petstore")
-                .connection_timeout(CONNECT)
-                .request_timeout(Some(ANSWER))
-                .ping_interval(PING)
-                // A connection that is lost is not mended there but made anew by who uses it, at its own pace.
+                .connection_timeout(CONNECT_TIMEOUT)
+                .request_timeout(Some(REQUEST_TIMEOUT))
+                .ping_interval(PING_INTERVAL)
+                // The relay reconnects with its own backoff.
                 .max_reconnects(url.servers().len()),
         );
         let connected = options.connect(url.servers()).await;
-        let client = connected.map_err(|error| format!("no connection to {url}: {error}"))?;
+        let client = connected.map_err(|error| format!("cannot connect to {url}: {error}"))?;
         let context = async_nats::jetstream::new(client);
         let (name, subject) = stream(deployment);
         let config = Config {
             name: name.into(),
             subjects: vec![subject.into()],
             storage: StorageType::File,
-            duplicate_window: DUPLICATES,
+            duplicate_window: DUPLICATE_WINDOW,
             ..Config::default()
         };
         let stream = context.get_or_create_stream(config).await;
-        stream.map_err(|error| format!("the stream {name} of {url}: {error}"))?;
+        stream.map_err(|error| format!("cannot open stream {name} of {url}: {error}"))?;
         tracing::info!(server = %url, stream = name, subject, "relaying messages");
         Ok(Self { context, subject })
     }
@@ -78,10 +78,10 @@ impl Broker {
         self.context.client().connection_state() == State::Connected
     }
 
-    /// Sends all of the messages and waits for what the broker says of each.
+    /// Publishes all messages and waits for their acknowledgements.
     pub async fn publish(&self, messages: &[Message]) -> Published {
-        let deadline = Instant::now() + ANSWER;
-        let mut published = Published { acknowledged: Vec::with_capacity(messages.len()), refused: None };
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let mut published = Published { acknowledged: Vec::with_capacity(messages.len()), rejection: None };
         let mut sent = Vec::with_capacity(messages.len());
         for message in messages {
             let publish = PublishMessage::build()
@@ -90,21 +90,21 @@ impl Broker {
                 .payload(message.to_json().into());
             match self.context.send_publish(self.subject, publish).await {
                 Ok(acknowledgement) => sent.push((message, acknowledgement)),
-                Err(error) => published.refused = Some(format!("message {}: {error}", message.id)),
+                Err(error) => published.rejection = Some(format!("message {}: {error}", message.id)),
             }
         }
         for (message, acknowledgement) in sent {
             match timeout_at(deadline, acknowledgement.into_future()).await {
                 Ok(Ok(_)) => published.acknowledged.push((message.account, message.id)),
-                Ok(Err(error)) => published.refused = Some(format!("message {}: {error}", message.id)),
-                Err(_) => published.refused = Some(format!("no acknowledgement within {ANSWER:?}")),
+                Ok(Err(error)) => published.rejection = Some(format!("message {}: {error}", message.id)),
+                Err(_) => published.rejection = Some(format!("no acknowledgement within {REQUEST_TIMEOUT:?}")),
             }
         }
         published
     }
 }
 
-/// The stream's name and the subject of messages: rehearsals do not end up among what customers sent.
+/// Returns the name of the stream and the subject. They differ so that staging messages never mix with production.
 const fn stream(deployment: Deployment) -> (&'static str, &'static str) {
     match deployment {
         Deployment::Production => ("PETSTORE_MESSAGES", "petstore.messages"),

@@ -1,7 +1,8 @@
-//! The relay: takes messages that wait in the database to a stream of NATS JetStream, each at least once.
+//! The relay: publishes queued messages from the database to a NATS JetStream stream, at least once.
 //!
-//! A message is marked as sent only once the broker has acknowledged it, so whoever is killed in between, it is sent again;
-//! the stream knows it by its id. Of all processes on a database one relays, by a lease that ends with it.
+//! A message is marked as sent only after the broker has acknowledged it. If the process is killed in between, the message
+//! is sent again, and the stream recognizes it by its id. Of all processes on a database, one is the active relay: it holds
+//! a lease that ends with its connection.
 
 mod backoff;
 mod broker;
@@ -16,35 +17,39 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::domain::{AccountId, Clock, MessageId};
+use crate::clock::Clock;
+use crate::domain::{AccountId, MessageId};
 use crate::store::{RelayLease, Store};
-use backoff::{Backoff, Trouble};
+use backoff::{Backoff, OutageLog};
 use broker::Broker;
-use retention::Cleaner;
+use retention::RetentionWorker;
 pub use status::Status;
 pub use url::RelayUrl;
 
-/// How many messages are on their way to the broker at once: at most 256 of 40 kB each.
+/// Maximum number of messages in flight to the broker, of at most 40 kB each.
 const BATCH: u32 = 256;
 
-/// How often to look for messages that other processes took on, and for a lease that became free.
+/// Interval of checks for messages queued by other processes, and for a free lease.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How often messages that wait are counted, and how far.
+/// Interval at which queued messages are counted.
 const COUNT: Duration = Duration::from_secs(5);
-const COUNTED: u32 = 10_000;
 
-/// How long the end of the process waits for acknowledgements that are on their way.
-const LAST_WAIT: Duration = Duration::from_secs(10);
+/// Maximum count of queued messages, to bound the cost of counting.
+const MAX_COUNT: u32 = 10_000;
 
-/// Where messages go, and for how long they are kept here afterwards.
+/// Maximum time that a shutdown waits for acknowledgements.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The broker to publish to.
     pub url: RelayUrl,
+    /// Time for which sent messages are kept in the database.
     pub retention: Duration,
 }
 
-/// The relay's task, until this is stopped.
+/// A running relay.
 #[derive(Debug)]
 pub struct Relay {
     stop: watch::Sender<bool>,
@@ -54,7 +59,7 @@ pub struct Relay {
 impl Relay {
     pub fn start(options: Options, store: Arc<Store>, clock: Clock, status: Arc<Status>) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let cleaner = Cleaner {
+        let retention = RetentionWorker {
             store: Arc::clone(&store),
             clock: clock.clone(),
             status: Arc::clone(&status),
@@ -69,22 +74,22 @@ impl Relay {
             lease: RelayLease::default(),
             broker: None,
             acknowledged: Vec::new(),
-            trouble: Trouble::default(),
-            from: None,
-            held: None,
-            counted: None,
+            outage: OutageLog::default(),
+            resume_after: None,
+            lease_confirmed_at: None,
+            counted_at: None,
         };
         let running = tokio::spawn(async move {
-            tokio::join!(worker.work(), cleaner.clean(stopped));
+            tokio::join!(worker.run(), retention.run(stopped));
         });
         Self { stop, running }
     }
 
-    /// Waits for what is on its way to be acknowledged and noted, and relays no more.
+    /// Stops the relay, and waits until messages in flight are acknowledged and marked as sent.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // Beyond it the process ends all the same: what was not noted is sent again.
-        let _ = timeout(LAST_WAIT, self.running).await;
+        // On a timeout, messages not yet marked as sent are sent again later.
+        let _ = timeout(SHUTDOWN_GRACE, self.running).await;
     }
 }
 
@@ -96,66 +101,67 @@ struct Worker {
     stopped: watch::Receiver<bool>,
     lease: RelayLease,
     broker: Option<Broker>,
-    /// What the broker has acknowledged, and the database does not know yet.
+    /// Messages acknowledged by the broker, but not yet marked as sent in the database.
     acknowledged: Vec<(AccountId, MessageId)>,
-    trouble: Trouble,
-    /// After which message the next round begins, where the broker took none of a batch; else at the first that waits.
-    from: Option<MessageId>,
-    /// When it was last sure to have the lease.
-    held: Option<Instant>,
-    /// When messages that wait were last counted.
-    counted: Option<Instant>,
+    outage: OutageLog,
+    /// The next round starts after this message, because the broker accepted none of a batch. `None` to start at the
+    /// oldest queued message.
+    resume_after: Option<MessageId>,
+    /// When the lease was last confirmed. `None` if another process holds it.
+    lease_confirmed_at: Option<Instant>,
+    /// When queued messages were last counted.
+    counted_at: Option<Instant>,
 }
 
 impl Worker {
-    async fn work(mut self) {
+    async fn run(mut self) {
         let mut backoff = Backoff::default();
         while !self.is_stopped() {
             let outcome = self.round().await;
             if outcome.is_ok() {
                 backoff = Backoff::default();
             }
-            let (wait, is_woken) = match outcome {
+            let (wait, wakes_on_message) = match outcome {
                 Ok(Round::Relayed) => {
-                    self.trouble.is_over();
+                    self.outage.end();
                     (POLL, true)
                 }
-                Ok(Round::NotMine) => {
-                    self.trouble.is_over();
+                Ok(Round::Standby) => {
+                    self.outage.end();
                     (POLL, false)
                 }
-                Ok(Round::Refused(why)) => {
+                Ok(Round::Rejected(why)) => {
                     self.status.failed();
-                    self.trouble.tell(&why);
+                    self.outage.report(&why);
                     (POLL, false)
                 }
                 Err(why) => {
                     self.status.failed();
-                    self.trouble.tell(&why);
+                    self.outage.report(&why);
                     (backoff.next(), false)
                 }
             };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.status.woken(), if is_woken => {}
-                () = stop_asked(self.stopped.clone()) => {}
+                () = self.status.next_message(), if wakes_on_message => {}
+                () = until_stopped(self.stopped.clone()) => {}
             }
         }
-        self.status.stands_by();
+        self.status.set_standby();
     }
 
-    /// Relays all that waits, where this process is the one that does.
+    /// Relays all queued messages if this process holds the lease.
     async fn round(&mut self) -> std::result::Result<Round, String> {
         if !self.has_lease().await? {
-            return Ok(Round::NotMine);
+            return Ok(Round::Standby);
         }
-        self.note().await?;
+        self.mark_sent().await?;
         self.count().await?;
-        let mut after = self.from.take();
-        let mut refused = None;
+        let mut after = self.resume_after.take();
+        let mut rejected = None;
         loop {
             let batch = self.store.unsent_messages(after, BATCH).await.map_err(database)?;
-            // A broker that is out of reach is noticed before there is something for it.
+            // Connects even if there are no messages, to detect an unreachable broker early.
             let broker = match &mut self.broker {
                 Some(broker) if broker.is_connected() => broker,
                 lost => lost.insert(Broker::connect(&self.url, self.store.deployment()).await?),
@@ -165,40 +171,40 @@ impl Worker {
             let published = broker.publish(&batch).await;
             let none = published.acknowledged.is_empty();
             self.acknowledged.extend(published.acknowledged);
-            self.note().await?;
+            self.mark_sent().await?;
             if none {
-                // Perhaps another one of the servers takes them, and if not, perhaps those that follow.
+                // Tries another server, and continues with the next messages in case these are the problem.
                 self.broker = None;
-                self.from = after;
-                return Err(published.refused.unwrap_or_default());
+                self.resume_after = after;
+                return Err(published.rejection.unwrap_or_default());
             }
-            // One that the broker refuses, for its size perhaps, does not hold up the others.
-            refused = published.refused.or(refused);
+            // A message that the broker rejects, for instance because of its size, does not block the others.
+            rejected = published.rejection.or(rejected);
             if batch.len() < BATCH as usize || self.is_stopped() || !self.has_lease().await? {
                 break;
             }
             self.count().await?;
         }
-        Ok(refused.map_or(Round::Relayed, Round::Refused))
+        Ok(rejected.map_or(Round::Relayed, Round::Rejected))
     }
 
     async fn has_lease(&mut self) -> std::result::Result<bool, String> {
-        if self.held.is_some_and(|last| last.elapsed() < POLL) {
+        if self.lease_confirmed_at.is_some_and(|last| last.elapsed() < POLL) {
             return Ok(true);
         }
-        let held = self.store.hold_relay_lease(&mut self.lease).await;
-        if let Ok(true) = held {
-            self.status.relays();
-            self.held = Some(Instant::now());
+        let is_held = self.store.hold_relay_lease(&mut self.lease).await;
+        if let Ok(true) = is_held {
+            self.status.set_active();
+            self.lease_confirmed_at = Some(Instant::now());
         } else {
-            self.status.stands_by();
-            (self.held, self.counted) = (None, None);
+            self.status.set_standby();
+            (self.lease_confirmed_at, self.counted_at) = (None, None);
         }
-        held.map_err(database)
+        is_held.map_err(database)
     }
 
-    /// Has the database know what was acknowledged. What it could not be told, it is told before anything else is sent.
-    async fn note(&mut self) -> std::result::Result<(), String> {
+    /// Marks acknowledged messages as sent. On an error, they are marked before any other message is sent.
+    async fn mark_sent(&mut self) -> std::result::Result<(), String> {
         if self.acknowledged.is_empty() {
             return Ok(());
         }
@@ -210,9 +216,9 @@ impl Worker {
     }
 
     async fn count(&mut self) -> std::result::Result<(), String> {
-        if self.counted.is_none_or(|last| last.elapsed() >= COUNT) {
-            self.status.counted(self.store.count_unsent_messages(COUNTED).await.map_err(database)?);
-            self.counted = Some(Instant::now());
+        if self.counted_at.is_none_or(|last| last.elapsed() >= COUNT) {
+            self.status.set_queued(self.store.count_unsent_messages(MAX_COUNT).await.map_err(database)?);
+            self.counted_at = Some(Instant::now());
         }
         Ok(())
     }
@@ -222,20 +228,20 @@ impl Worker {
     }
 }
 
-/// How a round came to its end.
+/// Result of a round.
 enum Round {
     Relayed,
-    /// Some were, and others not: the last reason.
-    Refused(String),
-    /// Another process relays.
-    NotMine,
+    /// The broker rejected some of the messages, the last one for this reason.
+    Rejected(String),
+    /// Another process is the active relay.
+    Standby,
 }
 
 fn database(error: impl std::fmt::Display) -> String {
-    format!("the database: {error}")
+    format!("database: {error}")
 }
 
-async fn stop_asked(mut stopped: watch::Receiver<bool>) {
-    // An error means that nobody can ask any more.
+async fn until_stopped(mut stopped: watch::Receiver<bool>) {
+    // An error means that the sender was dropped, which also stops the relay.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

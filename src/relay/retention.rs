@@ -1,45 +1,46 @@
-//! Messages that were sent are kept for a while, and then deleted.
+//! Deletion of sent messages after their retention time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Status, stop_asked};
-use crate::domain::Clock;
+use super::{Status, until_stopped};
+use crate::clock::Clock;
 use crate::store::{Result, Store};
 
-/// How often to look for messages that were sent long enough ago, and how many are deleted in one step.
-const CLEAN: Duration = Duration::from_secs(10);
-const DELETED_AT_ONCE: u32 = 256;
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Deletes messages that were sent long enough ago, in small steps, so that other writes come in between.
-pub struct Cleaner {
+/// Maximum number of messages to delete in one write, so that other writes are not blocked.
+const BATCH: u32 = 256;
+
+/// Deletes expired messages while this process is the active relay.
+pub struct RetentionWorker {
     pub store: Arc<Store>,
     pub clock: Clock,
     pub status: Arc<Status>,
     pub retention: Duration,
 }
 
-impl Cleaner {
-    pub async fn clean(self, stopped: watch::Receiver<bool>) {
+impl RetentionWorker {
+    pub async fn run(self, stopped: watch::Receiver<bool>) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(CLEAN) => {}
-                () = stop_asked(stopped.clone()) => return,
+                () = tokio::time::sleep(INTERVAL) => {}
+                () = until_stopped(stopped.clone()) => return,
             }
-            if self.status.is_relaying()
-                && let Err(error) = self.delete_old(&stopped).await
+            if self.status.is_active()
+                && let Err(error) = self.delete_expired(&stopped).await
             {
-                // It is tried again soon, and what is in the way is told by who meets it first.
-                tracing::debug!(%error, "messages that were sent can't be deleted");
+                // At level debug, because the relay itself reports an unavailable database.
+                tracing::debug!(%error, "cannot delete expired messages, retrying");
             }
         }
     }
 
-    async fn delete_old(&self, stopped: &watch::Receiver<bool>) -> Result<()> {
+    async fn delete_expired(&self, stopped: &watch::Receiver<bool>) -> Result<()> {
         let before = self.clock.steady().minus(self.retention);
-        while self.store.delete_sent_messages(before, DELETED_AT_ONCE).await? == u64::from(DELETED_AT_ONCE) {
+        while self.store.delete_sent_messages(before, BATCH).await? == u64::from(BATCH) {
             if *stopped.borrow() {
                 break;
             }

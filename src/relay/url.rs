@@ -1,13 +1,13 @@
-//! The address of a broker, which may hold a password.
+//! URL of the broker.
 
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 
 use crate::domain::{Invalid, Secret};
 
-/// `nats://USER:PASSWORD@HOST:PORT,HOST:PORT`, or `tls://…`; shown without its password.
+/// A URL `nats://USER:PASSWORD@HOST:PORT,HOST:PORT`, or `tls://…`. Displayed without its password.
 ///
-/// The servers' own addresses hold no secret: the client logs them.
+/// `servers` contains no credentials, because the NATS client logs them.
 #[derive(Clone)]
 pub struct RelayUrl {
     scheme: &'static str,
@@ -22,10 +22,10 @@ enum Credentials {
 }
 
 impl RelayUrl {
-    /// Its errors name no part of `text`, since any of them may be the password or a piece of it.
+    /// Errors quote no part of `text`, because any part may be a piece of the password.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         Self::read(text).ok_or_else(|| {
-            Invalid("is not nats://USER:PASSWORD@HOST:PORT (HOST:PORT may be a list, separated by commas; tls:// asks for TLS; special characters are written as %40)".into())
+            Invalid("is not nats://USER:PASSWORD@HOST:PORT (separate several HOST:PORT by commas; use tls:// for TLS; percent-encode special characters, as in %40)".into())
         })
     }
 
@@ -33,7 +33,7 @@ impl RelayUrl {
         let scheme = ["nats://", "tls://"].into_iter().find(|scheme| text.starts_with(scheme))?;
         let rest = &text[scheme.len()..];
         let (credentials, hosts) = match rest.split_once('@') {
-            // A list in which servers have their own: the first of them would be taken for credentials.
+            // Credentials per server are not supported: the first server would be parsed as credentials.
             Some((credentials, _)) if credentials.contains([',', '/']) => return None,
             Some((credentials, hosts)) => (Some(Credentials::read(credentials)?), hosts),
             None => (None, rest),
@@ -63,7 +63,7 @@ impl RelayUrl {
 }
 
 impl Credentials {
-    /// `USER:PASSWORD`, or a token alone, as NATS has it.
+    /// Parses `USER:PASSWORD` or a token.
     fn read(text: &str) -> Option<Self> {
         let decode = |text: &str| Some(percent_decode_str(text).decode_utf8().ok()?.into_owned());
         match text.split_once(':') {
@@ -75,7 +75,7 @@ impl Credentials {
     }
 }
 
-/// Put together from its parts, so that nothing shows by being in an unexpected place.
+/// Assembled from the parsed parts, so that a misplaced secret is not displayed.
 impl std::fmt::Display for RelayUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.scheme)?;
@@ -108,22 +108,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_servers_are_taken_and_no_secret_is_shown() {
+    fn display_has_all_servers_and_no_secret() {
         let shown = |text| RelayUrl::parse(text).unwrap().to_string();
         assert_eq!(shown("nats://127.0.0.1"), "nats://127.0.0.1:4222");
         assert_eq!(shown("tls://n1:4443,[::1]:4444"), "tls://n1:4443,[::1]:4444");
         assert_eq!(shown("nats://ada:s%40cr%2Cet@n1,n2:4223"), "nats://ada:[hidden]@n1:4222,n2:4223");
         assert_eq!(shown("nats://s3cret@n1:4222"), "nats://[hidden]@n1:4222");
         let url = RelayUrl::parse("nats://ada:s%40cret@n1").unwrap();
-        assert!(!format!("{:?}", url.servers()).contains("cret"), "the client logs them");
+        assert!(!format!("{:?}", url.servers()).contains("cret"), "the NATS client logs them");
         assert_eq!(format!("{url:?}"), url.to_string());
         let Some(Credentials::Password { user, password }) = url.credentials else { panic!("there is a password") };
         assert_eq!((&*user, password.expose()), ("ada", "s@cret"));
     }
 
     #[test]
-    fn what_is_refused_is_not_repeated() {
-        for refused in [
+    fn errors_do_not_quote_the_url() {
+        for invalid in [
             "",
             "s3cret",
             "http://ada:s3cret@n1",
@@ -137,7 +137,7 @@ mod tests {
             "nats://ada:s3cret@n1/subject",
             "nats://ada:s3cret@n1?a=b",
         ] {
-            let why = RelayUrl::parse(refused).expect_err(refused).to_string();
+            let why = RelayUrl::parse(invalid).expect_err(invalid).to_string();
             assert!(!why.contains("s3cret"), "{why}");
         }
     }

@@ -245,7 +245,7 @@ async fn a_process_starts_without_a_broker() {
     broker.kill();
     let server = shop.serve(&format!("--relay {}", broker.url()));
     shop.send(&server, "early").await;
-    server.logged("messages can't be relayed: they wait, and it is tried again and again");
+    server.logged("cannot relay messages, they stay queued; retrying");
 
     broker.start_again();
 
