@@ -81,7 +81,7 @@ pub async fn delete(State(api): State<Api>, who: SignedIn, from: Client, fields:
     Ok(deletion(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, password))
 }
 
-const WRONG: &str = "That is not your password.";
+const WRONG: &str = "The password is wrong.";
 
 fn account(api: &Api, who: &SignedIn, status: StatusCode, current: Field, new: Field) -> Response {
     let site = Site::new(api, &who.user, "Account", "account");

@@ -83,14 +83,14 @@ impl ApiCall {
     /// What became of a form, for people: `done`, or `not_done` and why.
     pub fn outcome(&self, done: &str, not_done: &str) -> String {
         match self.status {
-            _ if self.is_replayed => "This form came twice and counts once. Nothing was done now.".to_owned(),
+            _ if self.is_replayed => "This form was sent twice and counts once. Nothing was changed this time.".to_owned(),
             status if status.is_success() => done.to_owned(),
             StatusCode::UNPROCESSABLE_ENTITY => {
-                "Nothing was done: this form was sent before with something else in it. Now it can be sent again."
+                "Nothing was changed, because this form was already sent with different content. You can now send it again."
                     .to_owned()
             }
             status if status.is_server_error() => {
-                "It is not known whether this was done. Send the form once more: it counts once.".to_owned()
+                "The result is unknown. Send the form again: it counts only once.".to_owned()
             }
             _ => {
                 let error: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();

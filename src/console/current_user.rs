@@ -156,11 +156,11 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 /// A page can be told only what stands here, so that a link can't put words into its mouth.
 fn notice(uri: &Uri) -> Option<&'static str> {
     Some(match Form::of_query(uri).get("notice") {
-        "account-deleted" => "Your account was deleted, and its keys no longer work.",
+        "account-deleted" => "Your account was deleted. Its API keys no longer work.",
         "key-revoked" => "The key was revoked. It no longer works.",
-        "password-changed" => "Your password was changed. Every other session has ended.",
-        "session-ended" => "Your session has ended. Sign in to go on.",
-        "signed-out" => "You are signed out.",
+        "password-changed" => "Your password was changed. All your other sessions have ended.",
+        "session-ended" => "Your session has ended. Sign in to continue.",
+        "signed-out" => "You have signed out.",
         _ => return None,
     })
 }

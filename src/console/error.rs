@@ -38,7 +38,7 @@ impl PageError {
     }
 
     pub fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "That can’t be read", message)
+        Self::new(StatusCode::BAD_REQUEST, "Invalid request", message)
     }
 
     pub fn forbidden(message: &'static str) -> Self {
@@ -50,34 +50,34 @@ impl PageError {
     }
 
     pub fn method_not_allowed() -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "Not possible", "This address can’t be used in this way.")
-    }
-
-    pub fn unsupported_media_type() -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not a form", "This address takes the form of its page only.")
-    }
-
-    pub fn too_large() -> Self {
         Self::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "Too large",
-            "The form has more in it than any of its fields may hold.",
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Method not allowed",
+            "This page does not support this request method.",
         )
     }
 
+    pub fn unsupported_media_type() -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported format", "This page accepts only its own form.")
+    }
+
+    pub fn too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", "The form is larger than its fields allow.")
+    }
+
     pub fn timeout() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form did not arrive in time.")
+        Self::new(StatusCode::REQUEST_TIMEOUT, "Request timeout", "The form did not arrive in time.")
     }
 
     pub fn internal(cause: Cause) -> Self {
-        let message = "It went wrong on our side, and is in our log.";
+        let message = "An internal error occurred. It has been logged.";
         Self { cause: Some(cause), ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong", message) }
     }
 
     pub fn too_many_attempts(wait: Duration) -> Self {
         let minutes = wait.as_secs().div_ceil(60);
         let later = if minutes == 1 { "a minute".to_owned() } else { format!("{minutes} minutes") };
-        let message = format!("There were too many attempts. Try again in {later}.");
+        let message = format!("There were too many failed attempts. Try again in {later}.");
         Self { retry_after: Some(wait), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", message) }
     }
 
@@ -110,9 +110,9 @@ impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(cause) | StoreError::SyncFailed(cause) => {
-                let message = "The store can’t do this at the moment. Try again in a little while.";
+                let message = "The store is temporarily unavailable. Try again in a moment.";
                 let retry_after = Some(Duration::from_secs(1));
-                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not available", message);
+                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", message);
                 Self { cause: Some(Cause(cause)), retry_after, ..error }
             }
             StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(Cause(cause)),
@@ -123,7 +123,7 @@ impl From<StoreError> for PageError {
 impl From<Busy> for PageError {
     fn from(_: Busy) -> Self {
         // Without a cause: the log is told of all of them together.
-        let message = "Many people are signing in just now. Try again in a moment.";
+        let message = "Too many people are signing in at the same time. Try again in a moment.";
         let retry_after = Some(Duration::from_secs(1));
         Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
     }

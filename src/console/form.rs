@@ -82,7 +82,7 @@ impl<S: Sync> FromRequest<S> for Form {
             Err(error) if error.is::<LengthLimitError>() => Err(PageError::too_large()),
             Err(error) if error.source().is_some_and(<dyn Error>::is::<limits::Late>) => Err(PageError::timeout()),
             // The connection broke: nobody reads this.
-            Err(_) => Err(PageError::bad_request("The form could not be read to its end.")),
+            Err(_) => Err(PageError::bad_request("The form could not be read completely.")),
         }
     }
 }

@@ -13,8 +13,9 @@ use super::form::{Field, Form};
 use super::layout::{Site, page};
 use super::path::Path;
 use super::times::{ago, day, moment};
+use crate::clock::Clock;
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
-use crate::domain::{ApiKey, Clock, Invalid, KeyId, KeyRecord};
+use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord};
 use crate::http::Api;
 use crate::http::input::integer;
 
@@ -22,11 +23,11 @@ use crate::http::input::integer;
 const PAGE: u32 = 25;
 
 /// How long a key may live: what is sent, what is shown.
-const LIFETIMES: [(&str, &str); 4] =
-    [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "It never expires")];
+const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
 
 /// How long an old key goes on working beside its successor.
-const OVERLAPS: [(&str, &str); 4] = [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "Not at all")];
+const OVERLAPS: [(&str, &str); 4] =
+    [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "0 hours (stops at once)")];
 
 #[derive(Template)]
 #[template(path = "console/keys.html")]
@@ -90,7 +91,7 @@ impl Opened {
                 Some(key) => Self { newest: key.id, since: Some(key) },
                 None => Self { newest: seen, since: None },
             }),
-            None => Err(PageError::bad_request("The form is not whole: open its page again.")),
+            None => Err(PageError::bad_request("The form is incomplete. Open its page again.")),
         }
     }
 }
@@ -201,14 +202,16 @@ pub async fn rotate(
     }
     let key = ApiKey::generate(api.store.deployment());
     if api.store.rotate_key(KeyId(before.id), Rotation::to(&key, api.clock.steady(), overlap)).await?.is_none() {
-        return Err(PageError::not_found("This key no longer works, so it can’t be rotated. Make a new one."));
+        return Err(PageError::not_found(
+            "This key has expired or been revoked, so it cannot be rotated. Create a new key.",
+        ));
     }
     api.api_keys.note_change();
     let end = match overlap.is_zero() {
-        true => format!("The key before, {}, no longer works.", before.hint),
+        true => format!("The old key, {}, no longer works.", before.hint),
         false => {
             let until = own_key(&api, &who, &id).await?.expires.unwrap_or_default();
-            format!("The key before, {}, works until {until}.", before.hint)
+            format!("The old key, {}, works until {until}.", before.hint)
         }
     };
     Ok(made(&api, &who, &key, Some(end)))
@@ -220,7 +223,7 @@ pub async fn confirm_revocation(
     Path(id): Path<String>,
 ) -> Result<Response, PageError> {
     let key = own_key(&api, &who, &id).await?;
-    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&api, &who.user, "Revoke a key", "keys"), key }))
+    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&api, &who.user, "Revoke an API key", "keys"), key }))
 }
 
 pub async fn revoke(State(api): State<Api>, who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
@@ -236,7 +239,7 @@ async fn own_key(api: &Api, who: &SignedIn, id: &str) -> Result<Row, PageError> 
         Some(id) => api.store.find_key_of(who.session.account, KeyId(id)).await?,
         None => None,
     };
-    let key = key.ok_or_else(|| PageError::not_found("You have no such key."))?;
+    let key = key.ok_or_else(|| PageError::not_found("You have no API key with this id."))?;
     Ok(Row::new(key, &api.clock))
 }
 
@@ -244,7 +247,7 @@ async fn own_key(api: &Api, who: &SignedIn, id: &str) -> Result<Row, PageError> 
 fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     match offered.iter().any(|(value, _)| *value == text) {
         true => crate::config::duration(text),
-        false => Err(Invalid("must be one of those offered".into())),
+        false => Err(Invalid("must be one of the options".into())),
     }
 }
 
@@ -254,16 +257,16 @@ async fn newest_key(api: &Api, who: &SignedIn) -> Result<Option<Row>, PageError>
 }
 
 fn new_key(api: &Api, who: &SignedIn, status: StatusCode, name: Field, expiry: Field, opened: Opened) -> Response {
-    let site = Site::new(api, &who.user, "Create a key", "keys");
+    let site = Site::new(api, &who.user, "Create an API key", "keys");
     page(status, &New { site, name, expiry, lifetimes: &LIFETIMES, opened })
 }
 
 fn rotation(api: &Api, who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
-    let site = Site::new(api, &who.user, "Rotate a key", "keys");
+    let site = Site::new(api, &who.user, "Rotate an API key", "keys");
     page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
 }
 
 fn made(api: &Api, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
-    let site = Site::new(api, &who.user, "Your new key", "keys");
+    let site = Site::new(api, &who.user, "Your new API key", "keys");
     page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.user.addresses.base_url.as_str(), before })
 }

@@ -16,7 +16,7 @@ use crate::http::{Api, Cause};
 /// Refuses forms of other sites, finds out who looks, and shows what failed as a page.
 pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     if !request.method().is_safe() && !origin::is_ours(request.headers(), &api.addresses) {
-        let error = PageError::forbidden("This form was sent from another site, so nothing was done.");
+        let error = PageError::forbidden("This form was sent from another site, so nothing was changed.");
         return error.into_page(&api, &CurrentUser::stranger(&api, request.uri()));
     }
     if request.method().is_safe()

@@ -123,7 +123,7 @@ pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
         return ApiError::route_not_found().into_response();
     }
     let user = CurrentUser::or_stranger(&api, request.uri(), request.headers()).await;
-    PageError::not_found("There is nothing at this address.").into_page(&api, &user)
+    PageError::not_found("There is no page at this address.").into_page(&api, &user)
 }
 
 /// Returns whether the client names `text/html` in `Accept`, as browsers do when they open a page.

@@ -68,8 +68,7 @@ pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Res
 
 pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
-    let Some(pet) = pet_id.parse("Enter the number of an animal.", "The animal", |text| parse_integer(text.trim()))
-    else {
+    let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
         return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
@@ -90,7 +89,7 @@ pub async fn step(
     fields: Form,
 ) -> Result<Response, PageError> {
     let (Some(id), Some(step)) = (integer(&id), OrderStep::parse(&step)) else {
-        return Err(PageError::not_found("There is nothing at this address."));
+        return Err(PageError::not_found("There is no page at this address."));
     };
     let key = RequestKey::of(&fields);
     let api_call = ApiCall::step_order(&api, &who, &key, id, step).await;
@@ -110,7 +109,7 @@ async fn done(
     let (after, done) = match (answer["id"].as_i64(), status) {
         (Some(id), Some(status)) => {
             let (pet_id, pet) = (&answer["petId"], status.pet().as_str());
-            (Some(id - 1), format!("Order {id} is {} now. Animal {pet_id} is {pet}.", status.as_str()))
+            (Some(id - 1), format!("Order {id} is now {}. Animal {pet_id} is {pet}.", status.as_str()))
         }
         _ => (None, String::new()),
     };

@@ -15,7 +15,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
         match axum::extract::Path::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(matched)) => Ok(Self(matched)),
-            Err(_) => Err(PageError::not_found("There is nothing at this address.")),
+            Err(_) => Err(PageError::not_found("There is no page at this address.")),
         }
     }
 }

@@ -63,7 +63,7 @@ pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Resu
     let key = RequestKey::of(&fields);
     let parsed = (
         name.parse("Enter a name.", "The name", PetName::parse),
-        category_id.parse("Enter the number of a category.", "The category", |text| parse_integer(text.trim())),
+        category_id.parse("Enter the id of a category.", "The category", |text| parse_integer(text.trim())),
         status.parse("Choose a status.", "The status", |text| PetStatus::parse(&text)),
     );
     let (Some(named), Some(category), Some(kept)) = parsed else {

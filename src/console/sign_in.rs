@@ -105,7 +105,7 @@ pub fn begin_attempt<'a>(api: &'a Api, Client(from): Client, email: &Email) -> R
 }
 
 fn refused(api: &Api, user: &CurrentUser, email: Field) -> Response {
-    let why = "The address or the password is not right.".to_owned();
+    let why = "The e-mail address or the password is wrong.".to_owned();
     form(api, user, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
 }
 

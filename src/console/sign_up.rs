@@ -46,7 +46,7 @@ pub async fn submit(
     };
     let digest = begin_attempt(&api, from, &address)?.hash(chosen).await;
     let Some(account) = api.store.create_account(address, Some(digest.clone()), api.clock.now()).await? else {
-        email.error = Some("This address has an account already. Sign in instead.".to_owned());
+        email.error = Some("There is already an account with this address. Sign in instead.".to_owned());
         return Ok(form(&api, &user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
     let signed_in = begin_session(&api, &user, account, digest).await?;
@@ -55,7 +55,7 @@ pub async fn submit(
 }
 
 fn refuse_if_closed(api: &Api) -> Result<(), PageError> {
-    let closed = || PageError::forbidden("Nobody can sign up here. Ask who runs this service for an account.");
+    let closed = || PageError::forbidden("Sign-up is closed. Ask the operator of this service for an account.");
     api.console.may_sign_up().then_some(()).ok_or_else(closed)
 }
 

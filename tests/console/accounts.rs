@@ -19,7 +19,7 @@ async fn a_known_and_an_unknown_address_get_the_same_answer() {
         let answer = somebody.post("/sign-in", &[("email", email), ("password", "not the password")]).await;
         answers.push(answer.shown().replace(email, "EMAIL"));
     }
-    assert!(answers[0].starts_with("422 ") && answers[0].contains("The address or the password is not right."));
+    assert!(answers[0].starts_with("422 ") && answers[0].contains("The e-mail address or the password is wrong."));
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
 
@@ -59,7 +59,7 @@ async fn sign_up_with_a_taken_address_changes_nothing_and_says_so() {
     for password in ["some other password", PASSWORD] {
         let refused = eve.post("/sign-up", &[("email", "ADA@lovelace.example"), ("password", password)]).await;
         assert_eq!((refused.status(), refused.header("set-cookie")), (422, None), "{}", refused.body);
-        let why = "This address has an account already. Sign in instead.";
+        let why = "There is already an account with this address. Sign in instead.";
         assert!(refused.body.contains(why) && refused.body.contains(r#"value="ADA@lovelace.example""#));
         assert!(!refused.body.contains(password), "{}", refused.body);
     }
@@ -93,7 +93,7 @@ async fn who_tries_too_often_has_to_wait() {
     }
     let refused = attempt(&mut ada, "ADA@lovelace.example", PASSWORD).await;
     assert_eq!((refused.status(), refused.header("retry-after")), (429, Some("60")));
-    assert!(refused.body.contains("There were too many attempts. Try again in a minute."), "{}", refused.body);
+    assert!(refused.body.contains("There were too many failed attempts. Try again in a minute."), "{}", refused.body);
     assert_eq!(ada.post("/account/delete", &[("password", PASSWORD)]).await.status(), 429);
 
     // What is not there is limited just so, and so is the address that all of these come from: thirty in all, those
@@ -163,7 +163,7 @@ async fn where_registration_is_closed_nobody_signs_up_and_everybody_signs_in() {
     assert_eq!(ada.get("/sign-up").await.status(), 403);
     let refused = ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
     assert_eq!(refused.status(), 403);
-    assert!(refused.body.contains("Nobody can sign up here."), "{}", refused.body);
+    assert!(refused.body.contains("Sign-up is closed."), "{}", refused.body);
 
     let password = petstore::domain::account::NewPassword::parse(petstore::domain::Secret::new(PASSWORD)).unwrap();
     let email = petstore::domain::Email::parse("ada@lovelace.example").unwrap();
@@ -187,7 +187,7 @@ async fn another_accounts_keys_and_messages_are_not_there() {
         assert_eq!(ada.get(&path).await.status(), 200);
         let not_there = grace.get(&path).await;
         assert_eq!(not_there.status(), 404);
-        assert!(not_there.body.contains("You have no such key.") && !not_there.body.contains("laptop"));
+        assert!(not_there.body.contains("You have no API key with this id.") && !not_there.body.contains("laptop"));
         assert_eq!(grace.post(&path, &[("overlap", "0s")]).await.status(), 404);
     }
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);

@@ -42,7 +42,7 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
     assert!(refused.body.contains(r#"value="Rex""#), "{}", refused.body);
 
     for (path, pet, status, words) in [
-        ("/orders", " 1 ", 201, "Order 1 is placed now. Animal 1 is pending."),
+        ("/orders", " 1 ", 201, "Order 1 is now placed. Animal 1 is pending."),
         ("/orders", "1", 409, "Nothing was changed. The animal is not available."),
         ("/orders", "2", 404, "Nothing was changed. There is no animal with this id."),
         (
@@ -51,8 +51,8 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
             409,
             "Nothing was changed. The order is placed; only one that is approved can become delivered.",
         ),
-        ("/orders/1/approve", "", 200, "Order 1 is approved now. Animal 1 is pending."),
-        ("/orders/1/cancel", "", 200, "Order 1 is cancelled now. Animal 1 is available."),
+        ("/orders/1/approve", "", 200, "Order 1 is now approved. Animal 1 is pending."),
+        ("/orders/1/cancel", "", 200, "Order 1 is now cancelled. Animal 1 is available."),
         (
             "/orders/1/cancel",
             "",
@@ -60,9 +60,9 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
             "Nothing was changed. The order is cancelled; only one that is placed or approved can become cancelled.",
         ),
         ("/orders/2/approve", "", 404, "Nothing was changed. You have no order with this id."),
-        ("/orders", "1", 201, "Order 2 is placed now. Animal 1 is pending."),
-        ("/orders/2/approve", "", 200, "Order 2 is approved now. Animal 1 is pending."),
-        ("/orders/2/deliver", "", 200, "Order 2 is delivered now. Animal 1 is sold."),
+        ("/orders", "1", 201, "Order 2 is now placed. Animal 1 is pending."),
+        ("/orders/2/approve", "", 200, "Order 2 is now approved. Animal 1 is pending."),
+        ("/orders/2/deliver", "", 200, "Order 2 is now delivered. Animal 1 is sold."),
     ] {
         let page = ada.post(path, &[("petId", pet)]).await;
         assert_eq!(said(&page), (status, words.to_owned()), "{path}");
@@ -84,8 +84,8 @@ async fn empty_fields_are_asked_for() {
     let mut somebody = Person::new(&service);
     let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let expected = [
-        ("/animals/new", vec![("name", "Enter a name."), ("categoryId", "Enter the number of a category.")]),
-        ("/orders", vec![("petId", "Enter the number of an animal.")]),
+        ("/animals/new", vec![("name", "Enter a name."), ("categoryId", "Enter the id of a category.")]),
+        ("/orders", vec![("petId", "Enter the id of an animal.")]),
         ("/messages", vec![("message", "Enter a message.")]),
         ("/keys/new", vec![("name", "Enter a name.")]),
         ("/account/password", vec![("current", "Enter your password."), ("new", "Enter a new password.")]),
@@ -222,7 +222,11 @@ async fn a_form_that_comes_twice_counts_once_and_its_page_says_so() {
         let again = ada.post(action, &form).await;
 
         assert_eq!(again.status(), status, "{action}: {}", again.body);
-        assert!(again.body.contains("This form came twice and counts once. Nothing was done now."), "{}", again.body);
+        assert!(
+            again.body.contains("This form was sent twice and counts once. Nothing was changed this time."),
+            "{}",
+            again.body
+        );
         let answer = |page: &str| unescaped(between(page, "<code id=\"answer\">", "</code>"));
         let replayed = answer(&again.body).replace("idempotent-replayed: true\n", "");
         assert_eq!((replayed, answer(&again.body).len()), (answer(&first.body), answer(&first.body).len() + 26));
@@ -258,7 +262,7 @@ async fn a_form_that_was_sent_before_with_something_else_in_it_can_be_sent_again
     let other = ada.post("/messages", &[("message", "Hello again"), once]).await;
 
     assert_eq!(other.status(), 422);
-    assert!(other.body.contains("Now it can be sent again.") && other.body.contains("idempotency_key_reused"));
+    assert!(other.body.contains("You can now send it again.") && other.body.contains("idempotency_key_reused"));
     let new = between(&other.body, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
     assert_eq!(ada.post("/messages", &[("message", "Hello again"), ("idempotencyKey", &new)]).await.status(), 202);
     for no_key in ["", "two words", "\u{e4}"] {

@@ -27,7 +27,7 @@ async fn somebody_signs_up_makes_a_key_and_leaves() {
     let ordered = ada.post("/orders", &[("petId", "2")]).await;
     assert_eq!(ordered.status(), 201, "{}", ordered.body);
     let cancelled = ada.post("/orders/1/cancel", &[]).await;
-    assert!(cancelled.body.contains("Order 1 is cancelled now. Animal 2 is available."), "{}", cancelled.body);
+    assert!(cancelled.body.contains("Order 1 is now cancelled. Animal 2 is available."), "{}", cancelled.body);
     let sent = ada.post("/messages", &[("message", "Hello, store!")]).await;
     assert_eq!(sent.status(), 202, "{}", sent.body);
     let waiting = service.store.unsent_messages(None, 1).await.unwrap();

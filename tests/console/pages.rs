@@ -303,6 +303,6 @@ async fn a_database_that_is_gone_is_a_page_that_says_so() {
     service.store.close().await;
     let page = ada.get("/keys").await;
     assert_eq!((page.status(), page.header("retry-after")), (503, Some("1")));
-    assert!(page.body.contains("The store can’t do this at the moment."), "{}", page.body);
+    assert!(page.body.contains("The store is temporarily unavailable."), "{}", page.body);
     assert_eq!(ada.get("/docs").await.status(), 200, "who reads the reference needs no database");
 }

@@ -168,7 +168,7 @@ async fn a_new_password_ends_every_other_session() {
     let wrong =
         ada.post("/account/password", &[("current", "not my password"), ("new", "another fine password")]).await;
     assert_eq!(wrong.status(), 422);
-    assert!(wrong.body.contains("That is not your password."), "{}", wrong.body);
+    assert!(wrong.body.contains("The password is wrong."), "{}", wrong.body);
     assert!(elsewhere.is_signed_in().await);
 
     let changed = ada.post("/account/password", &[("current", PASSWORD), ("new", "another fine password")]).await;

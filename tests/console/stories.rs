@@ -83,11 +83,11 @@ async fn without_scripts_everything_works() {
     ada.open("/animals").await;
     ada.follow("tbody .row-actions a").await;
     ada.follow("main button.primary").await;
-    assert!(ada.text("[role=status]").await.starts_with("Order 1 is placed now. Animal 1 is pending."));
+    assert!(ada.text("[role=status]").await.starts_with("Order 1 is now placed. Animal 1 is pending."));
     assert!(ada.text("#answer").await.starts_with("HTTP/1.1 201 Created"));
     for (button, said) in [
-        ("approve", "Order 1 is approved now. Animal 1 is pending."),
-        ("deliver", "Order 1 is delivered now. Animal 1 is sold."),
+        ("approve", "Order 1 is now approved. Animal 1 is pending."),
+        ("deliver", "Order 1 is now delivered. Animal 1 is sold."),
     ] {
         assert_eq!(ada.text("tbody button").await, button);
         ada.follow("tbody button").await;
@@ -107,7 +107,7 @@ async fn without_scripts_everything_works() {
     assert_ne!(ada.text("#key").await, key);
 
     ada.follow("header button").await;
-    assert_eq!(ada.text("[role=status]").await, "You are signed out.");
+    assert_eq!(ada.text("[role=status]").await, "You have signed out.");
     ada.open("/docs").await;
     assert!(ada.text("noscript, main").await.contains("This page needs JavaScript."));
     ada.close().await;
@@ -160,7 +160,10 @@ async fn reloading_the_page_after_a_form_sends_nothing_twice() {
         let counts_once = async || {
             browser.reload().await;
             let said = browser.text("[role=status]").await;
-            assert!(said.starts_with("This form came twice and counts once. Nothing was done now."), "{said}");
+            assert!(
+                said.starts_with("This form was sent twice and counts once. Nothing was changed this time."),
+                "{said}"
+            );
             assert!(browser.text("#answer").await.contains("idempotent-replayed: true"));
             assert!(browser.text("#request").await.contains("Idempotency-Key: "));
         };
@@ -219,7 +222,7 @@ async fn two_browsers_at_once_are_two_sessions_of_one_account() {
     desk.type_into("#current", PASSWORD).await;
     desk.type_into("#new", "another fine password").await;
     desk.follow("main button").await;
-    assert_eq!(desk.text("[role=status]").await, "Your password was changed. Every other session has ended.");
+    assert_eq!(desk.text("[role=status]").await, "Your password was changed. All your other sessions have ended.");
     phone.open("/keys").await;
     assert_eq!(phone.path().await, "/sign-in?notice=session-ended");
     desk.open("/keys").await;
@@ -236,7 +239,7 @@ async fn when_a_session_has_ended_the_next_click_leads_to_signing_in() {
     service.clock.set(NOW.plus(IDLE));
     ada.follow("header nav a[href$=keys]").await;
 
-    assert_eq!(ada.text("[role=status]").await, "Your session has ended. Sign in to go on.");
+    assert_eq!(ada.text("[role=status]").await, "Your session has ended. Sign in to continue.");
     ada.type_into("#email", "ada@lovelace.example").await;
     ada.type_into("#password", PASSWORD).await;
     ada.follow("main button").await;
