@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 
 use super::table::strip_bidi;
 use super::{Create, Failure, Outcome, print, with_store, write_out};
+use crate::clock::Clock;
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
-use crate::domain::{Account as AccountRecord, Clock, Email, Secret, Timestamp};
+use crate::domain::{Account as AccountRecord, Email, Secret, Timestamp};
 use crate::store::Store;
 
 #[derive(Subcommand, Debug)]

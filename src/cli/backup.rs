@@ -10,8 +10,8 @@ use tracing::Level;
 use super::pets::Progress;
 use super::{Failure, Outcome, interrupt, not_opened, tell};
 use crate::app::backup_schedule::{Backups, Schedule};
+use crate::clock::Clock;
 use crate::config::{Common, Service};
-use crate::domain::Clock;
 use crate::store::Store;
 use crate::store::sqlite::backup::{self, Target};
 

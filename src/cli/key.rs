@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 
 use super::table::{or_dash, strip_bidi};
 use super::{Create, Failure, Outcome, print, with_store, write_out};
+use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
-use crate::domain::{ApiKey, Clock, Email, Invalid, KeyId, KeyRecord, Timestamp};
+use crate::domain::{ApiKey, Email, Invalid, KeyId, KeyRecord, Timestamp};
 
 #[derive(Subcommand, Debug)]
 pub enum Key {

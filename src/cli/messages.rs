@@ -1,6 +1,7 @@
 //! `petstore messages`
 
-use clap::{Args, Subcommand};
+use clap::builder::PossibleValue;
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::export::{self, Stopped};
 use super::table::{or_dash, strip_bidi, table};
@@ -65,6 +66,19 @@ struct Filter {
     /// Only messages in this state
     #[arg(long, value_name = "STATE")]
     state: Option<MessageState>,
+}
+
+impl ValueEnum for MessageState {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Waiting, Self::Sent]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(match self {
+            Self::Waiting => "waiting",
+            Self::Sent => "sent",
+        }))
+    }
 }
 
 impl Messages {

@@ -3,8 +3,9 @@
 use clap::Args;
 
 use super::{Outcome, print};
+use crate::clock::Clock;
 use crate::config::{Addresses, Common, Service};
-use crate::domain::{Clock, Deployment};
+use crate::domain::Deployment;
 use crate::http::openapi::document;
 
 /// Print the OpenAPI document

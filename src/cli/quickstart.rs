@@ -12,10 +12,11 @@ use clap::Args;
 use super::formats::quoted;
 use super::serve::{runtime, serve};
 use super::{Create, Failure, Outcome, backup, open};
+use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, Service};
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
-use crate::domain::{Account, AccountId, ApiKey, Clock, Deployment, Email, NewPet, PetName, PetStatus};
+use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewPet, PetName, PetStatus};
 use crate::store::Store;
 
 const ACCOUNT: &str = "quickstart@localhost";

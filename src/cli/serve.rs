@@ -14,8 +14,9 @@ use tracing::Level;
 
 use super::systemd::{self, Standing};
 use super::{Create, Failure, Outcome, backup, open, print, tell};
+use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Common, Listener, Registration, Service, plaintext_check};
-use crate::domain::{Clock, Timestamp};
+use crate::domain::Timestamp;
 use crate::http::{self, Api, Edge};
 use crate::relay::{self, Relay};
 use crate::server::{self, Access, Limits, Stop, Tls};

@@ -1,5 +1,4 @@
-//! What systemd and its like expect of a service: to be told how it stands (sd_notify(3)), and to take the sockets that were
-//! opened for it (sd_listen_fds(3)).
+//! Readiness notification (sd_notify(3)) and socket activation (sd_listen_fds(3)) of systemd and compatible supervisors.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,19 +11,19 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use crate::config::Listener;
 
-/// The number of the first descriptor that is passed.
+/// First passed file descriptor (`SD_LISTEN_FDS_START`).
 const FIRST: i32 = 3;
 
-/// How the service stands.
+/// State of the service.
 #[derive(Clone, Copy, Debug)]
 pub enum Standing {
-    /// The listeners are open.
+    /// All listeners are open.
     Ready,
-    /// A stop was asked for.
+    /// The shutdown has begun.
     Stopping,
 }
 
-/// Tells whoever started the process, where they wish to be told.
+/// Notifies the supervisor, if it has set `NOTIFY_SOCKET`.
 pub fn notify(standing: Standing) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let state = match standing {
@@ -32,12 +31,12 @@ pub fn notify(standing: Standing) {
         Standing::Stopping => "STOPPING=1",
     };
     if let Err(error) = send(&socket, state) {
-        tracing::warn!(%error, "can't tell the supervisor {state}");
+        tracing::warn!(%error, state, "cannot notify the supervisor");
     }
 }
 
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {
-    // An `@` stands for the zero byte that names in the abstract namespace begin with.
+    // `@` represents the zero byte at the start of a name in the abstract namespace.
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
@@ -45,10 +44,10 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(|_| ())
 }
 
-/// The sockets that were opened for the listeners. The error is for a person.
+/// Returns the sockets passed by the supervisor, or an error message.
 pub fn passed_sockets() -> Result<Vec<(Listener, TcpListener)>, String> {
     let variable = |name| std::env::var(name).ok();
-    // The variables are inherited by children too, for whom they are not meant.
+    // Child processes inherit the variables, too.
     let is_ours = variable("LISTEN_PID").is_some_and(|pid| pid == getpid().as_raw_pid().to_string());
     let Some(count) = variable("LISTEN_FDS").filter(|_| is_ours) else { return Ok(Vec::new()) };
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
@@ -57,12 +56,12 @@ pub fn passed_sockets() -> Result<Vec<(Listener, TcpListener)>, String> {
         let socket = passed_socket(descriptor);
         socket
             .map(|socket| (listener, socket))
-            .map_err(|error| format!("the socket passed for the {listener} listener: {error}"))
+            .map_err(|error| format!("cannot use the socket passed for the {listener} listener: {error}"))
     });
     sockets.collect()
 }
 
-/// The listener of each of the sockets.
+/// Returns the listener of each socket.
 fn listeners(count: &str, names: &str) -> Result<Vec<Listener>, String> {
     let mut listeners = Vec::new();
     for name in names.split(':').filter(|name| !name.is_empty()) {
@@ -71,28 +70,25 @@ fn listeners(count: &str, names: &str) -> Result<Vec<Listener>, String> {
             "messages" => Listener::Messages,
             "ops" => Listener::Ops,
             other => {
-                return Err(format!(
-                    "a socket is passed as `{other}`: its FileDescriptorName is store, messages or ops"
-                ));
+                return Err(format!("unknown socket `{other}`: set its FileDescriptorName to store, messages or ops"));
             }
         };
         if listeners.contains(&listener) {
-            return Err(format!("two sockets are passed as `{name}`, and a listener has one"));
+            return Err(format!("two sockets have the FileDescriptorName `{name}`: a listener takes one"));
         }
         listeners.push(listener);
     }
     if count != listeners.len().to_string() {
-        return Err(format!("{count} sockets are passed and {} named (LISTEN_FDNAMES)", listeners.len()));
+        return Err(format!("{count} sockets were passed, but LISTEN_FDNAMES has {} names", listeners.len()));
     }
     Ok(listeners)
 }
 
-/// To make a bare number an owned descriptor takes `unsafe`, since it might be anybody's. To have the system copy the
-/// descriptor out of a process, be it this one, does not.
+/// Duplicates the descriptor with `pidfd_getfd`, because taking ownership of a raw number needs `unsafe`.
 fn passed_socket(descriptor: i32) -> io::Result<TcpListener> {
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
     let socket = TcpListener::from(pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())?);
-    // Else it is no socket of TCP.
+    // Fails unless it is a TCP socket.
     socket.local_addr()?;
     socket.set_nonblocking(true)?;
     Ok(socket)
@@ -103,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_belong_to_the_listeners_they_are_named_for() {
+    fn sockets_are_assigned_to_listeners_by_name() {
         assert_eq!(listeners("0", ""), Ok(vec![]));
         assert_eq!(listeners("1", "store"), Ok(vec![Listener::Store]));
         assert_eq!(listeners("3", "ops:store:messages"), Ok(vec![Listener::Ops, Listener::Store, Listener::Messages]));

@@ -22,10 +22,10 @@ pub use page::{PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};
 pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};
-pub use time::{Clock, Timestamp};
+pub use time::Timestamp;
 
 /// Purpose of a database and of the API keys in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deployment {
     Production,
     Staging,

@@ -15,7 +15,7 @@ pub struct MessageRecord {
 pub type TrackedMessage = (Message, Option<Timestamp>);
 
 /// State of a message in the outbox. The API reports both as `queued`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageState {
     Waiting,
     Sent,

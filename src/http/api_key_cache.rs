@@ -9,8 +9,9 @@ use foldhash::fast::RandomState;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
+use crate::clock::Clock;
 use crate::domain::api_key::KeyGrant;
-use crate::domain::{AccountId, ApiKey, Clock, KeyHash, KeyId, Timestamp};
+use crate::domain::{AccountId, ApiKey, KeyHash, KeyId, Timestamp};
 use crate::store::{self, Store};
 use crate::telemetry::metrics::Counter;
 

@@ -13,7 +13,8 @@ use super::error::{ApiError, Code};
 use super::json::{self, Response};
 use super::operations::Operation;
 use super::state::Api;
-use crate::domain::{Answer, Clock, IdempotencyKey, Invalid, KeyedRequest, Outcome};
+use crate::clock::Clock;
+use crate::domain::{Answer, IdempotencyKey, Invalid, KeyedRequest, Outcome};
 use crate::store::Store;
 
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

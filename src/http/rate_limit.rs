@@ -16,8 +16,9 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
 use super::error::{ApiError, Code};
+use crate::clock::Clock;
 use crate::config::RateLimit;
-use crate::domain::{AccountId, Clock};
+use crate::domain::AccountId;
 use crate::telemetry::metrics::Counter;
 
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");

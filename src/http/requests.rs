@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::domain::{Clock, Timestamp};
+use crate::clock::Clock;
+use crate::domain::Timestamp;
 
 /// How many minutes are kept, the one that runs included.
 pub const MINUTES: usize = 60;

@@ -3,8 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use petstore::clock::Clock;
 use petstore::config::RateLimit;
-use petstore::domain::{AccountId, Clock, Timestamp};
+use petstore::domain::{AccountId, Timestamp};
 use petstore::http::rate_limit::RateLimits;
 
 use crate::forms::{PASSWORD, post};
