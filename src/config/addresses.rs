@@ -1,4 +1,4 @@
-//! Where the service is reached: the addresses bound, and those that are public.
+//! Bound and public addresses of the service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use axum::http::uri::Authority;
 use super::Service;
 use crate::domain::Invalid;
 
-/// What the listeners themselves speak.
+/// Scheme of the listeners themselves, which may differ from that of the public URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     Http,
@@ -26,7 +26,7 @@ impl std::fmt::Display for Scheme {
     }
 }
 
-/// A public base address: `http` or `https`, a host, perhaps a path, and `/v1` at its end.
+/// A public base URL: `http` or `https`, a host, an optional path, and `/v1` at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl {
     url: String,
@@ -48,13 +48,13 @@ impl BaseUrl {
             || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"#@;,'".contains(&byte))
         {
             return Err(Invalid(
-                "a base address is http:// or https://, a host, perhaps a path, and ends in /v1".into(),
+                "a base URL is http:// or https://, a host and an optional path, and ends in /v1".into(),
             ));
         }
         Ok(Self { url: text.to_owned(), port_at_any_host: None })
     }
 
-    /// The base address of a listener that is reached where it is bound.
+    /// Returns the base URL of a listener without a configured one.
     pub fn of_bound(scheme: Scheme, address: SocketAddr) -> Self {
         Self {
             url: format!("{scheme}://{}/v1", reachable(address)),
@@ -75,8 +75,8 @@ impl BaseUrl {
         &self.url
     }
 
-    /// The base of `Location` and `Link`. It is relative (RFC 3986, section 4.2) if only the client knows the host; the
-    /// client resolves it against the address of its request.
+    /// Returns the base of `Location` and `Link`. It is relative (RFC 3986, section 4.2) if only the client knows the
+    /// host; the client resolves it against the URL of its request.
     pub fn as_reference(&self) -> &str {
         if self.is_at_any_host() { "/v1" } else { &self.url }
     }
@@ -85,12 +85,12 @@ impl BaseUrl {
         format!("{}{path}", self.url)
     }
 
-    /// The address without `/v1`: where the pages are.
+    /// Returns the URL without `/v1`, which is the root of the pages.
     pub fn root(&self) -> &str {
         self.url.strip_suffix("/v1").unwrap_or(&self.url)
     }
 
-    /// Scheme, host and port, as a browser writes them in `Origin` (RFC 6454, section 6.2).
+    /// Returns scheme, host and port as browsers send them in `Origin` (RFC 6454, section 6.2).
     pub fn origin(&self) -> String {
         let end = self.url.find("://").map_or(0, |scheme| scheme + 3);
         let host_end = self.url[end..].find('/').map_or(self.url.len(), |path| end + path);
@@ -110,15 +110,15 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// The addresses that answers, pages and the document name.
+/// Addresses that appear in responses, pages and the OpenAPI document.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     pub base_url: BaseUrl,
     pub messages_base_url: BaseUrl,
     pub staging_base_url: Option<BaseUrl>,
     pub cors_origins: Vec<String>,
-    /// What the listeners speak, and where the store's is bound.
     pub scheme: Scheme,
+    /// Bound address of the store listener.
     pub store_bound: SocketAddr,
 }
 
@@ -138,15 +138,15 @@ impl Addresses {
         }
     }
 
-    /// The origins that the store listener's own pages have.
+    /// Returns the origins of the store listener's own pages.
     pub fn store_origins(&self) -> Vec<String> {
         let mut origins = vec![BaseUrl::of_bound(self.scheme, self.store_bound).origin(), self.base_url.origin()];
         origins.dedup();
         origins
     }
 
-    /// The addresses by which the client of a request to the store listener reaches the service. A listener that is bound
-    /// to every address and has no configured base address gets the host in `Host`.
+    /// Returns the addresses by which the client of a request to the store listener reaches the service. A listener that
+    /// is bound to every address and has no configured base URL gets the host in `Host`.
     ///
     /// A cached response that depends on `Host` does not reach clients of other hosts, because `Host` is part of the
     /// cache key (RFC 9111, section 2).
@@ -164,8 +164,8 @@ impl Addresses {
         Arc::new(reached)
     }
 
-    /// The origin of the store's pages for a client that sends this request to the messages listener, if that depends on
-    /// the client.
+    /// Returns the origin of the store's pages for a client that sends this request to the messages listener. `None` if it
+    /// does not depend on the client.
     pub fn store_origin_beside(&self, request: &HeaderMap) -> Option<String> {
         let port = self.base_url.port_at_any_host?;
         let url = format!("{}://{}:{port}/v1", self.scheme, named_host(request)?.host());
@@ -173,7 +173,7 @@ impl Addresses {
     }
 }
 
-/// Parses `Host`: a host and perhaps a port. `None` unless the host is an IP address, or a name of letters, digits,
+/// Parses `Host`: a host and an optional port. `None` unless the host is an IP address, or a name of letters, digits,
 /// hyphens, underscores and dots. Other characters must not get into pages and headers.
 fn named_host(request: &HeaderMap) -> Option<Authority> {
     let authority: Authority = request.get(HOST)?.to_str().ok()?.parse().ok()?;

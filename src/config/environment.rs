@@ -7,14 +7,14 @@ use super::nearest;
 
 const PREFIX: &str = "PETSTORE_";
 
-/// Returns `command` without its variables, to parse the flags alone.
+/// Removes all environment variables from `command`, to parse the flags alone.
 pub fn ignored(command: Command) -> Command {
     let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| arg.env(Resettable::Reset));
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, ignored))
 }
 
-/// Returns the variable of the setting `--NAME`.
+/// Returns the environment variable of the setting `--NAME`.
 pub fn variable(command: &Command, name: &str) -> Option<String> {
     let mut args = command.get_arguments();
     let variable = args.find(|arg| arg.get_long() == Some(name)).and_then(of);

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use crate::domain::Invalid;
 
-/// Parses an IP address or `localhost`, and a port. A port alone, as in `:8080`, means every IPv4 address. Rejects
-/// other names.
+/// Parses an IP address or `localhost`, and a port. A port alone, as in `:8080`, means all IPv4 addresses. Rejects
+/// other host names.
 pub fn address(text: &str) -> Result<SocketAddr, Invalid> {
     let address = match text.rsplit_once(':') {
         Some(("", port)) => format!("0.0.0.0:{port}"),
@@ -15,7 +15,7 @@ pub fn address(text: &str) -> Result<SocketAddr, Invalid> {
     address.parse().map_err(|_| {
         Invalid(
             "an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or \
-             localhost:8080; :8080 is every IPv4 address"
+             localhost:8080; :8080 means all IPv4 addresses"
                 .into(),
         )
     })

@@ -1,4 +1,4 @@
-//! What can be configured: flags over environment over the file over defaults.
+//! Settings from flags, environment variables, the configuration file and defaults, in this order of precedence.
 
 mod addresses;
 pub mod environment;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
@@ -26,46 +26,46 @@ use listen::address;
 pub use network::{Network, client};
 pub use rate_limit::RateLimit;
 
-/// Settings of the database and the log, which every command that reads settings takes.
+/// Settings of all commands that open the database.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
-    /// The folder of the embedded database
+    /// Folder of the embedded database
     #[arg(long, global = true, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
     pub data_dir: PathBuf,
-    /// A PostgreSQL database instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by
-    /// commas, are tried in turn
+    /// PostgreSQL database to use instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by
+    /// commas, are tried in order
     #[arg(long, global = true, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DATABASE_URL)]
     pub database_url: Option<DatabaseUrl>,
-    /// What the database is for; chosen when it is made, refused when it differs later
+    /// Purpose of the database, set when it is created; an existing database must match
     #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
     pub deployment: Option<Deployment>,
-    /// A TOML file of settings
+    /// Configuration file (TOML)
     #[arg(long, global = true, value_name = "FILE", env = "PETSTORE_CONFIG")]
     pub config: Option<PathBuf>,
-    /// How much to log, on stderr
+    /// Lowest level to log to stderr
     #[arg(long, global = true, value_name = "LEVEL", env = "PETSTORE_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
-    /// How `serve` and `quickstart` write the log; auto is human on a terminal, else json
+    /// Log format of `serve` and `quickstart`; auto is human on a terminal, otherwise json
     #[arg(long, global = true, value_name = "FORMAT", env = "PETSTORE_LOG_FORMAT", default_value = "auto")]
     pub log_format: LogFormat,
 }
 
-/// What `serve` needs beyond the database.
+/// Settings of the service.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the service")]
 pub struct Service {
-    /// The address of the store listener: an IP address or localhost, and a port; :8080 is every IPv4 address (0.0.0.0:8080),
-    /// port 0 takes a free one
+    /// Address of the store listener: an IP address or localhost, and a port; :8080 means all IPv4 addresses, port 0 a
+    /// free port
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
-    /// The address of the messages listener
+    /// Address of the messages listener
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_MESSAGES_LISTEN", default_value = "127.0.0.1:8081", value_parser = address)]
     pub messages_listen: SocketAddr,
-    /// The address of the operations listener
+    /// Address of the operations listener
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_OPS_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
     pub ops_listen: SocketAddr,
-    /// Which listeners to open, separated by commas
+    /// Listeners to open, separated by commas
     #[arg(
         long,
         value_name = "LISTENERS",
@@ -74,35 +74,34 @@ pub struct Service {
         default_value = "store,messages,ops"
     )]
     pub listeners: Vec<Listener>,
-    /// The public address of the store API, ending in /v1 [default: the address bound]
+    /// Public base URL of the store API, ending in /v1 [default: the address bound]
     #[arg(long, value_name = "URL", env = "PETSTORE_BASE_URL", value_parser = BaseUrl::parse)]
     pub base_url: Option<BaseUrl>,
-    /// The public address of the messages API, ending in /v1 [default: the address bound]
+    /// Public base URL of the messages API, ending in /v1 [default: the address bound]
     #[arg(long, value_name = "URL", env = "PETSTORE_MESSAGES_BASE_URL", value_parser = BaseUrl::parse)]
     pub messages_base_url: Option<BaseUrl>,
-    /// Where a production service has its staging sibling, ending in /v1
+    /// Public base URL of the staging service, ending in /v1, to mention in the documentation
     #[arg(long, value_name = "URL", env = "PETSTORE_STAGING_BASE_URL", value_parser = BaseUrl::parse)]
     pub staging_base_url: Option<BaseUrl>,
-    /// An origin whose pages may call the API in a browser; may be given several times
+    /// Web origin whose pages may call the API from a browser; can be repeated
     #[arg(long, value_name = "ORIGIN", env = "PETSTORE_CORS_ORIGIN", value_delimiter = ',', value_parser = origin)]
     pub cors_origin: Vec<String>,
-    /// How many requests an account may send through this process, per s, min or h, for instance 600/min [default: as
-    /// many as it likes]
+    /// Maximum number of requests per account and process, per s, min or h, for instance 600/min [default: unlimited]
     #[arg(long, value_name = "LIMIT", env = "PETSTORE_RATE_LIMIT", value_parser = RateLimit::parse)]
     pub rate_limit: Option<RateLimit>,
-    /// Whether people may make accounts for themselves, in the console
+    /// Whether anybody may create an account in the console
     #[arg(long, value_name = "WHETHER", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
-    /// A proxy that is believed about whom it forwards for (X-Forwarded-For): an address or a network
+    /// Proxy whose X-Forwarded-For header is trusted: an IP address or a network; can be repeated
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
-    /// The certificate of the listeners, with its chain (PEM): with it they speak TLS; read again when it changes
+    /// TLS certificate chain (PEM), which turns on TLS; reloaded when it changes
     #[arg(long, value_name = "FILE", env = "PETSTORE_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
-    /// The certificate's private key (PEM, without a passphrase)
+    /// Private key of the certificate (PEM, without a passphrase)
     #[arg(long, value_name = "FILE", env = "PETSTORE_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
-    /// Serve production on an address that other machines reach, without TLS and without a proxy that has it
+    /// Allow production without TLS and without a trusted proxy on an address that other machines can reach
     #[arg(
         long,
         value_name = "WHETHER",
@@ -114,30 +113,29 @@ pub struct Service {
         action = ArgAction::Set
     )]
     pub insecure: bool,
-    /// How many connections may be open at once; further ones are answered 503 [default: as many as the file descriptors
-    /// allow]
+    /// Maximum number of open connections; further ones get a 503 response [default: limited by file descriptors]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
-    /// How long to go on answering after a stop signal, so that proxies notice that /readyz says no
+    /// Time to keep accepting requests after a stop signal, until proxies have noticed that /readyz responds 503
     #[arg(long, value_name = "DURATION", env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_parser = duration)]
     pub drain_delay: Duration,
-    /// How often to back up the embedded database, for instance 1h [default: never]
+    /// Interval of backups of the embedded database, for instance 1h [default: no backups]
     #[arg(long, value_name = "DURATION", env = "PETSTORE_BACKUP_EVERY", value_parser = at_least_a_second)]
     pub backup_every: Option<Duration>,
-    /// How many of these backups to keep, the newest
+    /// Number of these backups to keep
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_BACKUP_KEEP", default_value = "24", value_parser = clap::value_parser!(u32).range(1..))]
     pub backup_keep: u32,
-    /// The folder of these backups [default: backups in the data directory]
+    /// Folder of these backups [default: backups in the data directory]
     #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
     pub backup_dir: Option<PathBuf>,
-    /// The NATS server that messages go to: nats://USER:PASSWORD@HOST:PORT; several HOST:PORT, separated by commas, are
-    /// tried in turn; tls:// asks for TLS [default: messages wait in the database]
+    /// NATS server to send messages to: nats://USER:PASSWORD@HOST:PORT, or tls:// for TLS; several HOST:PORT, separated
+    /// by commas, are tried in order [default: messages stay queued in the database]
     #[arg(long, value_name = "URL", env = "PETSTORE_RELAY", value_parser = RELAY_URL)]
     pub relay: Option<RelayUrl>,
-    /// How long messages are kept in the database once the NATS server has acknowledged them
+    /// Time for which sent messages are kept in the database
     #[arg(long, value_name = "DURATION", env = "PETSTORE_RELAY_RETENTION", default_value = "7d", value_parser = duration)]
     pub relay_retention: Duration,
-    /// Log a line for every request, at level info
+    /// Log every request, at level info
     #[arg(
         long,
         value_name = "WHETHER",
@@ -174,7 +172,17 @@ pub enum Registration {
     Closed,
 }
 
-/// Who may come in, by which way, and how often.
+impl ValueEnum for Deployment {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Production, Self::Staging]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.as_str()))
+    }
+}
+
+/// Settings that decide which clients are admitted.
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub registration: Registration,
@@ -192,25 +200,25 @@ impl Admission {
     }
 }
 
-/// Reads an address that may hold a password: unlike clap's own parsers, it does not repeat what it refuses.
+/// Parser of a URL that may contain a password. Unlike clap's parsers, its errors do not quote the value.
 #[derive(Clone, Debug)]
 pub struct SecretUrlParser<T> {
-    /// Whose address it is.
-    whose: &'static str,
+    service: &'static str,
     parse: fn(&str) -> Result<T, Invalid>,
 }
 
-pub const DATABASE_URL: SecretUrlParser<DatabaseUrl> = SecretUrlParser { whose: "database", parse: DatabaseUrl::parse };
+pub const DATABASE_URL: SecretUrlParser<DatabaseUrl> =
+    SecretUrlParser { service: "database", parse: DatabaseUrl::parse };
 
-const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { whose: "relay", parse: RelayUrl::parse };
+const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { service: "relay", parse: RelayUrl::parse };
 
 impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretUrlParser<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
         (self.parse)(&value.to_string_lossy()).map_err(|why| {
-            let told = format!("the address of the {} {why}\n", self.whose);
-            let mut error = clap::Error::raw(ErrorKind::ValueValidation, told).with_cmd(command);
+            let message = format!("the {} URL {why}\n", self.service);
+            let mut error = clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command);
             if let Some(arg) = arg {
                 error.insert(ContextKind::InvalidArg, ContextValue::String(arg.to_string()));
             }
@@ -219,7 +227,7 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretUrlParser<T> {
     }
 }
 
-/// A number and `s`, `m`, `h` or `d`.
+/// Parses a duration: a number and `s`, `m`, `h` or `d`.
 pub fn duration(text: &str) -> Result<Duration, Invalid> {
     let invalid = || Invalid("a duration is a number and s, m, h or d, for instance 90d".into());
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(invalid)?;
@@ -230,7 +238,7 @@ pub fn duration(text: &str) -> Result<Duration, Invalid> {
         "d" => 24 * 60 * 60,
         _ => return Err(invalid()),
     };
-    // A thousand years: beyond it is a typing error, and times stay within what can be shown.
+    // The maximum, 1,000 years, keeps times within the range that can be displayed.
     let number: u64 = number.parse().map_err(|_| invalid())?;
     let total = number.checked_mul(seconds).filter(|total| *total <= 365_250 * 24 * 60 * 60);
     total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
@@ -245,21 +253,21 @@ pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
 fn origin(text: &str) -> Result<String, Invalid> {
     let well_formed = BaseUrl::parse(&format!("{text}/v1")).is_ok_and(|url| url.origin() == text);
     well_formed.then(|| text.to_owned()).ok_or_else(|| {
-        Invalid("an origin is a scheme, a host and perhaps a port, for instance https://example.com".into())
+        Invalid("an origin is a scheme, a host and an optional port, for instance https://example.com".into())
     })
 }
 
-/// The values of a configuration file, as defaults for the flags of the same name.
+/// A configuration file. Its values become the defaults of the flags with the same names.
 #[derive(Clone, Debug, Default)]
 pub struct File(toml::Table);
 
 impl File {
-    /// Reads the file and checks that `command` and its subcommands know each of its keys.
+    /// Reads the file. Rejects keys that are not settings of `command` or its subcommands.
     pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
         Self::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?, command)
     }
 
-    /// The same from the text of a file.
+    /// Parses the text of a file, like [`File::read`].
     pub fn parse(text: &str, command: &Command) -> Result<Self, String> {
         let table: toml::Table = toml::from_str(text).map_err(|error| malformed(text, &error))?;
         let mut known = Vec::new();
@@ -278,7 +286,7 @@ impl File {
         Ok(Self(table))
     }
 
-    /// `command` with this file's values for defaults, so that flags and environment stand over them.
+    /// Sets the defaults of `command` to this file's values. Flags and environment variables override them.
     pub fn apply(&self, command: Command) -> Command {
         let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
         let command = command.mut_args(|arg| match self.value_of(&arg) {
@@ -288,7 +296,7 @@ impl File {
         names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)))
     }
 
-    /// Where the value of a setting comes from.
+    /// Returns the source of a setting's value.
     pub fn source(&self, arg: &Arg, matches: &ArgMatches) -> Source {
         match matches.value_source(arg.get_id().as_str()) {
             Some(ValueSource::CommandLine) => Source::Flag,
@@ -312,12 +320,12 @@ pub enum Source {
     Default,
 }
 
-/// The settings among a command's flags: those that the environment can give too, save for the file's own place.
+/// Returns the flags of a command that are settings: all with an environment variable, except `--config`.
 pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
 }
 
-/// Similarity from which on a name is suggested for another, from 0 to 1: a typing error, not just some common letters.
+/// Minimum similarity of a suggested name, from 0 to 1. High enough to suggest only corrections of typing errors.
 const SIMILAR: f64 = 0.8;
 
 /// Returns the name most similar to `wanted`. `None` if none is similar.
@@ -326,19 +334,19 @@ fn nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a
     similar.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
-/// Where `text` is no TOML, and why. Not the line itself, as the error would show it: it may hold a password.
+/// Describes a syntax error. Does not quote the line, unlike `error` itself, because it may contain a password.
 fn malformed(text: &str, error: &toml::de::Error) -> String {
     let start = error.span().map_or(0, |span| span.start);
     let line = 1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count();
     format!("line {line} is not TOML: {}", error.message())
 }
 
-/// Whether a setting takes several values.
+/// Returns whether a setting accepts several values.
 pub fn takes_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
 }
 
-/// Each setting's name, and whether it takes a list.
+/// Collects the name of each setting, and whether it accepts a list.
 fn collect_settings<'a>(command: &'a Command, found: &mut Vec<(&'a str, bool)>) {
     found.extend(settings(command).filter_map(|arg| Some((arg.get_long()?, takes_list(arg)))));
     command.get_subcommands().for_each(|sub| collect_settings(sub, found));

@@ -1,4 +1,4 @@
-//! Addresses of machines that are believed: a proxy's, or those of a network of proxies.
+//! Trusted proxies and the client addresses that they forward.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,8 +35,8 @@ impl Network {
     }
 }
 
-/// Who sent a request that came from `peer`: where that is a trusted proxy, whom it names in `X-Forwarded-For`, and so
-/// on along a chain of them. What stands before the first address that is not trusted, anybody may have written.
+/// Returns the address of the client. If `peer` is a trusted proxy, that is the last address in `X-Forwarded-For` that is
+/// not a trusted proxy itself. Addresses before it are ignored, because the client may have forged them.
 pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     let lines: Vec<_> = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok()).collect();
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_is_an_address_and_perhaps_a_prefix() {
+    fn network_is_an_address_with_an_optional_prefix() {
         let contains =
             |network: &str, address: &str| Network::parse(network).unwrap().contains(address.parse().unwrap());
         assert!(contains("10.0.0.1", "10.0.0.1") && !contains("10.0.0.1", "10.0.0.2"));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_address_counts_only_from_a_trusted_proxy() {
+    fn forwarded_address_is_used_only_from_a_trusted_proxy() {
         let trusted = [Network::parse("10.0.0.0/8").unwrap()];
         let client = |peer: &str, lines: &[&str]| {
             let mut headers = HeaderMap::new();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_address_may_have_a_port_and_brackets() {
+    fn forwarded_address_may_have_a_port_and_brackets() {
         let forwarded = |element: &str| forwarded_address(element).map(|address| address.to_string());
         for (element, address) in [
             ("192.0.2.1", "192.0.2.1"),

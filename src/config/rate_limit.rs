@@ -1,10 +1,10 @@
-//! How many requests an account may send, as it is written: `600/min`.
+//! Rate limits, written as `600/min`.
 
 use std::time::Duration;
 
 use crate::domain::Invalid;
 
-/// So many requests at once, and as many again in each such time.
+/// Number of requests per window: also the maximum burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// 1 to 1,000,000.
@@ -13,7 +13,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// A number, a slash, and `s`, `min` or `h`.
+    /// Parses a number, a slash, and `s`, `min` or `h`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let invalid = || Invalid("a rate limit is 1 to 1000000 requests per s, min or h, for instance 600/min".into());
         let (requests, unit) = text.split_once('/').ok_or_else(invalid)?;
@@ -29,7 +29,7 @@ impl RateLimit {
     }
 }
 
-/// In words: `600 requests per minute`.
+/// Formats as `600 requests per minute`.
 impl std::fmt::Display for RateLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let requests = if self.requests == 1 { "request" } else { "requests" };
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_limit_is_a_number_per_unit_of_time() {
+    fn rate_limit_is_a_number_per_unit_of_time() {
         let limit = |requests, seconds| RateLimit { requests, window: Duration::from_secs(seconds) };
         assert_eq!(RateLimit::parse("600/min"), Ok(limit(600, 60)));
         assert_eq!(RateLimit::parse("1/s"), Ok(limit(1, 1)));

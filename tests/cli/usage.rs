@@ -50,8 +50,11 @@ fn a_value_out_of_range_is_told_with_what_is_allowed() {
         ("serve --listen 8080", "an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080"),
         ("serve --ops-listen example.com:8080", "an address is an IP address or localhost, and a port"),
         ("serve --listeners shop", "[possible values: store, messages, ops]"),
-        ("serve --base-url https://example.com", "a base address is http:// or https://, a host, perhaps a path, and"),
-        ("serve --cors-origin example.com", "an origin is a scheme, a host and perhaps a port, for instance https://"),
+        ("serve --base-url https://example.com", "a base URL is http:// or https://, a host and an optional path, and"),
+        (
+            "serve --cors-origin example.com",
+            "an origin is a scheme, a host and an optional port, for instance https://",
+        ),
         ("serve --max-connections 0", "0 is not in 1.."),
         ("serve --drain-delay 5", "a duration is a number and s, m, h or d, for instance 90d"),
         ("serve --deployment live", "[possible values: production, staging]"),
