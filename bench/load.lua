@@ -1,11 +1,11 @@
--- The load, for every operation: wrk -s load.lua ADDRESS -- OPERATION KEY ANIMALS PADDING [check]
+-- The load of all operations: wrk -s load.lua ADDRESS -- OPERATION KEY ANIMALS PADDING [check]
 --
 -- Animals are created with names of 12 characters, and PADDING after them.
--- wrk itself counts only statuses from 400 up as wrong. With `check`, every answer's exact status
--- and the shape of its body are looked at too; that costs this side more than the request costs
--- the server, so the benchmark checks while it warms up and measures without.
+-- wrk itself counts only statuses from 400 as errors. With `check`, the exact status and the shape of
+-- every body are checked. That costs more than the request costs the server, so the benchmark checks
+-- during the warm-up only.
 
--- What is known of an operation's right answer: its status, and how many animals it holds.
+-- Status and number of animals of a correct response.
 local expected = {
   list20 = { [200] = 20 },
   list20cold = { [200] = 20 },
@@ -15,8 +15,8 @@ local expected = {
   message = { [202] = 0 },
 }
 
--- A request that differs only in a few digits is cut in two around them. Eight digits stand where
--- a body has them, so that its length is right for all.
+-- A request whose variable part is a few digits is split around them. A body has always eight
+-- digits, so that its length is constant.
 local function around_digits(method, path, body)
   return wrk.format(method, path, nil, body):match("^(.-)########(.*)$")
 end
@@ -29,8 +29,8 @@ function requests(operation, animals, padding)
     local text = wrk.format("GET", path)
     return function() return text end
   elseif operation == "list20cold" then
-    -- After any animal but the last ones, so that each page is full. A small store has so few pages that all would
-    -- be kept. There it is the first page, asked for by numbers below all ids, of which hardly any comes twice.
+    -- After any animal but the last ones, so that each page is full. A small database has so few pages that all of
+    -- them would be cached. There, requests the first page with random numbers below all ids.
     local before, after = around_digits("GET", "/v1/pets?limit=20&status=available&after=########")
     local first, last = 0, animals - 100
     if animals < 50000 then first, last = -100000000, -1 end
@@ -55,7 +55,7 @@ function requests(operation, animals, padding)
   error("no such operation: " .. operation)
 end
 
--- Under `mix` any of its three answers may come back on a connection.
+-- With `mix`, the response may be that of any of its three operations.
 local function right_answers(operation)
   if operation ~= "mix" then return { expected[operation] } end
   return { expected.list20, expected.get, expected.create }
@@ -86,7 +86,7 @@ function setup(thread) table.insert(threads, thread) end
 function done(summary, latency)
   local errors, wrong = summary.errors, 0
   for _, thread in ipairs(threads) do wrong = wrong + thread:get("wrong") end
-  wrong = math.max(wrong, errors.status) -- Under `check`, both counted the same answers.
+  wrong = math.max(wrong, errors.status) -- With `check`, both count the same responses.
   io.write(string.format(
     '{"requests":%d,"bytes":%d,"p50_us":%d,"p99_us":%d,"wrong":%d,"broken":%d}\n',
     summary.requests, summary.bytes, latency:percentile(50), latency:percentile(99), wrong,

@@ -1,4 +1,4 @@
-"""The comparison: every operation on every server in turn, on stores of 100,000 animals."""
+"""The comparison: all operations on all servers in turn, on databases of 100,000 animals."""
 
 import contextlib
 import shutil
@@ -18,17 +18,17 @@ ROUNDS, SECONDS = 5, 3
 
 def expected_minutes(options):
     servers = len(options.servers)
-    # Of each measurement: the warm-up, the load, oha where it runs, and starting them.
+    # Per measurement: warm-up, load, oha if it runs, and starting them.
     each = [options.seconds + 1.3 + (options.seconds + 0.4) * operation.open_loop for operation in options.operations]
     filling = 15 + 40 * ("fastapi" in options.servers)
     return (filling + options.rounds * (servers * sum(each) + 6)) / 60
 
 
 def compare(options, petstore, yardstick, folder):
-    """Everything measured, as it goes into the JSON."""
+    """Returns all results, for the JSON file."""
     stores = folder / "stores"
     stores.mkdir()
-    say(f"filling stores with {ANIMALS:,} animals")
+    say(f"filling databases with {ANIMALS:,} animals")
     petstore = Petstore(petstore)
     key = petstore.fill(stores / "petstore", ANIMALS)
     rivals = [make() for make in (fastify, fastapi) if make.__name__ in options.servers]
@@ -64,7 +64,7 @@ def compare(options, petstore, yardstick, folder):
 
 
 def one_round(options, petstore, yardstick, rivals, stores, key, operations, processes, syncs, sizes):
-    """Fresh copies of the stores, fresh processes."""
+    """Runs a round with new copies of the databases and new processes."""
     with contextlib.ExitStack() as stack:
         copies = stores.parent / "round"
         shutil.rmtree(copies, ignore_errors=True)
@@ -89,7 +89,7 @@ def one_round(options, petstore, yardstick, rivals, stores, key, operations, pro
 
 @contextlib.contextmanager
 def trial(rival, stores, key):
-    """A rival served from a copy of its store, which is then thrown away."""
+    """Runs a rival on a temporary copy of its database."""
     copy = stores.parent / "trial"
     shutil.copytree(stores / rival.name, copy)
     try:
@@ -100,12 +100,12 @@ def trial(rival, stores, key):
 
 
 def better_workers(stores, key):
-    """The number of FastAPI's workers, 1 or 2, that answers more on the one core that all servers have."""
+    """Returns the number of FastAPI workers, 1 or 2, with the higher throughput on the server core."""
     rates = {}
     for workers in (1, 2):
         with trial(fastapi(workers), stores, key) as server:
             figures = [measure(server, BY_NAME[name], ANIMALS, 2, open_loop=False) for name in ("list20", "create")]
         rates[workers] = figures[0]["rate"] * figures[1]["rate"]
     best = max(rates, key=rates.get)
-    say(f"FastAPI is measured with {best} worker{'s' * (best > 1)}, the better of 1 and 2 here")
+    say(f"FastAPI is measured with {best} worker{'s' * (best > 1)}, the faster of 1 and 2")
     return best

@@ -1,4 +1,4 @@
-"""Who is measured: how each is filled with animals and started."""
+"""The measured servers: how each is filled with animals and started."""
 
 import contextlib
 import json
@@ -11,10 +11,10 @@ from .servers import (
     ENVIRONMENT,
     check_same_answers,
     copy_answers,
-    petstore_doors,
-    rival_doors,
+    petstore_addresses,
+    rival_addresses,
     running,
-    yardstick_doors,
+    yardstick_addresses,
 )
 
 RIVALS = TOOLS / "rivals"
@@ -22,7 +22,7 @@ LOCAL = "127.0.0.1:0"
 
 
 def animals(count, padding=""):
-    """Newline-delimited JSON, as `POST /pets` takes it, made while it is read; a thousand animals at a time."""
+    """Yields animals as newline-delimited JSON for `POST /pets`, a thousand at a time."""
     for first in range(1, count + 1, 1000):
         lines = []
         for id in range(first, min(first + 1000, count + 1)):
@@ -32,7 +32,7 @@ def animals(count, padding=""):
 
 
 def feed(command, chunks, environment, folder):
-    """Runs a command with what `chunks` makes as its standard input."""
+    """Runs a command with `chunks` as its standard input."""
     errors = folder / "filling.log"
     with errors.open("w") as log:
         process = subprocess.Popen(
@@ -59,7 +59,7 @@ class Petstore:
         self.binary = binary
 
     def fill(self, folder, count, padding=""):
-        """Makes a store with one account and returns the account's key."""
+        """Creates a database with one account and returns its API key."""
         folder.mkdir()
         self.run(folder, "account", "create", "bench@localhost")
         key = self.run(folder, "key", "create", "--account", "bench@localhost", "--name", "bench")
@@ -67,7 +67,7 @@ class Petstore:
         return key
 
     def store(self, folder):
-        """What tells the program which store to use."""
+        """Returns the environment that selects the database."""
         return ["--data-dir", folder]
 
     def run(self, folder, *arguments):
@@ -80,11 +80,11 @@ class Petstore:
     def serve(self, folder, key):
         command = [self.binary, "serve", *self.store(folder)]
         command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
-        return running(self.name, command, {}, folder / "serve.log", petstore_doors, key, self.pinned)
+        return running(self.name, command, {}, folder / "serve.log", petstore_addresses, key, self.pinned)
 
 
 class Rival:
-    """What a user would pick instead; it lives in bench/rivals."""
+    """An implementation of the same API in bench/rivals."""
 
     def __init__(self, name, program, language, environment=None):
         self.name, self.program, self.language = name, program, language
@@ -98,14 +98,14 @@ class Rival:
     def serve(self, folder, key):
         command = [self.program, self.folder / f"server.{self.language}"]
         environment = {"DATABASE": str(folder / "rival.db"), "PORT": "0", "BENCH_KEY": key, **self.environment}
-        return running(self.name, command, environment, folder / "serve.log", rival_doors, key)
+        return running(self.name, command, environment, folder / "serve.log", rival_addresses, key)
 
     def check(self, server):
-        """Runs the rivals' own test of whether this one answers as the interface says."""
-        command = [sys.executable, RIVALS / "check.py", f"http://{server.doors['store']}/v1", server.key]
+        """Tests the API with bench/rivals/check.py."""
+        command = [sys.executable, RIVALS / "check.py", f"http://{server.addresses['store']}/v1", server.key]
         done = subprocess.run(command, text=True, capture_output=True)
         if done.returncode != 0:
-            raise Failed(f"{self.name} is not right:\n{done.stdout}{done.stderr}")
+            raise Failed(f"{self.name} does not conform to the API:\n{done.stdout}{done.stderr}")
 
 
 def fastify():
@@ -118,13 +118,13 @@ def fastapi(workers=2):
 
 @contextlib.contextmanager
 def petstore_and_yardstick(petstore, yardstick, folder, key, padding="", number=50_000):
-    """petstore on the store in `folder`, and the yardstick with petstore's answers, held against each other."""
+    """Runs petstore on the database in `folder`, and the yardstick with its responses, and compares the two."""
     with petstore.serve(folder, key) as ours:
         said = folder / "answers"
         copy_answers(ours, said, padding, number)
         command = [yardstick, "--answers", said, "--listen", LOCAL, "--threads", "1"]
-        with running("yardstick", command, {}, folder / "yardstick.log", yardstick_doors, key) as theirs:
+        with running("yardstick", command, {}, folder / "yardstick.log", yardstick_addresses, key) as theirs:
             check_same_answers(ours, theirs, padding, number)
             yield ours, theirs
     if ours.process.returncode != 0:
-        raise Failed(f"petstore did not stop well:\n{(folder / 'serve.log').read_text()[-2000:]}")
+        raise Failed(f"petstore did not shut down cleanly:\n{(folder / 'serve.log').read_text()[-2000:]}")

@@ -1,4 +1,4 @@
-"""A throwaway PostgreSQL server, set up as a user would, and what it spends in CPU time."""
+"""A temporary PostgreSQL server with a typical configuration, and its CPU time."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from cluster.processes import User, becomes, free_ports, stat, tree
 from . import Failed
 from .servers import ENVIRONMENT
 
-# Beyond these, what the version has as its defaults; the document shows what the server says of them and of SHOWN.
+# Other settings have their defaults. The page shows the values of these and of SHOWN as reported by the server.
 SETTINGS = {
     "shared_buffers": "256MB",
     "max_connections": "200",
@@ -27,7 +27,7 @@ SHOWN = (*SETTINGS, "wal_sync_method", "data_checksums", "autovacuum", "checkpoi
 
 
 class Database(NamedTuple):
-    programs: Path  # the folder of PostgreSQL's programs
+    programs: Path  # folder of the PostgreSQL programs
     process: subprocess.Popen
     port: int
 
@@ -35,10 +35,10 @@ class Database(NamedTuple):
         return f"postgres://petstore@127.0.0.1:{self.port}/{database}"
 
     def sql(self, text, variables=None, database="petstore"):
-        """What the statements return: rows of strings. `:name` stands for a variable."""
+        """Runs the statements and returns rows of strings. `:name` is a variable."""
         command = [self.programs / "psql", "-XqAt", "-F\t", "-v", "ON_ERROR_STOP=1", "-d", self.url(database)]
         command += [f"--set={name}={value}" for name, value in (variables or {}).items()]
-        # On its standard input each statement is a transaction of its own, as VACUUM wants it.
+        # On standard input, each statement is its own transaction, which VACUUM requires.
         done = subprocess.run(command, input=text, text=True, capture_output=True, env=ENVIRONMENT, timeout=120)
         if done.returncode != 0:
             raise Failed(f"psql: {done.stderr.strip()}")
@@ -57,7 +57,7 @@ class Database(NamedTuple):
         return set(tree([self.process.pid]))
 
     def cpu_seconds(self):
-        """User and system time of all the server's processes, from its start.
+        """Returns the user and system time of all server processes since its start.
 
         That of a process which has ended is in its parent's figures from when the parent has taken note. Where one
         ends while this looks, its time would be missing or there twice, so this looks again.
@@ -67,39 +67,39 @@ class Database(NamedTuple):
             fields = [stat(pid) for pid in processes]
             if None not in fields and self.processes() == processes:
                 return sum(int(ticks) for each in fields for ticks in each[11:15]) / os.sysconf("SC_CLK_TCK")
-        raise Failed("PostgreSQL's processes come and go too fast to be counted")
+        raise Failed("cannot measure the CPU time of PostgreSQL: its processes start and end too fast")
 
 
 @contextlib.contextmanager
 def running(folder):
-    """A new server with an empty database `petstore`, which trusts whoever connects from this machine."""
+    """Runs a new server with an empty database `petstore` that accepts local connections without a password."""
     programs, user, data = installed(), User.current_or_postgres(), folder / "postgresql"
-    # PostgreSQL refuses to run as root, and must reach its data as the user that it runs as instead.
+    # PostgreSQL refuses to run as root. Its user needs access to the data.
     folder.chmod(0o711)
     data.mkdir()
     os.chown(data, user.uid, user.gid)
     command = [programs / "initdb", "-D", data, "-U", "petstore", "-A", "trust", "-E", "UTF8", "--locale=C"]
     done = subprocess.run(command, text=True, capture_output=True, env=ENVIRONMENT, cwd="/", **user.popen())
     if done.returncode != 0:
-        raise Failed(f"initdb, as {user.name}, failed (--dir takes a folder that it reaches):\n{done.stderr}")
+        raise Failed(f"initdb, as {user.name}, failed (--dir must be accessible to this user):\n{done.stderr}")
     port, log = free_ports(1)[0], folder / "postgresql.log"
     with log.open("w") as out:
         process = subprocess.Popen(
             [programs / "postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1",
              "-c", "unix_socket_directories=", *(f"--{name}={value}" for name, value in SETTINGS.items())],
             stdout=out, stderr=out, env=ENVIRONMENT, cwd="/",
-            start_new_session=True,  # As the other servers: Ctrl-C reaches only this program.
+            start_new_session=True,  # As for the other servers, Ctrl-C reaches only this program.
             **user.popen(),
         )
     database = Database(programs, process, port)
     try:
         if not becomes(lambda: process.poll() is not None or made(database), 60) or process.poll() is not None:
-            raise Failed(f"PostgreSQL does not answer:\n{log.read_text()[-2000:]}")
+            raise Failed(f"PostgreSQL does not respond:\n{log.read_text()[-2000:]}")
         yield database
         if process.poll() is not None:
-            raise Failed(f"PostgreSQL ended by itself:\n{log.read_text()[-2000:]}")
+            raise Failed(f"PostgreSQL ended unexpectedly:\n{log.read_text()[-2000:]}")
     finally:
-        # First in order, then at once.
+        # First a fast shutdown, then an immediate one.
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,7 +108,7 @@ def running(folder):
 
 
 def made(database):
-    """Whether the server answers by now; then it has our database."""
+    """Returns whether the server responds, and creates the database if it does."""
     try:
         database.sql("CREATE DATABASE petstore", database="postgres")
     except Failed:
@@ -117,7 +117,7 @@ def made(database):
 
 
 def installed():
-    """The programs' folder, of the newest version there is; Debian's package is installed where there is none."""
+    """Returns the folder of the newest PostgreSQL programs. Installs the Debian package if there are none."""
     if not found():
         if os.getuid() != 0 or not shutil.which("apt-get"):
             raise Failed("not installed: PostgreSQL's server (Debian's package postgresql)")

@@ -1,4 +1,4 @@
-"""The goals, and whether what was measured meets them."""
+"""The goals, and whether the results meet them."""
 
 from statistics import median
 from typing import NamedTuple
@@ -11,7 +11,7 @@ RATIO_GOALS = (
     ("message", "message, durable, 64 clients", 1.9),
 )
 
-# petstore's answers per second against pgbench's transactions.
+# Responses of petstore per second, relative to transactions of pgbench.
 POSTGRES_GOALS = (
     ("list20", "list 20 by status", 0.8),
     ("get", "get", 0.8),
@@ -24,7 +24,7 @@ class Goal(NamedTuple):
     measured: float | None
     limit: float
     unit: str
-    least: bool = False  # whether the limit is the least that is asked for, and not the most
+    least: bool = False  # whether the limit is a minimum instead of a maximum
 
     @property
     def met(self):
@@ -40,7 +40,7 @@ class Goal(NamedTuple):
 
 
 def goals(found):
-    """All goals, held against the medians of what was measured; what was not has no figure."""
+    """Returns all goals with the medians of the results. Goals that were not measured have no figure."""
     comparison, growth = found.get("comparison", {}), found.get("growth", {})
     operations, processes = comparison.get("operations", {}), comparison.get("processes", {})
     grow = "list 20 ({}) at 10 million animals against 1,000: CPU"
@@ -62,7 +62,7 @@ def goals(found):
 
 
 def cpu(operations, name, server):
-    """The median CPU time of an operation in µs per request, where it was measured."""
+    """Returns the median CPU time of an operation in µs per request, or None if it was not measured."""
     figures = operations.get(name, {}).get(server)
     return median(figure["cpu_us"] for figure in figures) if figures else None
 
@@ -73,7 +73,7 @@ def ratio(operations, name, server="petstore"):
 
 
 def read_in_mix(operations, server):
-    """What a list or a get costs within the mix: the mix without a tenth of what a create costs by itself.
+    """Returns the cost of a list or get in the mix: the mix without a tenth of the cost of a separate create.
 
     A create by itself shares its commit with more others than one in the mix does, and so costs less: what is left
     for the reads is, if anything, too much.
@@ -88,7 +88,7 @@ def reads_in_mix(operations, server="petstore"):
 
 
 def against_disk(comparison):
-    """The median over the rounds of: a create's median time, of the bare write's median time just before."""
+    """Returns the median over the rounds of p50 of a create divided by p50 of the bare write just before."""
     figures = comparison.get("operations", {}).get("create1", {}).get("petstore")
     if not figures:
         return None

@@ -1,4 +1,4 @@
-"""The growth: more animals, more connections, longer names; petstore and, with the same bytes, the yardstick."""
+"""The growth: petstore and the yardstick with more animals, more connections and longer names."""
 
 import contextlib
 import shutil
@@ -17,15 +17,14 @@ CONNECTIONS = (1, 8, 64, 256, 1024)
 SIZES_OPERATIONS = ("list20", "list20cold", "list100", "get", "create")
 CONNECTIONS_OPERATIONS = ("list20", "get", "create")
 NAMES_OPERATIONS = ("list20", "list100", "get", "create")
-# After the 12 characters that every name begins with, up to the longest that is allowed: 255 characters.
-# The last kind has 1 to 4 bytes a character.
+# Appended to the 12 characters of every name, up to the maximum of 255. The last one has 1 to 4 bytes per character.
 PADDING = {"12": "", "255, ASCII": "x" * 243, "255, of all lengths": ("aü犬🐕" * 61)[:243]}
-# A copy of a larger store in each round would take longer than measuring.
+# Copying a larger database in each round would take longer than measuring.
 COPIED_BELOW = 1_000_000
 
 
 class Case(NamedTuple):
-    """One point of a curve: a store, and how it is asked."""
+    """One point of a curve: a database and its load."""
 
     label: str
     store: str
@@ -35,7 +34,7 @@ class Case(NamedTuple):
 
 
 def cases(quick):
-    """Part -> its operations and cases. A quick run has a smaller greatest store."""
+    """Returns the operations and cases of each part. The largest database of a quick run is smaller."""
     sizes = (*SIZES[:2], 1_000_000) if quick else SIZES
     return {
         "sizes": (SIZES_OPERATIONS, [Case(str(size), f"animals-{size}", size) for size in sizes]),
@@ -60,7 +59,7 @@ def expected_minutes(options):
 
 
 def grow(options, binary, yardstick, folder):
-    """Everything measured, as it goes into the JSON."""
+    """Returns all results, for the JSON file."""
     petstore, parts = Petstore(binary), cases(options.quick)
     stores, keys = {case.store: case for _, points in parts.values() for case in points}, {}
     for store, case in stores.items():
@@ -86,7 +85,7 @@ def grow(options, binary, yardstick, folder):
 
 
 def one_round(options, petstore, yardstick, folder, keys, names, points, found, processes):
-    """All of a part's stores are served at once, so that what is compared is measured close together."""
+    """Serves all databases of a part at once, so that compared values are measured at nearly the same time."""
     with contextlib.ExitStack() as stack:
         servers = {}
         for case in points:
@@ -114,7 +113,7 @@ def one_round(options, petstore, yardstick, folder, keys, names, points, found, 
 
 
 def fresh(folder, case):
-    """Where this round finds its store: a copy, or the store itself where copying would take too long."""
+    """Returns the database for this round: a copy, or the original if copying would take too long."""
     if case.animals >= COPIED_BELOW:
         return folder / case.store
     copy = folder / "round" / case.store

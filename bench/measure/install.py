@@ -1,4 +1,4 @@
-"""What measuring needs: built or installed where it is missing, in target/tools where it has a version of its own."""
+"""Builds and installs the tools of the benchmark, into target/tools if they have pinned versions."""
 
 import contextlib
 import filecmp
@@ -17,7 +17,7 @@ OHA_VERSION = "1.16.0"
 
 
 def build(binary, *arguments):
-    """Builds a release and returns the path cargo put it at, wherever its target folder is."""
+    """Builds a release and returns its path, as reported by cargo."""
     command = ["cargo", "build", "--release", "--locked", "--bin", binary, *arguments]
     command.append("--message-format=json-render-diagnostics")
     output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -26,7 +26,7 @@ def build(binary, *arguments):
 
 
 def tools(names):
-    """Debian's packages, installed where this runs as root and named where not."""
+    """Installs missing Debian packages as root. Otherwise fails with their names."""
     packages = {"cargo": None, "wrk": "wrk", "taskset": "util-linux", "node": "nodejs", "npm": "npm"}
     missing = [name for name in names if not shutil.which(name)]
     wanted = [packages[name] for name in missing]
@@ -38,27 +38,27 @@ def tools(names):
 
 
 def oha():
-    """oha, about four minutes on two cores. It can't be built without TLS, which no one needs here."""
+    """Builds oha, which takes about four minutes on two cores. Its TLS, not needed here, cannot be turned off."""
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         version = subprocess.run([OHA, "--version"], check=True, text=True, capture_output=True).stdout
         if version.split()[1] == OHA_VERSION:
             return
-    say(f"building oha {OHA_VERSION}, once: some minutes")
+    say(f"building oha {OHA_VERSION}, once; this takes some minutes")
     command = ["cargo", "install", "--locked", "--quiet", "--force", "--root", TOOLS, f"oha@{OHA_VERSION}"]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def rivals(names):
-    """Copies the rivals to target/tools and installs their libraries beside them, in the versions they pin."""
+    """Copies the rivals to target/tools and installs the pinned versions of their libraries there."""
     source = ROOT / "bench/rivals"
     shutil.copytree(source, RIVALS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
     if "fastify" in names and renewed(source / "fastify/package-lock.json", RIVALS / "fastify.pins"):
-        say("installing Fastify's libraries; SQLite is compiled, which takes a minute or two")
+        say("installing Fastify; compiling SQLite takes a minute or two")
         command = ["npm", "ci", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
         subprocess.run(command, check=True, cwd=RIVALS / "fastify", stdout=sys.stderr)
         shutil.copy(source / "fastify/package-lock.json", RIVALS / "fastify.pins")
     if "fastapi" in names and renewed(source / "fastapi/requirements.txt", RIVALS / "fastapi.pins"):
-        say("installing FastAPI's libraries")
+        say("installing FastAPI")
         venv.create(RIVALS / "python", clear=True, with_pip=True)
         command = [RIVALS / "python/bin/python", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
         command += ["--disable-pip-version-check", "-r", source / "fastapi/requirements.txt"]
@@ -67,7 +67,7 @@ def rivals(names):
 
 
 def renewed(pins, installed):
-    """Whether the pins differ from the copy that tells what is installed."""
+    """Returns whether the pinned versions differ from the installed ones."""
     return not (installed.exists() and filecmp.cmp(pins, installed, shallow=False))
 
 

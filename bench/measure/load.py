@@ -1,4 +1,4 @@
-"""The load: wrk as fast as it goes, oha at a fixed rate, a trickle of creates, and the bare disk."""
+"""The load: wrk at the maximum rate, oha at a fixed rate, a slow stream of creates, and the bare disk."""
 
 import contextlib
 import http.client
@@ -18,12 +18,12 @@ from .servers import ask, cpu_seconds
 OHA = TOOLS / "bin/oha"
 WARM_UP_SECONDS = 1
 TRICKLE_PER_SECOND = 20
-# What one oha sends on one core without being late itself, with room to spare.
+# Maximum rate at which oha keeps up on one core, with a margin.
 OPEN_LOOP_MOST = 20_000
 
 
 def measure(server, operation, animals, seconds, padding="", open_loop=True, meters=None):
-    """The figures of one operation on one server, per request, once every kind of its answers was checked.
+    """Measures one operation on one server, after checking every kind of its responses.
 
     `meters` are others whose CPU time is looked at: their figure's name, and what tells their seconds so far.
     """
@@ -36,10 +36,9 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
         spent = {name: read() - start for (name, read), start in zip(meters.items(), before)}
     requests = result["requests"]
     size, checked_size = result["bytes"] / requests, checked["bytes"] / checked["requests"]
-    # The warm-up looked into every answer; the measured ones must at least be as long as those were. A mix is one
-    # only on average.
+    # The warm-up checked every response. Measured ones must have the same mean size; a mix has it only on average.
     if abs(size / checked_size - 1) > (0.25 if operation.parts else 0.05):
-        raise Failed(f"{operation.name}: answers of {size:.0f} bytes, but of {checked_size:.0f} when checked")
+        raise Failed(f"{operation.name}: responses have {size:.0f} bytes, but had {checked_size:.0f} when checked")
     figure = {
         **{name: round(seconds / requests * 1e6, 2) for name, seconds in spent.items()},
         "busy": round(spent["cpu_us"] / clock, 3),
@@ -56,11 +55,12 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
 
 
 def closed_loop(server, operation, animals, seconds, padding, *check):
-    """wrk: each connection sends its next request when it has the answer to the last."""
+    """Runs wrk: each connection sends its next request when it has received a response."""
     command = ["taskset", "-c", str(LOAD_CORE), "wrk", "-t1"] if server.pinned else ["wrk", "-t2"]
     command += [f"-c{operation.clients}", f"-d{seconds}s"]
-    # Beyond wrk's 2 seconds a slow server's answers would count as broken connections.
-    command += ["--timeout", "30s", "-s", ROOT / "bench/load.lua", f"http://{server.doors[operation.door]}", "--"]
+    # With the default of 2 seconds, slow responses would count as broken connections.
+    url = f"http://{server.addresses[operation.listener]}"
+    command += ["--timeout", "30s", "-s", ROOT / "bench/load.lua", url, "--"]
     command += [operation.load, server.key, str(animals), padding, *check]
     done = subprocess.run(command, text=True, capture_output=True)
     last = done.stdout.strip().rpartition("\n")[2]
@@ -68,14 +68,14 @@ def closed_loop(server, operation, animals, seconds, padding, *check):
         raise Failed(f"wrk failed:\n{done.stdout}{done.stderr}")
     result = json.loads(last)
     if not result["requests"]:
-        raise Failed(f"{server.name}, {operation.name}: not one answer in {seconds} s")
+        raise Failed(f"{server.name}, {operation.name}: no response in {seconds} s")
     if result["wrong"] or result["broken"]:
-        raise Failed(f"{server.name}, {operation.name}: wrong answers or broken connections: {last}")
+        raise Failed(f"{server.name}, {operation.name}: wrong responses or broken connections: {last}")
     return result
 
 
 def fixed_rate(server, operation, animals, rate, seconds, padding=""):
-    """oha: requests are due at a fixed rate, and their time counts from then, whether or not a connection was free.
+    """Runs oha: requests are due at a fixed rate, and latency counts from the due time, even if no connection was free.
 
     One oha sends one kind of request, so a mix is several at once, each with its share.
     """
@@ -92,10 +92,10 @@ def fixed_rate(server, operation, animals, rate, seconds, padding=""):
 
 
 def oha(server, load, animals, rate, clients, seconds, padding, folder):
-    """The command, with the addresses and bodies it draws from at random in files in `folder`."""
+    """Returns the command. Files in `folder` have the addresses and bodies from which it chooses at random."""
     chance = random.Random(1)
     numbers = [chance.randint(1, animals - 100) for _ in range(10_000)]
-    base = f"http://{server.doors[BY_NAME[load].door]}"
+    base = f"http://{server.addresses[BY_NAME[load].listener]}"
     one = request(load, 1, padding)
     command = ["taskset", "-c", str(LOAD_CORE), OHA, "--no-tui", "--output-format", "json", "--worker-threads", "1"]
     command += ["-c", str(clients), "-z", f"{seconds}s", "-w", "-q", str(round(rate, 1)), "--latency-correction"]
@@ -115,13 +115,13 @@ def latencies(server, load, asked, process, seconds):
     try:
         output, errors = process.communicate(timeout=seconds + 60)
     except subprocess.TimeoutExpired:
-        raise Failed(f"{server.name}, {load}: oha did not end") from None
+        raise Failed(f"{server.name}, {load}: oha did not finish") from None
     if process.returncode != 0:
         raise Failed(f"oha failed:\n{output}{errors}")
     result = json.loads(output)
     statuses, broken = result["statusCodeDistribution"], result["errorDistribution"]
     if set(statuses) != {str(request(load, 1).status)} or broken:
-        raise Failed(f"{server.name}, {load} at a fixed rate: answers {statuses}, errors {broken}")
+        raise Failed(f"{server.name}, {load} at a fixed rate: statuses {statuses}, errors {broken}")
     percentiles = result["latencyPercentiles"]
     return {
         "asked": round(asked, 1),
@@ -133,12 +133,12 @@ def latencies(server, load, asked, process, seconds):
 
 @contextlib.contextmanager
 def trickle(server):
-    """Another client, which creates an animal every 50 ms, so that the store never stands still for longer."""
+    """Runs another client that creates an animal every 50 ms."""
     stop, failures = threading.Event(), []
 
     def create():
-        # One connection for all: opening one costs a server more than a list does.
-        connection = http.client.HTTPConnection(server.doors["store"], timeout=10)
+        # Reuses one connection, because opening one costs a server more than a list.
+        connection = http.client.HTTPConnection(server.addresses["store"], timeout=10)
         asked = request("create", 1)
         headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
         try:
@@ -161,26 +161,26 @@ def trickle(server):
         stop.set()
         thread.join()
     if failures:
-        raise Failed(f"{server.name}: creates beside the lists failed: {failures[0]}")
+        raise Failed(f"{server.name}: concurrent creates failed: {failures[0]}")
 
 
 def commit_bytes(server, store):
-    """How many bytes SQLite adds to its log for one animal: some pages, each with a head of 24 bytes."""
+    """Returns the number of bytes that SQLite appends to its WAL per animal: pages with a header of 24 bytes each."""
     log, sizes = store / "petstore.db-wal", []
     for number in range(6):
-        answer = ask(server.doors["store"], server.key, request("create", number))
+        answer = ask(server.addresses["store"], server.key, request("create", number))
         if answer.status != 201:
             raise Failed(f"create: {answer.status} {answer.body.decode()}")
         sizes.append(log.stat().st_size)
-    # Now and then an animal needs a page more.
+    # Some animals need another page.
     added = statistics.median_low(after - before for before, after in zip(sizes, sizes[1:]))
     if added <= 0:
-        raise Failed(f"{log.name} does not grow by what is committed: {sizes}")
+        raise Failed(f"{log.name} does not grow by the size of the commits: {sizes}")
     return added
 
 
 def bare_sync_us(folder, size, count=300):
-    """The median time of one write of a commit's size and fdatasync, into a file of full length as a reused log is."""
+    """Returns the median time of write and fdatasync of a commit's size, in a file of full length, like a reused WAL."""
     block, times = os.urandom(size), []
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         file.write(block * count)

@@ -1,4 +1,4 @@
-"""On what it was measured, and with which versions."""
+"""The machine and the versions of the tools."""
 
 import datetime
 import json
@@ -14,7 +14,7 @@ from .load import OHA
 
 
 def described(folder, pinned=True):
-    """The machine, and the disk under `folder`, in words."""
+    """Describes the machine, and the disk of `folder`."""
     info = Path("/proc/cpuinfo").read_text()
     model = re.search(r"model name\s*: (.*)", info)
     memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
@@ -29,7 +29,7 @@ def described(folder, pinned=True):
 
 
 def disk(folder):
-    """The file system and its device. What a virtual disk is made of it doesn't tell; its time for a sync does."""
+    """Describes the file system and its device. For a virtual disk, its sync time is more informative."""
     mount = said("findmnt", "--noheadings", "--output", "FSTYPE,SOURCE", "--target", str(folder)).split()
     if len(mount) != 2:
         return "unknown"
@@ -82,7 +82,7 @@ def wrk_version():
 
 def commit():
     short = said("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
-    # What this program writes itself, into docs, changes nothing of what it measures.
+    # Changes in docs, where this program writes, do not affect the results.
     changed = said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
     return f" ({short}{', changed' if changed else ''})" if short else ""
 
@@ -92,7 +92,7 @@ def locked(lock, name):
 
 
 def said(*command):
-    """What a command prints; nothing where it is missing or fails, since wrk's version comes with an exit status."""
+    """Returns the output of a command, or "" if it is missing. Ignores the exit status: `wrk --version` has 1."""
     try:
         done = subprocess.run(command, text=True, capture_output=True)
     except OSError:

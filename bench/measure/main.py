@@ -58,9 +58,10 @@ def parse_arguments():
         help="folder of the databases, which selects the disk (default: target)",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", type=Path, help="folder of the results, the page and its plots (default: docs/evidence)"
+        "--out", metavar="FOLDER", type=Path,
+        help="folder of the results, the page and its plots (default: docs/evidence)",
     )
-    parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="petstore program to measure (default: build it)")
+    parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="petstore program (default: build a release)")
     options = parser.parse_args()
 
     options.part = part = growth if options.growth else postgres if options.postgres else comparison

@@ -1,4 +1,4 @@
-"""What is asked of the servers."""
+"""The measured operations."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 class Operation(NamedTuple):
     name: str
     what: str
-    load: str  # what load.lua and `Request` call it
+    load: str  # name in load.lua and `Request`
     clients: int = 64
-    door: str = "store"
-    trickle: bool = False  # whether another client creates 20 animals a second meanwhile
-    parts: tuple = ()  # of a mix: (operation, share of the requests)
+    listener: str = "store"
+    trickle: bool = False  # whether another client creates 20 animals per second
+    parts: tuple = ()  # of a mix: (operation, share of requests)
     open_loop: bool = True  # whether latency is also measured at a fixed rate
 
     @property
@@ -20,15 +20,15 @@ class Operation(NamedTuple):
 
 MIX = (("list20", 0.45), ("get", 0.45), ("create", 0.10))
 
-# What only reads comes first, while the store still has the size it was given; and `create1` after `create`, when
-# the log it writes to has its full length.
+# Reads come first, because writes change the size of the database. `create1` comes after `create`, when the WAL has its
+# full length.
 OPERATIONS = [
     Operation("list20", "list 20 by status", "list20"),
     Operation("list20cold", "list 20, no page kept", "list20cold"),
     Operation("list20writes", "list 20, 20 creates a second", "list20", trickle=True, open_loop=False),
     Operation("list100", "list 100", "list100"),
     Operation("get", "get by random id", "get"),
-    Operation("message", "message, durable, 64 clients", "message", door="messages"),
+    Operation("message", "message, durable, 64 clients", "message", listener="messages"),
     Operation("mix", "45 % list, 45 % get, 10 % create", "mix", parts=MIX),
     Operation("create", "create, durable, 64 clients", "create"),
     Operation("create1", "create, durable, 1 client", "create", clients=1, open_loop=False),
@@ -37,16 +37,16 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
 class Request(NamedTuple):
-    """One request of an operation, for the clients that are not wrk."""
+    """A request of an operation, for clients other than wrk."""
 
     method: str
     path: str
     body: str | None
-    status: int  # of the right answer
+    status: int  # of a correct response
 
 
 def request(load, number, padding=""):
-    """The request of `load` (list20, list20cold, list100, get, create or message) with this number in it."""
+    """Returns the request of `load` (list20, list20cold, list100, get, create or message) for this number."""
     match load:
         case "list20":
             return Request("GET", "/v1/pets?limit=20&status=available", None, 200)

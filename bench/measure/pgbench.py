@@ -1,4 +1,4 @@
-"""pgbench, PostgreSQL's own load: each of 64 connections sends one statement and waits for its answer."""
+"""pgbench: each of 64 connections sends one statement and waits for its result."""
 
 import os
 import re
@@ -11,30 +11,30 @@ from . import ROOT, Failed
 from .servers import ENVIRONMENT
 
 CLIENTS, THREADS = 64, 2
-# What petstore sets on its own connections, so that both get the same plans, made once.
+# The settings of petstore's connections, so that both get the same plans, planned once.
 OPTIONS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
 
 
 class Script(NamedTuple):
-    """A transaction of pgbench's, and the values of its variables."""
+    """A pgbench transaction and the values of its variables."""
 
     text: str
     variables: dict
-    random: str = ""  # what draws a variable anew for each transaction
-    table: str = ""  # which grows by a row with each transaction
+    random: str = ""  # sets a random variable for each transaction
+    table: str = ""  # table that grows by a row per transaction
 
 
 def scripts(animals, account):
-    """Operation -> what the database does for one such request, with the values that petstore gives for it."""
+    """Returns the transaction of each operation, with the same values as petstore's."""
     return {
-        # One more than the page has: whether it is there tells petstore if another page follows.
+        # One more than a page, so that petstore knows whether there is another page.
         "list20": Script(sent("LIST_BY_STATUS", "status", "after", "limit"),
                          {"status": 0, "after": -(2**63), "limit": 21}),
         "list20cold": Script(sent("LIST_BY_STATUS", "status", "after", "limit"), {"status": 0, "limit": 21},
                              f"\\set after random(0, {animals - 100})\n"),
-        # petstore asks for those that several requests wait for at once; each of pgbench's clients asks for its own.
+        # petstore gets the animals of several requests at once; each pgbench client gets one.
         "get": Script(sent("FIND", "id").replace("ANY (:id)", ":id"), {}, f"\\set id random(1, {animals})\n"),
-        # Ids that begin with the time, as petstore's do: random ones would cost the index more.
+        # Ids start with the time, like petstore's. Random ones would make the index more expensive.
         "message": Script(
             "INSERT INTO messages (account_id, id, message, created_at) VALUES (:account, (lpad(to_hex((extract(epoch "
             "FROM now()) * 1000)::bigint), 12, '0') || lpad(to_hex(:rest::bigint), 20, '0'))::uuid, :message, :now)",
@@ -51,7 +51,7 @@ def scripts(animals, account):
 
 
 def sent(name, *variables):
-    """A statement as petstore sends it, read in its source, with variables for its parameters."""
+    """Returns a statement from petstore's source, with variables for its parameters."""
     source = ROOT / "src/store/postgres/pets.rs"
     found = re.search(rf'pub const {name}: &str =\s*"([^"]*)";', source.read_text())
     if not found:
@@ -60,20 +60,20 @@ def sent(name, *variables):
 
 
 def measure(database, script, seconds, file):
-    """The figures per transaction. Making and closing connections is measured before, and taken off."""
+    """Returns results per transaction. The cost of connections is measured before and subtracted."""
     file.write_text(f"{script.random}{script.text};\n")
     rows = database.count(script.table) if script.table else 0
     idle, spent = len(database.processes()), []
     for length in (["-t", "1"], ["-T", str(seconds)]):
         before = database.cpu_seconds(), children_seconds()
         result = run(database, script, file, length)
-        # A connection's process ends a little after its client.
+        # The server process of a connection ends slightly after its client.
         becomes(lambda: len(database.processes()) <= idle, 2, every=0.01)
         after = database.cpu_seconds(), children_seconds()
         spent.append([end - begin for begin, end in zip(before, after)])
     added = database.count(script.table) - rows if script.table else 0
     if script.table and added != CLIENTS + result["transactions"]:
-        raise Failed(f"pgbench: {added} rows of {CLIENTS + result['transactions']} transactions")
+        raise Failed(f"pgbench: {added} rows added by {CLIENTS + result['transactions']} transactions")
     server, load = ((whole - start) / (result["transactions"] - CLIENTS) * 1e6 for start, whole in zip(*spent))
     return {
         "rate": round(result["rate"], 1),
@@ -96,6 +96,6 @@ def run(database, script, file, length):
 
 
 def children_seconds():
-    """User and system time of the programs that this one has started and that have ended."""
+    """Returns the user and system time of all ended child processes."""
     times = os.times()
     return times.children_user + times.children_system

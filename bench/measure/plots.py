@@ -1,4 +1,4 @@
-"""The figures as pictures: SVG by hand, readable on light and on dark pages."""
+"""Plots as SVG, for light and dark pages."""
 
 import math
 from html import escape
@@ -7,8 +7,8 @@ from statistics import median
 from .operations import BY_NAME
 
 WIDTH = 860
-LEFT = 240  # of it, for the names of the rows
-# The round numbers at which a logarithmic axis may begin and end.
+LEFT = 240  # space for the row names
+# Possible ends of a logarithmic axis.
 STEPS = [base * 10**power for power in range(-1, 8) for base in (1, 2, 5)]
 STYLE = """
   svg { --ink: #1f2937; --soft: #6b7280; --line: #e5e7eb; --page: #ffffff;
@@ -28,7 +28,7 @@ STYLE = """
 
 
 def pictures(found):
-    """Name -> SVG, of what has been measured."""
+    """Returns the SVG plots by name."""
     drawn = {}
     if comparison := found.get("comparison"):
         operations, servers = comparison["operations"], comparison["servers"]
@@ -62,7 +62,7 @@ def latency_rows(operations, servers):
 
 
 def picture(height, title, parts, width=WIDTH):
-    """A page with its title, which screen readers say too."""
+    """Returns an SVG document with an accessible title."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join([
         f'{head} role="img" aria-label="{escape(title)}">', f"<style>{STYLE}</style>",
@@ -84,7 +84,7 @@ def number(value):
 
 
 def bars(title, rows, servers):
-    """A row of bars for each operation: one value as a bar from the edge, two as a span between them."""
+    """Draws a row of bars per operation: a bar for one value, a span for two."""
     values = [value for row in rows.values() for pair in row.values() for value in pair]
     low, high = around(values)
     right = WIDTH - 130
@@ -112,17 +112,17 @@ def bars(title, rows, servers):
             )
             shown = " – ".join(map(number, row[server]))
             parts.append(text(end + 6, level + thick - 2, shown, "value"))
-    # The bars come last, over the margins that keep the grid away from the figures.
+    # Drawn last, on top of the margins between grid and figures.
     return picture(bottom + 28, title, parts + drawn)
 
 
 def around(values):
-    """Where a logarithmic axis begins and ends; the least value has some length too."""
+    """Returns the ends of a logarithmic axis, with some length for the minimum."""
     return max(step for step in STEPS if step <= min(values) * 0.9), min(step for step in STEPS if step >= max(values))
 
 
 def ticks(low, high):
-    """Round numbers on a logarithmic axis, the fewer the longer it is."""
+    """Returns round numbers on a logarithmic axis, fewer on a longer axis."""
     bases = "125" if high / low <= 2000 else "1"
     return [step for step in STEPS if low <= step <= high and f"{step:.0e}"[0] in bases]
 
@@ -138,7 +138,7 @@ def legend(names, y, x=20, colours=None):
 
 
 def curves(growth):
-    """CPU against animals and against connections, side by side; dashed, what the yardstick takes."""
+    """Draws CPU by animals and by connections, side by side. The yardstick is dashed."""
     names = list(growth["sizes"])
     colours = dict(zip(names, "abcde"))
     shown = {BY_NAME[name].what.split(", durable")[0]: colours[name] for name in names}

@@ -1,4 +1,4 @@
-"""petstore on PostgreSQL beside pgbench sending the same statements, on one machine that both share with the server."""
+"""petstore on PostgreSQL and pgbench with the same statements, each sharing the machine with the server."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ROUNDS, SECONDS = 5, 5
 
 
 class PetstoreOnPostgres(Petstore):
-    """Its folder holds nothing but its log."""
+    """petstore on PostgreSQL. Its folder has only its log."""
 
     pinned = False
 
@@ -30,13 +30,13 @@ class PetstoreOnPostgres(Petstore):
 
 
 def expected_minutes(options):
-    # Of each operation: the warm-ups, petstore, pgbench.
+    # Per operation: the warm-ups, petstore, pgbench.
     each = 2 * options.seconds + 3
     return (15 + options.rounds * (len(options.operations) * each + 5)) / 60
 
 
 def measure_both(options, binary, folder):
-    """Everything measured, as it goes into the JSON."""
+    """Returns all results, for the JSON file."""
     with running(folder) as database:
         say(f"filling PostgreSQL {database.version()} with {ANIMALS:,} animals")
         petstore = PetstoreOnPostgres(binary, database)
@@ -57,7 +57,7 @@ def measure_both(options, binary, folder):
                     say(f"  {operation.name:12}{ours['rate']:9.0f}{theirs['rate']:9.0f}"
                         f"{ours['cpu_us']:9.1f}{ours['database_us']:9.1f}")
             if server.process.returncode != 0:
-                raise Failed(f"petstore did not stop well:\n{(folder / 'petstore/serve.log').read_text()[-2000:]}")
+                raise Failed(f"unclean shutdown of petstore:\n{(folder / 'petstore/serve.log').read_text()[-2000:]}")
         return {
             "date": machine.today(),
             "animals": ANIMALS,
@@ -72,28 +72,28 @@ def measure_both(options, binary, folder):
 
 
 def renew(database):
-    """The store as it was filled, with nothing left to do for the server from what was before."""
+    """Restores the filled database, and completes pending work of the server."""
     database.sql(f"DELETE FROM pets WHERE id > {ANIMALS}; TRUNCATE messages; VACUUM (ANALYZE); CHECKPOINT")
     if database.sql("SELECT min(id), max(id), count(*) FROM pets") != [["1", str(ANIMALS), str(ANIMALS)]]:
-        raise Failed("the animals are not those that were imported")
+        raise Failed("the animals differ from the imported ones")
 
 
 def check_same_animals(server, database, scripts):
-    """Both are asked for the same: the rows of pgbench's statement are the animals of petstore's answer."""
+    """Checks that the rows of pgbench's statement are the animals in petstore's response."""
     for name, number in (("list20", 0), ("list20cold", ANIMALS // 2), ("get", ANIMALS // 2)):
-        answer = json.loads(ask(server.doors["store"], server.key, request(name, number)).body)
+        answer = json.loads(ask(server.addresses["store"], server.key, request(name, number)).body)
         animals = answer if isinstance(answer, list) else [answer]
         rows = database.sql(f"{scripts[name].text};", {"id": number, "after": number, **scripts[name].variables})
         shown = [[str(animal["id"]), animal["name"], str(animal["categoryId"])] for animal in animals]
         if shown != [row[:3] for row in rows[:20]]:
-            raise Failed(f"{name}: petstore answers {answer}, and PostgreSQL {rows}")
+            raise Failed(f"{name}: petstore returns {answer}, but PostgreSQL {rows}")
 
 
 def measure_ours(server, database, operation, script, seconds):
     rows = database.count(script.table) if script.table else 0
     meters = {"database_us": database.cpu_seconds, "load_us": pgbench.children_seconds}
     figure = measure(server, operation, ANIMALS, seconds, open_loop=False, meters=meters)
-    # Requests that wrk left when its time was over have their rows as well.
+    # Requests abandoned by wrk at its end have rows, too.
     if script.table and (added := database.count(script.table) - rows) < figure["answers"]:
-        raise Failed(f"{operation.name}: {figure['answers']} answers, but {added} rows")
+        raise Failed(f"{operation.name}: {figure['answers']} responses, but {added} rows")
     return figure

@@ -1,4 +1,4 @@
-"""The servers: started on their core, waited for, looked at, stopped."""
+"""Starts servers on their core, monitors and stops them."""
 
 import contextlib
 import http.client
@@ -13,19 +13,19 @@ from typing import NamedTuple
 from . import SERVER_CORE, Failed
 from .operations import BY_NAME, request
 
-# The caller's settings, a log level or the address of a database, are not what is measured.
+# Removes the caller's settings, such as a log level or a database URL.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PETSTORE_", "PG"))}
-# What differs from answer to answer, or is the HTTP library's own.
+# Headers that differ between responses or come from the HTTP library.
 PER_ANSWER = ("date", "content-length", "connection", "x-request-id")
 
 
 class Server(NamedTuple):
     name: str
     process: subprocess.Popen
-    doors: dict  # door -> host:port
+    addresses: dict  # listener -> host:port
     key: str
-    start_ms: float  # from exec to the first right answer
-    pinned: bool  # whether it has one core and the load another; else both have all
+    start_ms: float  # from exec to the first correct response
+    pinned: bool  # whether server and load have one core each; otherwise both use all cores
 
 
 class Answer(NamedTuple):
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 def ask(address, key, request):
-    """One request on a connection of its own."""
+    """Sends a request on its own connection."""
     connection = http.client.HTTPConnection(address, timeout=10)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     try:
@@ -47,30 +47,30 @@ def ask(address, key, request):
 
 
 @contextlib.contextmanager
-def running(name, command, environment, log, doors_in, key, pinned=True):
-    """A server from its first right answer on, on its core where it is `pinned`; `doors_in` finds its addresses in
-    what it printed."""
+def running(name, command, environment, log, find_addresses, key, pinned=True):
+    """Runs a server, on its core if `pinned`, and waits for its first correct response. `find_addresses` finds its
+    addresses in its output."""
     with log.open("w") as out:
         begin = time.monotonic()
         process = subprocess.Popen(
             [*(["taskset", "-c", str(SERVER_CORE)] if pinned else []), *command],
             stdout=out, stderr=out, cwd=log.parent, env={**ENVIRONMENT, **environment},
-            start_new_session=True,  # Ctrl-C reaches only this program, which stops the servers in order.
+            start_new_session=True,  # Ctrl-C reaches only this program, which stops the servers.
         )
     try:
-        while not ((doors := doors_in(log.read_text())) and answers(doors["store"], key)):
+        while not ((addresses := find_addresses(log.read_text())) and answers(addresses["store"], key)):
             if process.poll() is not None or time.monotonic() > begin + 60:
                 raise Failed(f"{name} did not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.001)
-        yield Server(name, process, doors, key, (time.monotonic() - begin) * 1e3, pinned)
+        yield Server(name, process, addresses, key, (time.monotonic() - begin) * 1e3, pinned)
         if process.poll() is not None:
-            raise Failed(f"{name} ended by itself:\n{log.read_text()[-2000:]}")
+            raise Failed(f"{name} ended unexpectedly:\n{log.read_text()[-2000:]}")
     finally:
         process.terminate()
         try:
             process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            # With its workers, where it has any: they are in its group.
+            # Includes its workers, which are in its process group.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -82,8 +82,8 @@ def answers(address, key):
         return False
 
 
-def petstore_doors(log):
-    # The last line may be half written, and a panic is no JSON.
+def petstore_addresses(log):
+    # The last line may be incomplete, and a panic is not JSON.
     for line in log.splitlines(keepends=True):
         if line.startswith("{") and line.endswith("\n"):
             event = json.loads(line)
@@ -91,27 +91,27 @@ def petstore_doors(log):
                 return event
 
 
-def yardstick_doors(log):
-    return one_door(log, "")
+def yardstick_addresses(log):
+    return single_address(log, "")
 
 
-def rival_doors(log):
-    return one_door(log, "listening ")
+def rival_addresses(log):
+    return single_address(log, "listening ")
 
 
-def one_door(log, before):
-    """The yardstick and the rivals have one address for everything."""
+def single_address(log, before):
+    """Returns the single address of the yardstick or a rival."""
     for line in log.splitlines(keepends=True):
         if line.startswith(before) and line.endswith("\n"):
             return dict.fromkeys(("store", "messages"), line.removeprefix(before).strip())
 
 
 def copy_answers(server, folder, padding="", number=50_000):
-    """Asks a server for an answer of each operation and writes them where the yardstick reads them."""
+    """Stores a server's response to each operation for the yardstick."""
     folder.mkdir(exist_ok=True)
     for load in ("list20", "list20cold", "list100", "get", "create", "message"):
         asked = request(load, number, padding)
-        answer = ask(server.doors[BY_NAME[load].door], server.key, asked)
+        answer = ask(server.addresses[BY_NAME[load].listener], server.key, asked)
         if answer.status != asked.status:
             raise Failed(f"{server.name}, {load}: {answer.status} {answer.body.decode()}")
         lines = [f"{name}: {value}" for name, value in answer.headers if name not in PER_ANSWER[:3]]
@@ -119,10 +119,10 @@ def copy_answers(server, folder, padding="", number=50_000):
 
 
 def check_same_answers(petstore, yardstick, padding="", number=50_000):
-    """The yardstick is one only while it sends what petstore sends: the same bytes, or as many where ids differ."""
+    """Checks that the yardstick sends the same bytes as petstore, or as many if ids differ."""
     for load in ("list20", "list20cold", "list100", "get", "create", "message"):
         asked = request(load, number, padding)
-        ours, theirs = (ask(s.doors[BY_NAME[load].door], s.key, asked) for s in (petstore, yardstick))
+        ours, theirs = (ask(s.addresses[BY_NAME[load].listener], s.key, asked) for s in (petstore, yardstick))
         same = sizes(ours) == sizes(theirs)
         if asked.method == "GET":
             same = same and ours.body == theirs.body and fixed(ours) == fixed(theirs)
@@ -140,10 +140,10 @@ def sizes(answer):
 
 
 def processes(server):
-    """What /proc says of every process of the server's session, in the fields of proc_pid_stat(5) after the name."""
+    """Yields the fields after the name in /proc/PID/stat (proc_pid_stat(5)) for each process of the session."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            # A process may end between one look and the next.
+            # The process may have ended meanwhile.
             with contextlib.suppress(OSError):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[3]) == server.process.pid:
@@ -151,13 +151,13 @@ def processes(server):
 
 
 def cpu_seconds(server):
-    """User and system time of all threads of all of the server's processes, from their start."""
+    """Returns the user and system time of all the server's processes since their start."""
     ticks = sum(int(fields[11]) + int(fields[12]) for _, fields in processes(server))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(server):
-    """Resident memory of all of the server's processes; what they share counts once for each."""
+    """Returns the resident memory of all the server's processes. Shared memory counts once per process."""
     total = 0
     for folder, _ in processes(server):
         with contextlib.suppress(OSError):

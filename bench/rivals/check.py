@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends one server of the store's API what the interface speaks of, and compares the answers.
+"""Tests whether a server conforms to the API.
 
     check.py URL KEY [--messages URL]        check.py http://127.0.0.1:8080 pet_live_...
 
@@ -15,7 +15,7 @@ import sys
 from urllib.parse import urlsplit
 
 JSON = "application/json"
-MOST = 2**53 - 1  # The greatest integer that every reader of JSON reads exactly.
+MOST = 2**53 - 1  # The largest integer that all JSON parsers represent exactly.
 DEPRECATED = {
     "Deprecation": "@1795132800",
     "Sunset": "Thu, 05 Dec 2030 00:00:00 GMT",
@@ -47,18 +47,18 @@ class Door:
         if body is not None:
             headers.setdefault("Content-Type", JSON)
         body = json.dumps(body, ensure_ascii=False) if isinstance(body, dict) else body
-        # A connection of its own, since a server may close one whose body it did not read.
+        # A new connection, because a server may close one whose body it has not read.
         with contextlib.closing(http.client.HTTPConnection(*self.address, timeout=10)) as connection:
             connection.request(method, "/v1" + path, body and body.encode(), headers)
             return Answer(connection.getresponse())
 
     def asks(self, method, path, body=None, **headers):
-        """The same with the key."""
+        """Sends a request with the API key."""
         return self.ask(method, path, body, **{"Authorization": f"Bearer {self.key}", **headers})
 
 
 def expect(what, *differences):
-    """Counts a check, and says what differs: pairs of a name, what came and what was expected, or nothing."""
+    """Counts a check, and prints differences between actual and expected values."""
     global wrong, checked
     checked += 1
     differences = [each for each in differences if each]
@@ -195,7 +195,7 @@ def check_messages(messages):
 
 
 def check_credentials(store, messages):
-    for door, method, path in [
+    for listener, method, path in [
         (store, "GET", "/pets"), (store, "POST", "/pets"), (store, "GET", "/pets/abc"), (messages, "POST", "/messages"),
     ]:  # fmt: skip
         for credential, code, challenge in [
@@ -204,11 +204,11 @@ def check_credentials(store, messages):
             (f"Bearer {store.key[:-1]}", "invalid_api_key", REFUSED),
             (f"Bearer {store.key}x", "invalid_api_key", REFUSED),
         ]:  # fmt: skip
-            # The body is no JSON, and nobody without a key is told so.
+            # The body is not JSON, but without a key, only the missing key is reported.
             body = "{" if method == "POST" else None
-            answer = door.ask(method, path, body, Authorization=credential)
+            answer = listener.ask(method, path, body, Authorization=credential)
             expect_error(f"{method} {path} with {str(credential)[:12]}", answer, 401, code, challenge=challenge)
-        answer = door.ask("GET", "/nothing")
+        answer = listener.ask("GET", "/nothing")
         expect_error("GET /nothing", answer, 404, "not_found")
     answer = store.ask("GET", "/pets?limit=1", Authorization=f"bEARER {store.key}")
     expect("the scheme's case does not matter", same("status", answer.status, 200))
@@ -224,7 +224,7 @@ def check_request_ids(store):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("url", help="where the animals are, http://127.0.0.1:8080 for one")
+    parser.add_argument("url", help="URL of the server, for instance http://127.0.0.1:8080")
     parser.add_argument("key")
     parser.add_argument("--messages", help="where messages are sent, if elsewhere")
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-//! The least an HTTP service can do: bare hyper sending petstore's answers as fixed bytes.
+//! The minimum of an HTTP service: bare hyper that sends petstore's responses as fixed bytes.
 //!
-//! There is no key check, no JSON, no store and no timeout here. What petstore costs beyond this
-//! is what petstore does; what both cost is the kernel's sockets, hyper and the bytes themselves.
+//! It has no API keys, JSON, database or timeouts. Both spend the cost of sockets, hyper and the bytes
+//! themselves; the difference is the cost of petstore.
 //!
-//! `yardstick --answers FOLDER [--listen 127.0.0.1:0] [--threads 1]` prints the address it bound
-//! and serves until it is killed. The folder holds an answer of petstore's for each operation.
+//! `yardstick --answers FOLDER [--listen 127.0.0.1:0] [--threads 1]` prints the bound
+//! address and serves until it is killed. The folder has petstore's response to each operation.
 
 use std::{env, error::Error, fs, net::SocketAddr, path::Path, sync::Arc};
 
@@ -24,7 +24,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let options = Options::parse(env::args().skip(1))?;
-    // One thread without work stealing is the cheapest runtime there is.
+    // A single thread without work stealing is the cheapest runtime.
     let runtime = match options.threads {
         1 => runtime::Builder::new_current_thread().enable_io().build()?,
         threads => runtime::Builder::new_multi_thread().worker_threads(threads).enable_io().build()?,
@@ -43,7 +43,7 @@ async fn serve(address: SocketAddr, answers: Answers) -> Result<(), Failure> {
         let answers = Arc::clone(&answers);
         tokio::spawn(async move {
             let service = service_fn(|request| answer(&answers, request));
-            // A client that hangs up ends its connection with an error, which is no news here.
+            // An error means only that the client has closed the connection.
             let _ = http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -52,7 +52,7 @@ async fn serve(address: SocketAddr, answers: Answers) -> Result<(), Failure> {
 async fn answer(answers: &Answers, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let answer = answers.to(&request);
     if request.method() == Method::POST {
-        // The bytes of a body are received, as they must be, and looked at no further.
+        // The body must be received, but is not used.
         request.into_body().collect().await?;
     }
     let mut response = Response::new(Full::new(answer.body.clone()));
@@ -61,7 +61,7 @@ async fn answer(answers: &Answers, request: Request<Incoming>) -> Result<Respons
     Ok(response)
 }
 
-/// What petstore said, once for each operation.
+/// Petstore's response to each operation.
 struct Answers {
     list_20: Answer,
     list_20_cold: Answer,

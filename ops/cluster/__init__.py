@@ -1,1 +1,1 @@
-"""A real petstore cluster on one machine: etcd, PostgreSQL under Patroni, HAProxy and petstore (docs/scale-out.md)."""
+"""A petstore cluster on one machine: etcd, PostgreSQL with Patroni, HAProxy and petstore (docs/scale-out.md)."""

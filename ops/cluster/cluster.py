@@ -1,4 +1,4 @@
-"""The whole cluster: bringing it up, seeing what is wrong with it, healing it, taking it down."""
+"""Starts, monitors, heals and stops the cluster."""
 
 import json
 import os
@@ -29,10 +29,8 @@ class Cluster:
     def open(cls, folder):
         return cls(State.read(folder))
 
-    # Who is who.
-
     def view(self):
-        """What the servers' Patronis say of the cluster: name -> role, state, lag, ... Empty where none answers."""
+        """Returns Patroni's view of the cluster: name -> role, state, lag, ... Empty if no Patroni responds."""
         for member in self.members:
             if member.condition() in ("running", "no PostgreSQL"):
                 try:
@@ -44,7 +42,7 @@ class Cluster:
         return {}
 
     def leader(self):
-        """The server that leads and answers for it; nothing where there is none."""
+        """Returns the server whose Patroni reports it as the primary, or None."""
         return next((member for member in self.members if member.answers("/primary")), None)
 
     def sync_standbys(self):
@@ -55,7 +53,7 @@ class Cluster:
         return [member for member in self.members if leader and member.name != leader.name]
 
     def wait_for_promotion(self, old, seconds=90):
-        """The server that took over from `old`, and when (monotonic)."""
+        """Returns the server that was promoted in place of `old`, and the time (monotonic)."""
         others = [member for member in self.members if member.name != old.name]
 
         def promoted():
@@ -63,11 +61,11 @@ class Cluster:
 
         return wait_until("another server's promotion", promoted, seconds, every=0.05)
 
-    def ailments(self):
-        """All that is not as it should be, in words; empty when the cluster is healthy."""
+    def problems(self):
+        """Returns descriptions of all problems. Empty if the cluster is healthy."""
         found = []
         if not self.etcd.healthy():
-            found.append("etcd does not answer")
+            found.append("etcd does not respond")
         conditions = {member.name: member.condition() for member in self.members}
         found += [f"{name} is {condition}" for name, condition in conditions.items() if condition != "running"]
         view = self.view()
@@ -76,8 +74,8 @@ class Cluster:
             found.append(f"Patroni's roles are {', '.join(roles) or 'unknown'}")
         up = self.haproxy.up()
         found += [
-            f"HAProxy finds {len(up.get(listener, []))} of {count} {listener} up"
-            for listener, count in {"primary": 1, "standbys": 2, **self._doors()}.items()
+            f"HAProxy: {len(up.get(listener, []))} of {count} {listener} servers are up"
+            for listener, count in {"primary": 1, "standbys": 2, **self._petstore_listeners()}.items()
             if len(up.get(listener, [])) != count
         ]
         found += [f"{each.name} is not ready" for each in self.petstores if self.has_petstore() and not each.ready()]
@@ -97,18 +95,16 @@ class Cluster:
     def has_petstore(self):
         return self.state.key_file.exists()
 
-    def _doors(self):
+    def _petstore_listeners(self):
         return {"store": 3, "messages": 3} if self.has_petstore() else {}
 
-    # Up, whole and down.
-
     def start(self, program):
-        """From nothing to healthy; `program` is petstore's, or nothing to leave it out."""
-        say("etcd")
+        """Starts everything and waits until it is healthy. Without `program`, starts no petstore."""
+        say("starting etcd")
         self.etcd.start()
         self.etcd.wait()
-        say("three PostgreSQL servers under Patroni")
-        # The first makes the database, which the others copy.
+        say("starting three PostgreSQL servers with Patroni")
+        # The first one creates the database, which the others copy.
         first, *others = self.members
         first.start()
         wait_until(f"a primary (see {first.patroni.log})", lambda: first.answers("/primary"), 60)
@@ -116,11 +112,11 @@ class Cluster:
             member.start()
         database.make(self.state, first.port)
         wait_until("two synchronous standbys", lambda: len(self.sync_standbys()) == 2, 60)
-        say("HAProxy")
+        say("starting HAProxy")
         self.haproxy.start()
         self.haproxy.wait()
         if program:
-            say("three petstore processes")
+            say("starting three petstore processes")
             petstore.install(self.state, program)
             petstore.make_key(self.state)
             for each in self.petstores:
@@ -128,7 +124,7 @@ class Cluster:
         self.wait_until_healthy()
 
     def heal(self):
-        """Starts what is missing and wakes what is paused, until the cluster is healthy."""
+        """Starts stopped processes, resumes paused ones, and waits until the cluster is healthy."""
         if not self.etcd.process.pid:
             self.etcd.start()
         self.etcd.wait()
@@ -145,14 +141,14 @@ class Cluster:
 
     def wait_until_healthy(self, seconds=120):
         deadline = time.monotonic() + seconds
-        while ailments := self.ailments():
+        while problems := self.problems():
             if time.monotonic() > deadline:
                 logs = self.state.folder / "log"
-                raise Failed(f"not healthy after {seconds} s: {'; '.join(ailments)} (logs: {logs})")
+                raise Failed(f"not healthy after {seconds} s: {'; '.join(problems)} (logs: {logs})")
             time.sleep(0.2)
 
     def set_synchronous(self, on):
-        """Synchronous replication for the whole cluster, or none: what the faults' negative controls need."""
+        """Turns synchronous replication on or off, for negative controls of fault tests."""
         leader = wait_until("a leader", self.leader, 30)
         leader.configure({"synchronous_mode": on})
         wait_until(
@@ -162,7 +158,7 @@ class Cluster:
         )
 
     def stop(self):
-        """Everything ends, in the order of who needs whom, and the folder goes."""
+        """Stops everything in the order of dependencies, and removes the folder."""
         say("stopping petstore")
         for each in self.petstores:
             each.process.stop(35)
@@ -176,7 +172,7 @@ class Cluster:
 
 
 def remove(folder):
-    """Takes a cluster down, however far its start had come."""
+    """Stops and removes a cluster, even if it was started only partially."""
     if not (folder / FILE).exists() and folder.is_dir() and not os.listdir(folder):
         folder.rmdir()
         return

@@ -12,8 +12,8 @@ from .processes import Failed, User, wait_until
 from .state import State
 
 DESCRIPTION = """\
-A real petstore cluster on this machine, on loopback and in a folder of its own: etcd, three PostgreSQL 15 servers
-under Patroni with synchronous standbys, HAProxy, three petstore processes. docs/scale-out.md explains it."""
+Runs a petstore cluster on this machine, on loopback and in its own folder: etcd, three PostgreSQL 15 servers with
+Patroni and synchronous standbys, HAProxy, and three petstore processes. See docs/scale-out.md."""
 
 
 def main():
@@ -23,7 +23,7 @@ def main():
     except Failed as error:
         sys.exit(f"cluster: {error}")
     except KeyboardInterrupt:
-        sys.exit("cluster: interrupted; `scripts/cluster down` takes down what is there")
+        sys.exit("cluster: interrupted; run `scripts/cluster down` to stop the running processes")
 
 
 def parse():
@@ -36,20 +36,20 @@ def parse():
         added = commands.add_parser(name, help=function.__doc__.splitlines()[0], description=function.__doc__)
         added.set_defaults(command=function)
         default = petstore.ROOT / "target/cluster"
-        added.add_argument("--dir", type=Path, default=default, help="the cluster's folder (default: target/cluster)")
+        added.add_argument("--dir", type=Path, default=default, help="folder of the cluster (default: target/cluster)")
         return added
 
     starting = command(up, "up")
-    starting.add_argument("--petstore", type=Path, metavar="FILE", help="a built petstore (default: build a release)")
-    starting.add_argument("--no-petstore", action="store_true", help="only the database and HAProxy")
+    starting.add_argument("--petstore", type=Path, metavar="FILE", help="petstore program (default: build a release)")
+    starting.add_argument("--no-petstore", action="store_true", help="start only the database and HAProxy")
     starting.add_argument(
-        "--through-haproxy", action="store_true", help="petstore reaches the primary through HAProxy, not by itself"
+        "--through-haproxy", action="store_true", help="connect petstore to the primary through HAProxy"
     )
-    command(status, "status").add_argument("--watch", action="store_true", help="again every second, until Ctrl-C")
+    command(status, "status").add_argument("--watch", action="store_true", help="repeat every second until Ctrl-C")
     killing = command(kill_primary, "kill-primary")
     killing.add_argument(
         "--how", choices=("machine", "postgres", "pause"), default="machine",
-        help="kill -9 of PostgreSQL and Patroni (default), of PostgreSQL alone, or stop both as a hung machine would",
+        help="kill -9 PostgreSQL and Patroni (default), kill -9 only PostgreSQL, or pause both like a hung machine",
     )
     command(stop_standby, "stop-standby")
     command(heal, "heal")
@@ -58,7 +58,7 @@ def parse():
 
 
 def up(options):
-    """Start everything, wait until it is healthy, and print its addresses."""
+    """Start the cluster, wait until it is healthy, and print its addresses."""
     begin = time.monotonic()
     found = programs()
     state = State.make(options.dir, User.current_or_postgres(), found, options.through_haproxy)
@@ -66,7 +66,7 @@ def up(options):
         program = None if options.no_petstore else options.petstore or petstore.build()
         Cluster(state).start(program)
     except Failed as error:
-        raise Failed(f"{error}\nwhat has started is still there; `scripts/cluster down` takes it down") from None
+        raise Failed(f"{error}\nrun `scripts/cluster down` to stop the running processes") from None
     say(f"healthy after {time.monotonic() - begin:.0f} s\n")
     print_addresses(state)
 
@@ -74,21 +74,21 @@ def up(options):
 def print_addresses(state):
     ports = state.ports
     rows = [
-        ("PostgreSQL, the primary", f"127.0.0.1:{ports['primary']}", "HAProxy: follows Patroni's /primary"),
-        ("PostgreSQL, the standbys", f"127.0.0.1:{ports['standbys']}", "HAProxy: follows Patroni's /replica"),
+        ("PostgreSQL primary", f"127.0.0.1:{ports['primary']}", "HAProxy, checks Patroni's /primary"),
+        ("PostgreSQL standbys", f"127.0.0.1:{ports['standbys']}", "HAProxy, checks Patroni's /replica"),
         ("etcd", f"127.0.0.1:{ports['etcd']}", ""),
     ]
     for member in Cluster(state).members:
-        rows.append((member.name, f"127.0.0.1:{member.port}", f"its Patroni: 127.0.0.1:{member.api_port}"))
+        rows.append((member.name, f"127.0.0.1:{member.port}", f"Patroni: 127.0.0.1:{member.api_port}"))
     if state.key_file.exists():
         rows[:0] = [
-            ("petstore, the store", f"http://127.0.0.1:{ports['store']}/v1", "HAProxy: follows /readyz"),
-            ("petstore, messages", f"http://127.0.0.1:{ports['messages']}/v1", "HAProxy: follows /readyz"),
+            ("store API", f"http://127.0.0.1:{ports['store']}/v1", "HAProxy, checks /readyz"),
+            ("messages API", f"http://127.0.0.1:{ports['messages']}/v1", "HAProxy, checks /readyz"),
         ]
         for each in Cluster(state).petstores:
-            doors = ", ".join(f"{door} {port}" for door, port in each.ports.items())
-            rows.append((each.name, f"127.0.0.1, {doors}", ""))
-    print_table(("what", "address", ""), rows)
+            listeners = ", ".join(f"{listener} {port}" for listener, port in each.ports.items())
+            rows.append((each.name, f"127.0.0.1, {listeners}", ""))
+    print_table(("service", "address", ""), rows)
     if state.key_file.exists():
         print(f"\nKEY={state.key_file.read_text().strip()}")
         print(f'curl -s "http://127.0.0.1:{ports["store"]}/v1/pets" -H "Authorization: Bearer $KEY"')
@@ -96,7 +96,7 @@ def print_addresses(state):
 
 
 def status(options):
-    """Who leads, who lags, who is ready; exit status 1 where anything is wrong."""
+    """Print roles, replication lag and readiness. The exit status is 1 if there is a problem."""
     cluster = Cluster.open(options.dir)
     while True:
         view, up = cluster.view(), cluster.haproxy.up()
@@ -108,24 +108,24 @@ def status(options):
             rows.append((member.name, member.condition(), said.get("role", "-"), said.get("state", "-"),
                          said.get("timeline", "-"), lag, sync))
         print_table(("server", "processes", "role", "state", "timeline", "lag (bytes)", "synchronous"), rows)
-        print(f"\netcd: {'healthy' if cluster.etcd.healthy() else 'does not answer'}")
+        print(f"\netcd: {'healthy' if cluster.etcd.healthy() else 'does not respond'}")
         listeners = (f"{name} -> {', '.join(servers) or 'none'}" for name, servers in up.items())
-        print(f"HAProxy: {'; '.join(listeners) or 'does not answer'}")
+        print(f"HAProxy: {'; '.join(listeners) or 'does not respond'}")
         if cluster.has_petstore():
             rows = [(each.name, "runs" if each.process.pid else "down", "ready" if each.ready() else "not ready")
                     for each in cluster.petstores]
             print()
             print_table(("process", "", "/readyz"), rows)
-        ailments = cluster.ailments()
-        print(f"\n{'; '.join(ailments) or 'healthy'}")
+        problems = cluster.problems()
+        print(f"\n{'; '.join(problems) or 'healthy'}")
         if not options.watch:
-            sys.exit(1 if ailments else 0)
+            sys.exit(1 if problems else 0)
         time.sleep(1)
         print("\033[2J\033[H", end="")
 
 
 def kill_primary(options):
-    """Kill the primary, and say how long it took until another was promoted and writes worked again."""
+    """Kill the primary, and print the time until a standby was promoted and writes worked again."""
     cluster = Cluster.open(options.dir)
     primary = wait_until("a primary", cluster.leader, 5)
     break_member(primary, options.how)
@@ -136,13 +136,13 @@ def kill_primary(options):
     if cluster.has_petstore():
         wait_until("a write through petstore", lambda: write(cluster.state), 60)
         print(f"a write through petstore worked {time.monotonic() - promotion:.1f} s after that")
-    print("`scripts/cluster heal` brings the old primary back as a standby")
+    print("run `scripts/cluster heal` to restart the old primary as a standby")
 
 
 FAULTS = {
     "machine": "PostgreSQL and Patroni killed",
-    "postgres": "PostgreSQL killed, Patroni lives",
-    "pause": "PostgreSQL and Patroni stopped where they are, connections open",
+    "postgres": "PostgreSQL killed, Patroni running",
+    "pause": "PostgreSQL and Patroni paused, connections open",
 }
 
 
@@ -157,28 +157,28 @@ def break_member(member, how):
 
 
 def write(state):
-    """Whether an animal can be added."""
+    """Adds an animal, and returns whether it succeeded."""
     key = state.key_file.read_text().strip()
     body = {"name": "after the fail-over", "categoryId": 1}
     return http.request(state.ports["store"], "/v1/pets", method="POST", body=body, key=key, timeout=5)[0] == 201
 
 
 def stop_standby(options):
-    """Stop a synchronous standby, in order; Patroni then asks only the other one for its confirmation."""
+    """Shut down a synchronous standby, and wait until Patroni has removed it from synchronous replication."""
     cluster = Cluster.open(options.dir)
     standbys = wait_until("a synchronous standby", cluster.sync_standbys, 5)
     begin = time.monotonic()
     standbys[0].stop()
     say(f"{standbys[0].name}, a synchronous standby, is stopped")
     if not any(member.condition() == "running" for member in cluster.standbys()):
-        print("no standby is left: writes wait, since the replication is strictly synchronous")
+        print("there is no other standby: writes wait, because replication is strictly synchronous")
         return
     left = wait_until("the other synchronous standby", cluster.sync_standbys, 30)
-    print(f"{left[0].name} is the synchronous standby; the change took {time.monotonic() - begin:.1f} s")
+    print(f"{left[0].name} is now the only synchronous standby; the change took {time.monotonic() - begin:.1f} s")
 
 
 def heal(options):
-    """Start what is missing, wake what is paused, and wait until all is healthy."""
+    """Start stopped processes, resume paused ones, and wait until the cluster is healthy."""
     cluster = Cluster.open(options.dir)
     begin = time.monotonic()
     cluster.heal()
@@ -186,7 +186,7 @@ def heal(options):
 
 
 def down(options):
-    """Stop everything and remove the folder, also where the start had not come to its end."""
+    """Stop the cluster and remove its folder, even if it was started only partially."""
     remove(options.dir.resolve())
 
 

@@ -1,4 +1,4 @@
-"""etcd: where Patroni keeps who leads. One here; three on machines of their own in production."""
+"""etcd, in which Patroni stores the leader. One process here; in production, three on separate machines."""
 
 import json
 
@@ -20,7 +20,7 @@ class Etcd:
                 f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
                 f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
                 f"--initial-cluster=etcd={peer}", "--log-level=warn", "--logger=zap",
-                # See Member: which of its protocols Patroni speaks matters.
+                # Member._config explains why Patroni uses version 2.
                 "--enable-v2=true",
             ],
             self._state.user,

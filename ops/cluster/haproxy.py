@@ -1,4 +1,4 @@
-"""HAProxy: the one address of each kind of thing that there are three of."""
+"""HAProxy, with one address for the PostgreSQL servers and one for the petstore processes."""
 
 import csv
 import io
@@ -20,8 +20,8 @@ defaults
     option redispatch 1
     default-server inter 500ms fastinter 250ms downinter 250ms fall 2 rise 1
 
-# Connections of databases may be idle for long. Patroni answers OPTIONS with the same status as GET, and no body.
-# A server that is no longer the primary may hang, so its connections are closed.
+# Database connections may be idle for a long time. Patroni responds to OPTIONS like to GET, but without a body.
+# Connections to a former primary are closed, because it may hang.
 listen primary
     bind 127.0.0.1:{ports[primary]}
     timeout client 1h
@@ -39,9 +39,9 @@ listen standbys
     default-server on-marked-down shutdown-sessions
 {primary}
 
-# A process that is not ready gets no new requests, and still answers those it has. If no process is ready, all live ones get
-# requests, because their errors have the API's JSON body and HAProxy's own errors do not.
-# A request is tried on another process only while it has not been sent to the first: writes are never sent twice.
+# A process that is not ready gets no new requests, and completes its requests in flight. If no process is ready, all
+# live ones get requests, because their errors have the API's JSON body, unlike HAProxy's own errors.
+# A request is retried on another process only if it was not sent to the first: writes are never sent twice.
 frontend store
     bind 127.0.0.1:{ports[store]}
     mode http
@@ -83,8 +83,8 @@ backend messages_alive
 
 
 def config(ports):
-    def petstores(door):
-        return servers((name, ports[f"{name}_{door}"], ports[f"{name}_{door}"]) for name in PETSTORES)
+    def petstores(listener):
+        return servers((name, ports[f"{name}_{listener}"], ports[f"{name}_{listener}"]) for name in PETSTORES)
 
     return CONFIG.format(
         ports=ports,
@@ -107,7 +107,7 @@ class Haproxy:
         wait_until("HAProxy", self.up, 10)
 
     def up(self):
-        """What HAProxy finds up: listener -> its servers."""
+        """Returns the servers that are up, by listener."""
         found = {}
         try:
             with socket.create_connection(("127.0.0.1", self._state.ports["haproxy_stats"]), timeout=2) as stats:

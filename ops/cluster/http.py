@@ -1,4 +1,4 @@
-"""Short calls of the parts' own HTTP doors on loopback."""
+"""HTTP requests to the cluster's processes on loopback."""
 
 import base64
 import json
@@ -7,7 +7,7 @@ import urllib.request
 
 
 def request(port, path, *, method="GET", body=None, user=None, key=None, timeout=2):
-    """The status and the body, whatever the status; OSError where nobody answers."""
+    """Returns the status and the body of any response. Raises OSError if there is none."""
     headers = {"Content-Type": "application/json"}
     if user:
         headers["Authorization"] = "Basic " + base64.b64encode(":".join(user).encode()).decode()
@@ -16,12 +16,12 @@ def request(port, path, *, method="GET", body=None, user=None, key=None, timeout
     data = None if body is None else json.dumps(body).encode()
     call = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers, method=method)
     try:
-        with NO_PROXY.open(call, timeout=timeout) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            return refusal.code, refusal.read()
+        with NO_PROXY.open(call, timeout=timeout) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
-# A proxy of the environment is for the world, not for loopback.
+# Ignores proxies from the environment.
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,4 +1,4 @@
-"""Debian's packages: where their programs are, and installing what is missing without letting anything start."""
+"""Debian packages: paths of their programs, and installation without starting services."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from .processes import Failed
 
 APT_INSTALL = Path(__file__).resolve().parent.parent.parent / "scripts/apt-install"
 POSTGRESQL_BIN = Path("/usr/lib/postgresql/15/bin")
-# Which package has the program that is looked for.
+# Packages by program.
 PACKAGES = {
     POSTGRESQL_BIN / "postgres": "postgresql-15",
     Path("/usr/bin/psql"): "postgresql-client-15",
@@ -34,23 +34,20 @@ class Programs(NamedTuple):
 
 
 def programs():
-    """The programs, installed first where they are missing and this is root on Debian."""
+    """Returns the paths of the programs. As root on Debian, installs missing ones."""
     missing = [package for program, package in PACKAGES.items() if not program.exists()]
     if missing:
         if os.getuid() or not shutil.which("apt-get"):
             raise Failed(
-                f"please install {' '.join(missing)} (Debian 12; as root, this command does), "
-                "and stop and disable the services that come with them"
+                f"missing packages: install {' '.join(missing)} (on Debian 12, this command installs them if run as "
+                "root), and stop and disable their services"
             )
         install(missing)
     return Programs(str(POSTGRESQL_BIN), "/usr/bin/psql", "/usr/bin/patroni", "/usr/bin/etcd", "/usr/sbin/haproxy")
 
 
 def install(packages):
-    """Debian's packages start and enable their services, and PostgreSQL's makes a server: none of that is wanted here.
-
-    Afterwards the machine has the programs and is otherwise as before.
-    """
+    """Installs packages without starting or enabling their services, and without creating a PostgreSQL server."""
     print(f"installing {' '.join(packages)}", file=sys.stderr)
     with contextlib.ExitStack() as undo:
         undo.enter_context(replaced(POLICY, "#!/bin/sh\nexit 101\n", 0o755))
@@ -60,7 +57,7 @@ def install(packages):
         if done.returncode:
             raise Failed(f"{APT_INSTALL} {' '.join(packages)} failed:\n{done.stderr}")
         for service in enabled_services() - enabled:
-            # Of System V's links and, where systemd is, of its units.
+            # Disables both System V links and systemd units.
             subprocess.run(["update-rc.d", service, "disable"], check=True, capture_output=True)
 
 
@@ -71,7 +68,7 @@ def enabled_services():
 
 @contextlib.contextmanager
 def replaced(path, text, mode):
-    """A file with this text for a while, and afterwards what was there before."""
+    """Replaces a file temporarily, and restores the original."""
     before = (path.read_bytes(), path.stat().st_mode & 0o7777) if path.exists() else None
     made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +81,7 @@ def replaced(path, text, mode):
         if before:
             path.write_bytes(before[0])
             path.chmod(before[1])
-        # The package owns the folder by now, or it is empty and goes.
+        # Removes folders that are not owned by an installed package.
         for folder in made:
             with contextlib.suppress(OSError):
                 if subprocess.run(["dpkg", "-S", folder], capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server and the Patroni that runs it: what is a machine of its own in production."""
+"""A PostgreSQL server and the Patroni process that manages it. In production, each has its own machine."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ from . import http
 from .processes import Failed, Process, becomes, send, stat, tree
 from .state import MEMBERS
 
-# docs/scale-out.md says what each of these is for.
+# docs/scale-out.md explains these settings.
 CLUSTER_SETTINGS = {
     "ttl": 20,
     "loop_wait": 1,
@@ -18,7 +18,7 @@ CLUSTER_SETTINGS = {
     "primary_start_timeout": 0,
     "synchronous_mode": True,
     "synchronous_mode_strict": True,
-    # With one, the other standby may be ahead of the one that is promoted, and writes wait while it is rewound.
+    # With 1, the other standby may be ahead of the promoted one, and writes wait while it is rewound.
     "synchronous_node_count": 2,
     "postgresql": {
         "use_pg_rewind": True,
@@ -38,7 +38,7 @@ CLUSTER_SETTINGS = {
 
 
 class Member:
-    """One server with its Patroni, as a machine that can fail."""
+    """A server with its Patroni, which fail together like a machine."""
 
     def __init__(self, state, name):
         self._state, self.name = state, name
@@ -47,7 +47,7 @@ class Member:
         self.patroni = Process(state.folder, name)
 
     def start(self):
-        # JSON is YAML, which Patroni reads.
+        # Patroni reads YAML, a superset of JSON.
         config = self._state.config(f"{self.name}.yml", json.dumps(self._config(), indent=1))
         self.patroni.start([self._state.programs.patroni, config], self._state.user)
 
@@ -64,8 +64,8 @@ class Member:
                 "connect_address": f"127.0.0.1:{self.api_port}",
                 "authentication": {"username": "patroni", "password": passwords["patroni"]},
             },
-            # By etcd's second protocol: with `etcd3`, a leader of Patroni 3.0.2 that has hung and wakes overwrites its
-            # successor's lease unseen, and what was acknowledged meanwhile is rewound. 3.0.3 has that mended.
+            # Version 2 of etcd's protocol. With `etcd3`, a leader of Patroni 3.0.2 that resumes after a hang overwrites
+            # its successor's lease, and writes acknowledged meanwhile are rewound. Fixed in 3.0.3.
             "etcd": {"hosts": [etcd]},
             "bootstrap": {
                 "dcs": CLUSTER_SETTINGS,
@@ -83,33 +83,29 @@ class Member:
                 },
                 "pg_hba": accounts,
                 "parameters": {
-                    # A socket's path may have 107 characters, fewer than a folder's; loopback has no such limit.
+                    # No Unix sockets, because their path is limited to 107 characters.
                     "unix_socket_directories": "",
                     "log_line_prefix": "%m [%p] ",
                 },
             },
         }
 
-    # What it says of itself.
-
     def answers(self, path):
-        """Whether Patroni answers 200, as HAProxy asks."""
+        """Returns whether Patroni responds 200, like HAProxy's check."""
         try:
             return http.request(self.api_port, path)[0] == 200
         except OSError:
             return False
 
     def configure(self, settings):
-        """Changes settings of the whole cluster, in etcd; every server takes them over in its next round."""
+        """Changes settings of the cluster in etcd. Each server applies them in its next loop."""
         user = ("patroni", self._state.passwords["patroni"])
         status, body = http.request(self.api_port, "/config", method="PATCH", body=settings, user=user, timeout=5)
         if status != 200:
-            raise Failed(f"Patroni refused {settings}: {status} {body.decode()}")
-
-    # What can happen to it.
+            raise Failed(f"Patroni rejected {settings}: {status} {body.decode()}")
 
     def postmaster(self):
-        """The pid of its PostgreSQL while that lives; the file alone may be left of one that was killed."""
+        """Returns the pid of PostgreSQL if it is running. A killed server leaves its pid file behind."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             pid = int((self.data / "postmaster.pid").read_text().splitlines()[0])
             if str(self.data) in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
@@ -121,36 +117,36 @@ class Member:
         return sorted(set(tree(pid for pid in roots if pid)))
 
     def kill(self, patroni=True):
-        """kill -9, as where the machine loses its power; or of PostgreSQL alone."""
+        """Kills all processes with SIGKILL, like a power failure, or only PostgreSQL."""
         victims = self.pause(patroni)
         send(victims, signal.SIGKILL)
         if not becomes(lambda: all((stat(pid) or "Z")[0] == "Z" for pid in victims), 10):
-            raise Failed(f"{self.name} outlived kill -9")
+            raise Failed(f"{self.name} is still running after SIGKILL")
 
     def pause(self, patroni=True):
-        """Stops every process of it, as where a machine hangs: its connections stay open and say nothing."""
+        """Pauses all processes, like a hung machine. Connections stay open."""
         stopped = []
-        # Until no new ones turn up: one that runs may start others meanwhile.
+        # Repeats until there are no new processes, because running ones may start others.
         while fresh := [pid for pid in self.processes(patroni) if pid not in stopped]:
             send(fresh, signal.SIGSTOP)
             stopped += fresh
         # The signal takes effect a little after it is sent.
         if not becomes(lambda: all((stat(pid) or "Z")[0] in "TZ" for pid in stopped), 5):
-            raise Failed(f"{self.name} goes on after SIGSTOP")
+            raise Failed(f"{self.name} is still running after SIGSTOP")
         return stopped
 
     def resume(self):
         send(self.processes(), signal.SIGCONT)
 
     def stop(self, seconds=20):
-        """An orderly end: Patroni stops its PostgreSQL. Whatever is left then is killed."""
+        """Stops Patroni, which shuts down PostgreSQL. Kills remaining processes."""
         self.resume()
         self.patroni.stop(seconds)
         if self.postmaster():
             self.kill()
 
     def condition(self):
-        """`running`, `paused`, `no Patroni`, `no PostgreSQL` or `down`, from the processes alone."""
+        """Returns `running`, `paused`, `no Patroni`, `no PostgreSQL` or `down`, from the state of the processes."""
         patroni, postmaster = self.patroni.pid, self.postmaster()
         if "T" in [(stat(pid) or "Z")[0] for pid in (patroni, postmaster) if pid]:
             return "paused"

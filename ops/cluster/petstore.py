@@ -1,4 +1,4 @@
-"""The petstore processes, and the account and key to call them with."""
+"""The petstore processes, and their account and API key."""
 
 import json
 import os
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from . import http
 from .processes import Failed, Process
-from .state import DOORS, MEMBERS
+from .state import LISTENERS, MEMBERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def build():
-    """Builds a release and returns the path cargo put it at, wherever its target folder is."""
+    """Builds a release and returns its path, as reported by cargo."""
     if not shutil.which("cargo"):
         raise Failed("cargo is missing: install Rust, or name a built program with --petstore")
     command = ["cargo", "build", "--release", "--locked", "--bin", "petstore"]
@@ -27,14 +27,14 @@ def build():
 
 
 def install(state, program):
-    """A copy that stays the same while the cluster is up, and that its user can run."""
+    """Copies the program into the cluster's folder, so that rebuilding does not affect the cluster."""
     copy = state.folder / "petstore"
     shutil.copy2(program, copy)
     copy.chmod(0o755)
 
 
 def database_url(state):
-    """All servers, of which the driver takes the one that writes; or HAProxy's port, which leads to it."""
+    """Returns a URL with all servers, of which the driver selects the primary, or with HAProxy's port."""
     ports = state.ports
     chosen = [ports["primary"]] if state.through_haproxy else [ports[member] for member in MEMBERS]
     hosts = ",".join(f"127.0.0.1:{port}" for port in chosen)
@@ -42,7 +42,7 @@ def database_url(state):
 
 
 def make_key(state):
-    """An account and its key, made with the command line, whose first use also makes the tables."""
+    """Creates an account and its API key with the command line, which also creates the tables."""
     environment = {"PETSTORE_DATABASE_URL": database_url(state), "PATH": os.environ["PATH"]}
 
     def run(*arguments):
@@ -61,11 +61,11 @@ def make_key(state):
 
 
 class Petstore:
-    """One process of the service."""
+    """A petstore process."""
 
     def __init__(self, state, name):
         self._state, self.name = state, name
-        self.ports = {door: state.ports[f"{name}_{door}"] for door in DOORS}
+        self.ports = {listener: state.ports[f"{name}_{listener}"] for listener in LISTENERS}
         self.process = Process(state.folder, name)
 
     def start(self):
@@ -76,12 +76,12 @@ class Petstore:
                 f"--listen=127.0.0.1:{ports['store']}",
                 f"--messages-listen=127.0.0.1:{ports['messages']}",
                 f"--ops-listen=127.0.0.1:{ports['ops']}",
-                # The addresses that answers name are those of HAProxy, which lead to all processes.
+                # Links in responses have HAProxy's addresses, which reach all processes.
                 f"--base-url=http://127.0.0.1:{public['store']}/v1",
                 f"--messages-base-url=http://127.0.0.1:{public['messages']}/v1",
             ],
             self._state.user,
-            # In the environment, where unlike in its arguments other users can't read the password.
+            # In the environment, because other users can read a process's arguments.
             {"PETSTORE_DATABASE_URL": database_url(self._state)},
         )
 

@@ -1,4 +1,4 @@
-"""Processes that outlive the command that started them: found again by pid files, told apart by their start times."""
+"""Background processes, found by pid files and identified by their start times."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 
 class Failed(Exception):
-    """Why something can't go on, for the person at the terminal."""
+    """Error message for the user."""
 
 
 class User(NamedTuple):
-    """Whom the cluster's processes run as: PostgreSQL and Patroni refuse root."""
+    """User of the cluster's processes. PostgreSQL and Patroni refuse to run as root."""
 
     name: str
     uid: int
@@ -28,14 +28,14 @@ class User(NamedTuple):
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
     def popen(self):
-        """How `subprocess` becomes this user, which only root can."""
+        """Returns arguments for `subprocess.Popen` that switch to this user, if the current user is root."""
         if os.getuid():
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
 class Process:
-    """One process by its name in a folder: NAME.pid says which it is, NAME.log what it said."""
+    """A named process. Its pid is in NAME.pid, its output in NAME.log."""
 
     def __init__(self, folder: Path, name: str):
         self.name = name
@@ -49,14 +49,14 @@ class Process:
             started = subprocess.Popen(
                 [str(part) for part in command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.log.parent, env=environment,
-                # Neither Ctrl-C nor the end of this terminal reaches it.
+                # Protects it from Ctrl-C and the end of the terminal.
                 start_new_session=True, **user.popen(),
             )
         self._file.write_text(f"{started.pid} {start_time(started.pid)}\n")
 
     @property
     def pid(self):
-        """Its pid while it lives; a pid that was given to another process since does not count."""
+        """Returns the pid if the process is running. Detects a reused pid by the start time."""
         with contextlib.suppress(OSError, ValueError):
             pid, started = map(int, self._file.read_text().split())
             if start_time(pid) == started:
@@ -64,7 +64,7 @@ class Process:
         return None
 
     def stop(self, seconds):
-        """Asks it to end, wakes it where it was paused, and kills it where it does not end in time."""
+        """Sends SIGTERM, resumes a paused process, and sends SIGKILL after the timeout."""
         pid = self.pid
         if pid is None:
             return
@@ -74,11 +74,6 @@ class Process:
             send([pid], signal.SIGKILL)
             becomes(lambda: self.pid is None, 5)
 
-    def last_words(self, lines=8):
-        with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-        return ""
-
 
 def send(pids, number):
     for pid in pids:
@@ -87,7 +82,7 @@ def send(pids, number):
 
 
 def stat(pid):
-    """The fields after the name in /proc/PID/stat (proc_pid_stat(5)): state, parent, ..."""
+    """Returns the fields after the name in /proc/PID/stat (proc_pid_stat(5)): state, parent, ..."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -95,13 +90,13 @@ def stat(pid):
 
 
 def start_time(pid):
-    """When a process began, in ticks since the boot; nothing for one that is gone or waits to be buried."""
+    """Returns the start time of a process in ticks since boot, or None if it has ended or is a zombie."""
     fields = stat(pid)
     return int(fields[19]) if fields and fields[0] != "Z" else None
 
 
 def tree(pids):
-    """These processes and all that descend from them."""
+    """Returns these processes and all their descendants."""
     children = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := stat(entry)):
@@ -115,7 +110,7 @@ def tree(pids):
 
 
 def becomes(condition, seconds, every=0.05):
-    """Whether the condition holds within that time."""
+    """Waits for a condition, and returns whether it was met in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -125,7 +120,7 @@ def becomes(condition, seconds, every=0.05):
 
 
 def wait_until(what, condition, seconds, every=0.1):
-    """Waits for a condition and returns its value; what can't be reached meanwhile counts as not yet."""
+    """Waits for a condition and returns its value. Errors count as not met."""
     deadline = time.monotonic() + seconds
     while True:
         why = ""
@@ -135,20 +130,20 @@ def wait_until(what, condition, seconds, every=0.1):
         except (OSError, Failed) as error:
             why = f": {error}"
         if time.monotonic() > deadline:
-            raise Failed(f"waited {seconds} s in vain for {what}{why}")
+            raise Failed(f"timed out after {seconds} s waiting for {what}{why}")
         time.sleep(every)
 
 
 def free_ports(count):
-    """Ports nobody listens on, below those the kernel gives to outgoing connections: they can be bound again later."""
+    """Returns unused ports below the ephemeral range, so that no outgoing connection takes them meanwhile."""
     first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports, port = [], 20_000 + os.getpid() * 61 % 10_000
     while len(ports) < count:
         port += 1
         if port >= first_outgoing:
-            raise Failed("no free ports")
+            raise Failed("there are no free ports")
         with socket.socket() as probe, contextlib.suppress(OSError):
-            # A connection of before that still times out does not matter, as it won't to those who bind it.
+            # Ignores connections in TIME_WAIT, as the servers do.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             ports.append(port)

@@ -1,4 +1,4 @@
-"""What a cluster is, kept in its folder: ports, passwords, programs, and the key to call it with."""
+"""State of a cluster, stored in its folder: ports, passwords, programs and API key."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from .processes import Failed, User, free_ports
 
 MEMBERS = ("pg1", "pg2", "pg3")
 PETSTORES = ("petstore1", "petstore2", "petstore3")
-DOORS = ("store", "messages", "ops")
+LISTENERS = ("store", "messages", "ops")
 FILE = "cluster.json"
 
 
@@ -25,24 +25,24 @@ class State(NamedTuple):
 
     @classmethod
     def make(cls, folder, user, programs, through_haproxy):
-        """Claims the folder, which must be new or empty."""
+        """Initializes the folder, which must be new or empty."""
         folder = folder.resolve()
         check_reach(folder, user)
         if (folder / FILE).exists():
-            raise Failed(f"there is a cluster in {folder}: `scripts/cluster down` first")
+            raise Failed(f"there is already a cluster in {folder}: run `scripts/cluster down` first")
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise Failed(f"{folder} is not empty: choose another folder with --dir")
         names = ["etcd", "etcd_peer", "primary", "standbys", "store", "messages", "haproxy_stats"]
         names += [f"{member}{part}" for member in MEMBERS for part in ("", "_api")]
-        names += [f"{petstore}_{door}" for petstore in PETSTORES for door in DOORS]
+        names += [f"{petstore}_{listener}" for petstore in PETSTORES for listener in LISTENERS]
         ports = dict(zip(names, free_ports(len(names))))
         passwords = {who: secrets.token_hex(16) for who in ("postgres", "replicator", "patroni", "petstore")}
         state = cls(folder, user, programs, ports, passwords, through_haproxy)
         state._write()
         for part in ("run", "log", "config", "data"):
             (folder / part).mkdir()
-        # Everything runs as the one user; root made the folders.
+        # Root created the folders, but all processes run as the other user.
         if not os.getuid():
             for path in (folder, *folder.iterdir()):
                 os.chown(path, user.uid, user.gid)
@@ -55,7 +55,7 @@ class State(NamedTuple):
         try:
             kept = json.loads((folder / FILE).read_text())
         except FileNotFoundError:
-            raise Failed(f"there is no cluster in {folder}: `scripts/cluster up` makes one") from None
+            raise Failed(f"there is no cluster in {folder}: start one with `scripts/cluster up`") from None
         kept["user"], kept["programs"] = User(*kept["user"]), Programs(*kept["programs"])
         return cls(folder, **kept)
 
@@ -69,7 +69,7 @@ class State(NamedTuple):
         return self.folder / "api.key"
 
     def config(self, name, text):
-        """A configuration file, for the cluster's user alone: it may hold passwords."""
+        """Writes a configuration file that only the cluster's user can read, because it may contain passwords."""
         file = self.folder / "config" / name
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
             out.write(text)
@@ -79,7 +79,7 @@ class State(NamedTuple):
 
 
 def check_reach(folder, user):
-    """The user must be able to enter the folder, which below root's home it is not."""
+    """Checks that the user can access the folder, unlike one in root's home."""
     for parent in folder.parents:
         if user.uid != os.getuid() and parent.exists() and not parent.stat().st_mode & 0o001:
-            raise Failed(f"the user {user.name} can't enter {parent}: choose another folder with --dir")
+            raise Failed(f"the user {user.name} cannot access {parent}: choose another folder with --dir")

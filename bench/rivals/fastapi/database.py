@@ -1,4 +1,4 @@
-"""The database of the FastAPI rival: its connections, its tables, and every statement."""
+"""Connections, tables and statements of the FastAPI rival."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from sqlalchemy import (
     BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, bindparam, create_engine, event, insert, select,
 )  # fmt: skip
 
-KEY_TTL_SECONDS = 1  # How long a key that was revoked may still be let in.
+KEY_TTL_SECONDS = 1  # Time for which a revoked key may still be accepted.
 
 metadata = MetaData()
 api_keys = Table("api_keys", metadata, Column("hash", LargeBinary, primary_key=True), Column("account_id", Integer))
@@ -19,7 +19,7 @@ pets = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", String),
-    Column("category_id", BigInteger, key="categoryId"),  # What it is called everywhere but in the database.
+    Column("category_id", BigInteger, key="categoryId"),  # Name outside the database.
     Column("status", String),
 )
 messages = Table(
@@ -39,13 +39,13 @@ engine = create_engine(f"sqlite:///{os.environ['DATABASE']}", pool_size=8, max_o
 def set_up(connection: sqlite3.Connection, _):
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA busy_timeout = 5000")  # The other workers write too.
+    connection.execute("PRAGMA busy_timeout = 5000")  # Other workers write, too.
 
 
-# SQLite has one writer; waiting for it here is fairer than polling for its lock, which is what SQLite does.
+# SQLite has one writer. A lock here is fairer than SQLite's polling for its lock.
 writing = threading.Lock()
 
-# Rows and not objects: there is nothing to track. SQLAlchemy keeps the SQL it made, and sqlite3 what it prepared of it.
+# Returns rows instead of ORM objects. SQLAlchemy caches the generated SQL, and sqlite3 the prepared statements.
 ALL = select(pets.c.id, pets.c.name, pets.c.categoryId, pets.c.status)
 LIST = ALL.where(pets.c.id > bindparam("after")).order_by(pets.c.id).limit(bindparam("count"))
 LIST_BY_STATUS = LIST.where(pets.c.status == bindparam("status"))
@@ -53,12 +53,12 @@ GET = ALL.where(pets.c.id == bindparam("pet_id"))
 ACCOUNT = select(api_keys.c.account_id).where(api_keys.c.hash == bindparam("hash"))
 CREATE, SEND = insert(pets), insert(messages)
 
-# By the hash of a key that was found: its account, and until when to believe it.
+# Account and expiry of cached keys by hash.
 accounts: dict[bytes, tuple[int, float]] = {}
 
 
 def account_of(key: str) -> int | None:
-    """The account that a key belongs to, if it is a key."""
+    """Returns the account of a key, or None if the key is unknown."""
     hash = hashlib.sha256(key.encode()).digest()
     account, until = accounts.get(hash, (None, 0))
     if time.monotonic() < until:

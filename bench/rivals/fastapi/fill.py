@@ -1,4 +1,4 @@
-"""python fill.py DATABASE: makes a database of the animals on stdin, a JSON object a line, and the key in BENCH_KEY."""
+"""python fill.py DATABASE: creates a database with the animals on stdin (JSON lines) and the key in BENCH_KEY."""
 
 import hashlib
 import json
@@ -20,5 +20,5 @@ database.execute("INSERT INTO api_keys (hash, account_id) VALUES (?, 1)", [hashl
 animals = map(json.loads, sys.stdin)
 database.executemany("INSERT INTO pets (name, category_id, status) VALUES (:name, :categoryId, :status)", animals)
 database.execute("COMMIT")
-# The last connection to close moves everything from the write-ahead log into the database.
+# Closing the last connection checkpoints the WAL.
 database.close()

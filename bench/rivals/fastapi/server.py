@@ -21,17 +21,17 @@ from uvicorn.supervisors import Multiprocess
 
 from database import CREATE, GET, LIST, LIST_BY_STATUS, SEND, account_of, engine, writing
 
-# --- What is sent and answered --------------------------------------------------------------------------------------
+# --- Requests and responses -----------------------------------------------------------------------------------------
 
 
 def whole(value):
-    """JSON knows only numbers: 3.0 is the integer 3."""
+    """Accepts 3.0 as the integer 3, because JSON does not distinguish them."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Int64 = Annotated[int, BeforeValidator(whole), Field(ge=-(2**63), lt=2**63)]
 Status = Literal["available", "pending", "sold"]
-# Not only white space, and no control characters; of those, a message may have tabs and ends of lines.
+# Not only white space, no control characters. A message may have tabs and line breaks.
 Name = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^\P{Cc}*[^\s\p{Cc}]\P{Cc}*$")]
 TEXT = r"^(?:\P{Cc}|[\t\n\r])*[^\s\p{Cc}](?:\P{Cc}|[\t\n\r])*$"
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000, pattern=TEXT)]
@@ -67,13 +67,13 @@ PET, PETS, MESSAGE = TypeAdapter(Pet), TypeAdapter(list[Pet]), TypeAdapter(dict[
 
 
 def pet(row: Row) -> Pet:
-    """A row as a Pet; three times as fast as the row's own way of becoming a dictionary."""
+    """Converts a row to a Pet, three times as fast as the row's own conversion to a dictionary."""
     id, name, category_id, status = row
     return {"id": id, "name": name, "categoryId": category_id, "status": status}
 
 
 def answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Sent as it is: a response model would validate what comes from the store once more, in yet another thread."""
+    """Sends a serialized body. A response model would validate it again, in another thread."""
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -97,7 +97,7 @@ def refused(_: Request, invalid: RequestValidationError) -> Response:
 
 
 def failed(_: Request, exception: HTTPException) -> Response:
-    """What FastAPI refuses by itself: no such path, no such method, a body that is no text."""
+    """Errors from FastAPI itself: unknown path, wrong method, body that is not text."""
     codes = {400: "invalid_json", 404: "not_found", 405: "method_not_allowed"}
     code = codes.get(exception.status_code, "internal_error")
     return error(exception.status_code, code, f"{exception.detail}.", exception.headers)
@@ -107,7 +107,7 @@ def failed(_: Request, exception: HTTPException) -> Response:
 
 
 class KeyedRoute(APIRoute):
-    """A route that asks for a key before anything else of the request is looked at."""
+    """A route that checks the API key before the rest of the request."""
 
     def get_route_handler(self):
         handle = super().get_route_handler()
@@ -129,12 +129,12 @@ class KeyedRoute(APIRoute):
 # --- The operations -------------------------------------------------------------------------------------------------
 
 router = APIRouter(prefix="/v1", route_class=KeyedRoute)
-base = os.environ.get("BASE_URL", "")  # The address that links begin with; without it, that of the port.
+base = os.environ.get("BASE_URL", "")  # Base of links. Default: the address bound.
 
 
 @router.get("/pets")
 async def list_pets(query: Annotated[PetQuery, Query()]) -> Response:
-    # One more than asked for tells whether there is a next page.
+    # One more than requested, to know whether there is a next page.
     parameters = {"after": query.after, "count": query.limit + 1}
     statement = LIST
     if query.status is not None:
@@ -194,7 +194,7 @@ DEPRECATION = [(b"deprecation", b"@1795132800"), (b"sunset", SUNSET), (b"link", 
 
 
 class Edge:
-    """What every answer carries: its request's id, and at one path the deprecation."""
+    """Adds the request id to every response, and the deprecation headers for one path."""
 
     def __init__(self, app):
         self.app = app

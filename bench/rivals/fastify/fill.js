@@ -1,4 +1,4 @@
-// node fill.js DATABASE: makes a database of the animals on stdin, a JSON object a line, and the key in BENCH_KEY.
+// node fill.js DATABASE: creates a database with the animals on stdin (one JSON object per line) and the key in BENCH_KEY.
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -23,5 +23,5 @@ for await (const line of createInterface({ input: process.stdin })) {
   insert.run(name, categoryId, status)
 }
 db.exec('COMMIT')
-// The last connection to close moves everything from the write-ahead log into the database.
+// Closing the last connection checkpoints the WAL.
 db.close()

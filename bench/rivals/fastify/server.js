@@ -4,14 +4,14 @@ import Ajv from 'ajv'
 import Database from 'better-sqlite3'
 import Fastify from 'fastify'
 
-const KEY_TTL_MS = 1000 // How long a key that was revoked may still be let in.
+const KEY_TTL_MS = 1000 // Time for which a revoked key may still be accepted.
 const STATUSES = ['available', 'pending', 'sold']
 
 // --- The database -----------------------------------------------------------------------------------------------
 
 const db = new Database(process.env.DATABASE, { fileMustExist: true })
 db.pragma('journal_mode = WAL')
-db.pragma('synchronous = FULL') // better-sqlite3 is built with NORMAL for WAL, which may lose what was answered.
+db.pragma('synchronous = FULL') // The default of better-sqlite3 for WAL is NORMAL, which can lose acknowledged writes.
 
 const COLUMNS = 'id, name, category_id AS categoryId, status'
 const sql = {
@@ -60,7 +60,7 @@ function fromValidation ({ keyword, instancePath, message, params }, context) {
 
 // --- Credentials ------------------------------------------------------------------------------------------------
 
-const accounts = new Map() // The hash of a key that was found -> its account, and until when to believe it.
+const accounts = new Map() // Hash of a cached key -> its account and expiry.
 
 function accountOf (key) {
   const hash = createHash('sha256').update(key).digest()
@@ -91,10 +91,10 @@ function authenticate (request, reply, done) {
 
 const app = Fastify({
   bodyLimit: 64 * 1024,
-  requestIdHeader: false, // It would take the caller's id unseen.
+  requestIdHeader: false, // Otherwise Fastify uses the client's id without validation.
   genReqId: ({ headers: { 'x-request-id': given } }) => /^[!-~]{1,128}$/.test(given ?? '') ? given : randomUUID()
 })
-// A query is text and has to be converted; a body has types, and there "3" is not 3.
+// Query values are converted from text. In a body, "3" is not a number.
 const validators = {
   querystring: new Ajv({ coerceTypes: true, useDefaults: true }),
   body: new Ajv({ useDefaults: true })
@@ -116,7 +116,7 @@ app.setNotFoundHandler(() => { throw new ApiError(404, 'not_found', 'There is no
 const integer = { type: 'integer' }
 const string = { type: 'string' }
 const status = { type: 'string', enum: STATUSES }
-// Not only white space, and no control characters; of those, a message may have tabs and ends of lines.
+// Not only white space, no control characters. A message may have tabs and line breaks.
 const name = {
   type: 'string',
   minLength: 1,
@@ -133,7 +133,7 @@ const categoryId = { type: 'integer', minimum: Number.MIN_SAFE_INTEGER, maximum:
 const pet = { type: 'object', properties: { id: integer, name: string, categoryId: integer, status: string } }
 const message = { type: 'object', properties: { id: string, message: string, status: string, createdAt: string } }
 
-let base // The address that links begin with: known once the port is.
+let base // Base of links. Set when the port is known.
 
 app.get('/v1/pets', {
   onRequest: authenticate,
@@ -147,7 +147,7 @@ app.get('/v1/pets', {
   }
 }, (request, reply) => {
   const { limit, status, after = 0 } = request.query
-  // One more than asked for tells whether there is a next page.
+  // One more than requested, to know whether there is a next page.
   const pets = status === undefined ? sql.list.all(after, limit + 1) : sql.listByStatus.all(status, after, limit + 1)
   if (pets.length > limit) {
     pets.pop()
@@ -169,7 +169,7 @@ app.post('/v1/pets', {
   }
 }, (request, reply) => {
   const { name, categoryId, status } = request.body
-  // Outside a transaction, a statement is one of its own: it is on the disk when this returns.
+  // Without an explicit transaction, the statement commits: it is on disk when this returns.
   const id = sql.create.run(name, categoryId, status).lastInsertRowid
   reply.code(201).header('location', `${base}/pets/${id}`).send({ id, name, categoryId, status })
 })
