@@ -4,6 +4,7 @@
 mod browser;
 mod document;
 mod linter;
+mod operations;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;

@@ -21,6 +21,17 @@ async fn operations_respond_as_their_examples() {
         has_the_required_headers(&answer, documented);
         let shown = &documented["content"]["application/json"]["example"];
         assert_eq!(kind(&answer.json()), kind(shown), "{}", operation.name());
+
+        let schema = &documented["content"]["application/json"]["schema"];
+        let (schema, shown) = (schema.get("items").unwrap_or(schema), shown.get(0).unwrap_or(shown));
+        let fields: Vec<_> = shown.as_object().unwrap().keys().collect();
+        assert_eq!(
+            schema["properties"].as_object().unwrap().keys().collect::<Vec<_>>(),
+            fields,
+            "{}",
+            operation.name()
+        );
+        assert_eq!(schema["required"], json!(fields), "{}: responses have every field", operation.name());
     }
 }
 
