@@ -3,12 +3,13 @@
 
 mod browser;
 mod document;
+mod documented;
+mod examples;
 mod linter;
 mod operations;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod process;
-mod routes;
 mod schemathesis;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hyper::Method;
 use petstore::config::{Listener, RateLimit};
-use petstore::domain::Timestamp;
 use petstore::http::Operation;
 use serde_json::{Value, json};
 
-use crate::document::{REMOVAL, after_removal, expanded, production};
+use crate::document::{REMOVAL, after_removal, production};
+use crate::documented::{Documented, operations};
 use crate::support::{Answer, NOW, Request, Service, Setup};
 
 /// Headers of HTTP itself, which the document leaves out.
@@ -27,7 +26,7 @@ fn document_lists_the_operations_of_the_table() {
                 documented.insert((path.as_str(), method.to_uppercase(), id, has_own_address));
             }
         }
-        let listed = documented_operations(now).map(|operation| {
+        let listed = operations(now).map(|operation| {
             let method = operation.method().to_string();
             (operation.api_path(), method, operation.id(), operation.listener() == Some(Listener::Messages))
         });
@@ -38,20 +37,20 @@ fn document_lists_the_operations_of_the_table() {
 #[tokio::test]
 async fn operations_read_the_documented_parameters() {
     let service = Service::start().await;
-    let document = document(&service).await;
-    for operation in documented_operations(NOW) {
+    for operation in Documented::all(&service).await {
         let id = operation.id();
         let documented = |place: &str| -> BTreeSet<String> {
-            let parameters = value(&document, operation)["parameters"].as_array().unwrap();
+            let parameters = operation.value["parameters"].as_array().unwrap();
             let here = parameters.iter().filter(|parameter| parameter["in"] == place);
             here.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect()
         };
-        let templates = operation.path().split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let templates =
+            operation.operation.path().split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         assert_eq!(documented("path"), templates.map(str::to_owned).collect(), "{id}");
 
         // The message names the query parameters that the operation has.
-        let example = example(&document, operation);
-        let unknown = request(&service, operation, "1", "?colour=brown").json(example.clone()).send().await;
+        let example = operation.example();
+        let unknown = operation.request(&service, "1", "?colour=brown").json(example.clone()).send().await;
         assert_eq!(unknown.code(), "unknown_parameter", "{id}");
         let message = unknown.json()["message"].as_str().unwrap().to_owned();
         let known = message.split_once("it has ").and_then(|(_, known)| known.strip_suffix('.')).unwrap();
@@ -59,7 +58,7 @@ async fn operations_read_the_documented_parameters() {
         assert_eq!(documented("query"), known.map(str::to_owned).collect(), "{id}: {message}");
 
         // An empty key is invalid, if the operation reads it.
-        let empty_key = request(&service, operation, "1", "").header("idempotency-key", "\"\"").json(example);
+        let empty_key = operation.request(&service, "1", "").header("idempotency-key", "\"\"").json(example);
         let rejected = empty_key.send().await.body.contains("`Idempotency-Key` must be");
         let header: &[&str] = if rejected { &["Idempotency-Key"] } else { &[] };
         assert_eq!(documented("header"), header.iter().map(|&name| name.to_owned()).collect(), "{id}");
@@ -69,17 +68,16 @@ async fn operations_read_the_documented_parameters() {
 #[tokio::test]
 async fn operations_read_the_documented_bodies() {
     let service = Service::start().await;
-    let document = document(&service).await;
-    for operation in documented_operations(NOW) {
+    for operation in Documented::all(&service).await {
         let id = operation.id();
-        let send = async |body: &Value| request(&service, operation, "1", "").json(body.to_string()).send().await;
-        let schema = value(&document, operation).pointer("/requestBody/content/application~1json/schema");
+        let send = async |body: &Value| operation.request(&service, "1", "").json(body.to_string()).send().await;
+        let schema = operation.value.pointer("/requestBody/content/application~1json/schema");
 
-        let without_body = request(&service, operation, "1", "").send().await;
+        let without_body = operation.request(&service, "1", "").send().await;
         assert_eq!(without_body.body.contains("invalid_json"), schema.is_some(), "{id}: {}", without_body.shown());
         let Some(schema) = schema else { continue };
 
-        let example: Value = serde_json::from_str(&example(&document, operation)).unwrap();
+        let example: Value = serde_json::from_str(&operation.example()).unwrap();
         for field in schema["properties"].as_object().unwrap().keys() {
             let (mut null, mut without) = (example.clone(), example.clone());
             null[field] = Value::Null;
@@ -97,7 +95,6 @@ async fn operations_read_the_documented_bodies() {
 async fn responses_have_the_documented_statuses_and_headers() {
     let service =
         Service::start_with(Setup { rate_limit: RateLimit::parse("10000/min").ok(), ..Setup::default() }).await;
-    let document = document(&service).await;
     for number in 1..=31 {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex {number}","categoryId":3}}"#)).await;
     }
@@ -105,26 +102,26 @@ async fn responses_have_the_documented_statuses_and_headers() {
     for pet in 1..=2 {
         assert_eq!(service.post("/v1/store/orders", &format!(r#"{{"petId":{pet}}}"#)).await.status(), 201);
     }
-    for operation in documented_operations(NOW) {
+    for operation in Documented::all(&service).await {
         let mut observed: BTreeMap<String, Vec<Answer>> = BTreeMap::new();
-        for request in requests(&service, &document, operation) {
+        for request in requests(&service, &operation) {
             let answer = request.send().await;
             observed.entry(answer.status().to_string()).or_default().push(answer);
         }
-        let responses = value(&document, operation)["responses"].as_object().unwrap();
+        let responses = operation.value["responses"].as_object().unwrap();
         let documented: BTreeSet<_> = responses.keys().map(String::as_str).collect();
         assert_eq!(
             documented,
-            observed.keys().map(String::as_str).chain(rare_statuses(operation)).collect(),
+            observed.keys().map(String::as_str).chain(rare_statuses(&operation)).collect(),
             "{}",
             operation.id()
         );
         for (status, response) in responses {
             match observed.get(status) {
-                Some(answers) => has_documented_headers(operation, status, response, answers),
+                Some(answers) => has_documented_headers(&operation, status, response, answers),
                 None => assert_eq!(
                     names(response),
-                    headers_of_rare_status(operation, status),
+                    headers_of_rare_status(&operation, status),
                     "{} {status}",
                     operation.id()
                 ),
@@ -133,15 +130,16 @@ async fn responses_have_the_documented_statuses_and_headers() {
     }
 }
 
-/// Requests that cause every status of `operation` but the rare ones, in the order in which to send them.
-fn requests(service: &Service, document: &Value, operation: Operation) -> Vec<Request> {
+/// Requests that cause every status of `operation` except the rare ones. Their order matters.
+fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
     // The first order is delivered by the time that one is cancelled.
-    let id = if operation == Operation::CancelOrder { "2" } else { "1" };
-    let example = match example(document, operation) {
+    let id = if operation.operation == Operation::CancelOrder { "2" } else { "1" };
+    let example = match operation.example() {
         empty if empty.is_empty() => "{}".to_owned(),
         example => example,
     };
-    let to = |id, query| request(service, operation, id, query);
+    let to = |id, query| operation.request(service, id, query);
+    let method = operation.operation.method().as_str();
     let keyed = |body: String| to(id, "").header("idempotency-key", operation.id()).json(body);
     vec![
         keyed(example.clone()),
@@ -160,13 +158,13 @@ fn requests(service: &Service, document: &Value, operation: Operation) -> Vec<Re
         to(id, "").json(" ".repeat(64 * 1024 + 1)),
         to(id, "").header("content-type", "text/plain").body("x"),
         to(id, "").header("content-encoding", "gzip").json(example.clone()),
-        request_without_key(service, operation, operation.method().as_str(), id, ""),
-        request_without_key(service, operation, operation.method().as_str(), id, "").key("pet_test_x"),
-        request_without_key(service, operation, "DELETE", id, ""),
+        operation.request_without_key(service, method, id, ""),
+        operation.request_without_key(service, method, id, "").key("pet_test_x"),
+        operation.request_without_key(service, "DELETE", id, ""),
     ]
 }
 
-fn has_documented_headers(operation: Operation, status: &str, response: &Value, answers: &[Answer]) {
+fn has_documented_headers(operation: &Documented, status: &str, response: &Value, answers: &[Answer]) {
     let id = operation.id();
     for answer in answers {
         for name in answer.head.headers.keys().map(|name| name.as_str()).filter(|name| !TRANSPORT.contains(name)) {
@@ -189,22 +187,22 @@ fn has_documented_headers(operation: Operation, status: &str, response: &Value, 
 }
 
 /// The statuses that a single request to an idle service does not cause.
-fn rare_statuses(operation: Operation) -> Vec<&'static str> {
+fn rare_statuses(operation: &Documented) -> Vec<&'static str> {
     let mut statuses = vec!["408", "429", "500", "503"];
-    if operation.method() == Method::POST {
+    if operation.is_post() {
         // Another request with the same `Idempotency-Key` is in progress.
         statuses.push("409");
     }
     statuses
 }
 
-fn headers_of_rare_status(operation: Operation, status: &str) -> BTreeSet<String> {
+fn headers_of_rare_status(operation: &Documented, status: &str) -> BTreeSet<String> {
     let mut headers = vec!["x-request-id", "ratelimit-policy", "ratelimit"];
     if ["409", "429", "503"].contains(&status) {
         headers.push("retry-after");
     }
     // A request that did not arrive has no operation.
-    if operation == Operation::GetPet && status != "408" {
+    if operation.operation == Operation::GetPet && status != "408" {
         headers.extend(["deprecation", "sunset", "link"]);
     }
     headers.into_iter().map(str::to_owned).collect()
@@ -212,36 +210,4 @@ fn headers_of_rare_status(operation: Operation, status: &str) -> BTreeSet<String
 
 fn names(response: &Value) -> BTreeSet<String> {
     response["headers"].as_object().unwrap().keys().map(|name| name.to_ascii_lowercase()).collect()
-}
-
-fn documented_operations(now: Timestamp) -> impl Iterator<Item = Operation> {
-    Operation::ALL.into_iter().filter(move |operation| operation.is_documented() && !operation.is_removed(now))
-}
-
-async fn document(service: &Service) -> Value {
-    expanded(&service.get("/openapi.json").await.json())
-}
-
-/// What the document says about `operation`.
-fn value(document: &Value, operation: Operation) -> &Value {
-    &document["paths"][operation.api_path()][operation.method().as_str().to_ascii_lowercase()]
-}
-
-/// The example of the request body. Empty if the operation takes none.
-fn example(document: &Value, operation: Operation) -> String {
-    let example = value(document, operation).pointer("/requestBody/content/application~1json/example");
-    example.map(Value::to_string).unwrap_or_default()
-}
-
-fn request(service: &Service, operation: Operation, id: &str, query: &str) -> Request {
-    request_without_key(service, operation, operation.method().as_str(), id, query).key(&service.key)
-}
-
-fn request_without_key(service: &Service, operation: Operation, method: &str, id: &str, query: &str) -> Request {
-    let address = match operation.listener() {
-        Some(Listener::Messages) => service.messages_address,
-        _ => service.store_address,
-    };
-    let parts = operation.path().split('/').map(|part| if part.starts_with('{') { id } else { part });
-    Request::new(address, method, &format!("{}{query}", parts.collect::<Vec<_>>().join("/")))
 }

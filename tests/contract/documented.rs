@@ -1,0 +1,66 @@
+//! The operations of the table, with what the document of a service says about each.
+
+use petstore::config::Listener;
+use petstore::domain::Timestamp;
+use petstore::http::Operation;
+use serde_json::Value;
+
+use crate::document::expanded;
+use crate::support::{NOW, Request, Service};
+
+pub struct Documented {
+    pub operation: Operation,
+    /// The operation's part of the document, with references replaced by their targets.
+    pub value: Value,
+}
+
+/// The operations that the document lists at the time `now`.
+pub fn operations(now: Timestamp) -> impl Iterator<Item = Operation> {
+    Operation::ALL.into_iter().filter(move |operation| operation.is_documented() && !operation.is_removed(now))
+}
+
+impl Documented {
+    /// Returns the operations that `service` documents, in the order of the table.
+    pub async fn all(service: &Service) -> Vec<Self> {
+        let document = expanded(&service.get("/openapi.json").await.json());
+        let value = |operation: Operation| {
+            let method = operation.method().as_str().to_ascii_lowercase();
+            document["paths"][operation.api_path()][method].clone()
+        };
+        operations(NOW).map(|operation| Self { operation, value: value(operation) }).collect()
+    }
+
+    pub fn id(&self) -> &'static str {
+        self.operation.id()
+    }
+
+    pub fn is_post(&self) -> bool {
+        self.operation.method() == "POST"
+    }
+
+    /// The example of the request body. Empty if the operation takes none.
+    pub fn example(&self) -> String {
+        let example = self.value.pointer("/requestBody/content/application~1json/example");
+        example.map(Value::to_string).unwrap_or_default()
+    }
+
+    pub fn response(&self, status: u16) -> &Value {
+        let response = &self.value["responses"][status.to_string()];
+        assert!(response.is_object(), "{} does not document {status}", self.id());
+        response
+    }
+
+    /// A request with a key and without a body. `id` replaces the parameter of the path.
+    pub fn request(&self, service: &Service, id: &str, query: &str) -> Request {
+        self.request_without_key(service, self.operation.method().as_str(), id, query).key(&service.key)
+    }
+
+    pub fn request_without_key(&self, service: &Service, method: &str, id: &str, query: &str) -> Request {
+        let address = match self.operation.listener() {
+            Some(Listener::Messages) => service.messages_address,
+            _ => service.store_address,
+        };
+        let parts = self.operation.path().split('/').map(|part| if part.starts_with('{') { id } else { part });
+        Request::new(address, method, &format!("{}{query}", parts.collect::<Vec<_>>().join("/")))
+    }
+}
