@@ -191,7 +191,7 @@ fn a_wrong_value_in_the_file_is_told_with_the_file() {
     };
     expect![[r#"
         exit 2
-        error: petstore.toml: listen: invalid value '8080': an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or localhost:8080; :8080 is every IPv4 address
+        error: petstore.toml: listen: invalid value '8080': an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or localhost:8080; :8080 means all IPv4 addresses
     "#]].assert_eq(&refused("listen = 8080"));
     expect![[r#"
         exit 2
@@ -240,15 +240,15 @@ fn error_for_an_invalid_value_names_its_variable() {
     .assert_eq(&refused("serve", "PETSTORE_LOG_LEVEL", "loud"));
     expect![[r#"
         exit 2
-        error: PETSTORE_OPS_LISTEN: invalid value '8082': an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or localhost:8080; :8080 is every IPv4 address
+        error: PETSTORE_OPS_LISTEN: invalid value '8082': an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or localhost:8080; :8080 means all IPv4 addresses
     "#]].assert_eq(&refused("healthcheck", "PETSTORE_OPS_LISTEN", "8082"));
     expect![[r#"
         exit 2
-        error: PETSTORE_DATABASE_URL: the address of the database is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)
+        error: PETSTORE_DATABASE_URL: the database URL is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)
     "#]].assert_eq(&refused("key list", "PETSTORE_DATABASE_URL", "mysql://ada:s3cret@db/shop"));
     expect![[r#"
         exit 2
-        error: PETSTORE_BASE_URL: invalid value 'https://ada:[hidden]@example.com/v1': a base address is http:// or https://, a host, perhaps a path, and ends in /v1
+        error: PETSTORE_BASE_URL: invalid value 'https://ada:[hidden]@example.com/v1': a base URL is http:// or https://, a host and an optional path, and ends in /v1
     "#]].assert_eq(&refused("serve", "PETSTORE_BASE_URL", "https://ada:s3cret@example.com/v1"));
     expect![[r#"
         exit 2

@@ -84,18 +84,17 @@ fn the_help_of_a_command_puts_what_is_its_own_first() {
           -h, --help                   Print help (see more with '--help')
 
         Settings of the database and the log:
-              --data-dir <DIR>       The folder of the embedded database [default: petstore-data]
-              --database-url <URL>   A PostgreSQL database instead:
+              --data-dir <DIR>       Folder of the embedded database [default: petstore-data]
+              --database-url <URL>   PostgreSQL database to use instead:
                                      postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
-                                     separated by commas, are tried in turn
-              --deployment <NAME>    What the database is for; chosen when it is made, refused when it
-                                     differs later [possible values: production, staging]
-              --config <FILE>        A TOML file of settings
-              --log-level <LEVEL>    How much to log, on stderr [default: info] [possible values: error,
+                                     separated by commas, are tried in order
+              --deployment <NAME>    Purpose of the database, set when it is created; an existing database
+                                     must match [possible values: production, staging]
+              --config <FILE>        Configuration file (TOML)
+              --log-level <LEVEL>    Lowest level to log to stderr [default: info] [possible values: error,
                                      warn, info, debug, trace]
-              --log-format <FORMAT>  How `serve` and `quickstart` write the log; auto is human on a
-                                     terminal, else json [default: auto] [possible values: auto, human,
-                                     json]
+              --log-format <FORMAT>  Log format of `serve` and `quickstart`; auto is human on a terminal,
+                                     otherwise json [default: auto] [possible values: auto, human, json]
 
         Each setting is also an environment variable and a key of the configuration file: --data-dir is
         PETSTORE_DATA_DIR and data-dir. Flags override environment variables, which override the file.

@@ -234,7 +234,7 @@ async fn without_a_broker_messages_wait_and_nobody_else_notices() {
     eventually(Duration::from_secs(5), || shop.list("--state waiting").is_empty()).await;
     let log = server.stop(Signal::TERM).log();
     let said = |line: &str| log.lines().filter(|found| found.contains(line)).count();
-    assert_eq!((said("can't be relayed"), said("relayed again")), (1, 1), "{log}");
+    assert_eq!((said("cannot relay messages"), said("relaying messages again")), (1, 1), "{log}");
     assert!(!log.contains("ERROR"), "{log}");
 }
 

@@ -88,7 +88,7 @@ fn sockets_that_fit_no_door_are_told() {
     };
     let told = [refused("shop", ""), refused("messages", "--listeners store")].concat();
     expect![[r#"
-        exit 1: a socket is passed as `shop`: its FileDescriptorName is store, messages or ops
+        exit 1: unknown socket `shop`: set its FileDescriptorName to store, messages or ops
         exit 1: a socket is passed for the messages listener, which `listeners` does not open
     "#]]
     .assert_eq(&told);

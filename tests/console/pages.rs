@@ -114,7 +114,7 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
     let page =
         ada.request("DELETE", "/keys").header("origin", &format!("http://{}", service.store_address)).send().await;
     assert_eq!((page.status(), page.header("allow")), (405, Some("GET,HEAD")));
-    assert!(page.body.contains("<h1>Not possible</h1>"), "{}", page.body);
+    assert!(page.body.contains("<h1>Method not allowed</h1>"), "{}", page.body);
 
     for path in ["/pets", "/order", "/v1/keys", "/admin", "/signup", "/keysx"] {
         assert_eq!(ada.get(path).await.code(), "not_found", "{path}");
