@@ -17,7 +17,7 @@ use super::{Create, Failure, Outcome, backup, open, print, tell};
 use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Common, Listener, Registration, Service, plaintext_check};
 use crate::domain::Timestamp;
-use crate::http::{self, Api, Edge};
+use crate::http::{self, Api, ListenerService};
 use crate::relay::{self, Relay};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
@@ -196,10 +196,10 @@ fn tls(service: &Service) -> Result<Option<Tls>, Failure> {
 /// Has the listeners record their requests as spans, where the environment names a collector for them.
 #[cfg(feature = "otlp")]
 fn export_traces(
-    listeners: Vec<(TcpListener, Edge, Access)>,
+    listeners: Vec<(TcpListener, ListenerService, Access)>,
     addresses: &Addresses,
     store: &Store,
-) -> (Vec<(TcpListener, Edge, Access)>, Option<traces::Exporting>) {
+) -> (Vec<(TcpListener, ListenerService, Access)>, Option<traces::Exporting>) {
     let warn = |warning: &str| tracing::warn!("{warning}");
     let Some(settings) = traces::Settings::read(|name| std::env::var(name).ok(), warn) else {
         return (listeners, None);
@@ -333,14 +333,15 @@ impl Sockets {
         );
     }
 
-    fn into_listeners(self, api: &Api, service: &Service) -> Vec<(TcpListener, Edge, Access)> {
+    fn into_listeners(self, api: &Api, service: &Service) -> Vec<(TcpListener, ListenerService, Access)> {
         let listeners = [
             (self.store, http::store_listener(api), Access::Public),
             (self.messages, http::messages_listener(api), Access::Public),
             (self.operations, http::operations_listener(api), Access::Operator),
         ];
-        let open =
-            |(socket, edge, access): (Option<_>, Edge, _)| Some((socket?, edge.logging(service.log_requests), access));
+        let open = |(socket, edge, access): (Option<_>, ListenerService, _)| {
+            Some((socket?, edge.logging(service.log_requests), access))
+        };
         listeners.into_iter().filter_map(open).collect()
     }
 }

@@ -9,10 +9,10 @@ use axum::http::{HeaderMap, HeaderValue};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::deprecation::{DEPRECATION_HEADER, SUNSET_HEADER};
-use super::edge::X_REQUEST_ID;
 use super::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use super::operations::Operation;
 use super::rate_limit::{RATE_LIMIT, RATE_LIMIT_POLICY};
+use super::request_id::X_REQUEST_ID;
 use crate::config::Listener;
 
 /// Lets pages of `origins` call the operations of `listener`, and pages of the origin that `own` returns for a request.

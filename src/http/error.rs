@@ -3,12 +3,14 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::http::header::{ACCEPT_ENCODING, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, DATE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::json;
+use super::request_id::{X_REQUEST_ID, new_request_id};
 use crate::domain::Invalid;
 use crate::store::StoreError;
 
@@ -223,5 +225,25 @@ impl ApiError {
             response.extensions_mut().insert(cause);
         }
         response
+    }
+
+    /// The bytes of the error as the last response on a connection without a complete request.
+    pub fn last_response(self) -> Vec<u8> {
+        let body = self.body();
+        let mut response = self.answer();
+        let date = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now().max(UNIX_EPOCH)))
+            .expect("a date is visible ASCII");
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_LENGTH, body.len().into());
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        headers.insert(DATE, date);
+        headers.insert(X_REQUEST_ID, new_request_id());
+        let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
+        for (name, value) in response.headers() {
+            bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend(body);
+        bytes
     }
 }

@@ -1,10 +1,10 @@
-//! The API: one route table, a module per resource, one error type.
+//! The API: one operation table, a module per resource, one error type.
 
 pub mod api_key_cache;
 pub(crate) mod auth;
 mod cors;
 pub(crate) mod deprecation;
-mod edge;
+
 mod error;
 mod framing;
 mod health;
@@ -14,12 +14,15 @@ pub(crate) mod json;
 pub mod limits;
 pub(crate) mod messages;
 mod metrics;
+mod middleware;
 pub mod openapi;
 mod operations;
 pub(crate) mod orders;
-mod pages;
+mod page_cache;
+mod pagination;
 pub(crate) mod pets;
 pub mod rate_limit;
+mod request_id;
 pub mod requests;
 mod state;
 mod traffic;
@@ -32,17 +35,17 @@ use axum::routing::get;
 
 use crate::config::{BaseUrl, Listener, Scheme};
 use crate::console;
-pub use edge::Edge;
 pub use error::{ApiError, Cause, Code};
 pub use framing::HasFragment;
 pub use messages::parse_message;
+pub use middleware::ListenerService;
 pub use operations::Operation;
 pub use pets::{parse_new_pet, parse_pet_query};
 pub use state::Api;
 pub use traffic::{Connections, Expired};
 
 /// The store listener: the animals and their orders, their document and reference, and the console.
-pub fn store_listener(api: &Api) -> Edge {
+pub fn store_listener(api: &Api) -> ListenerService {
     let pages = Router::new()
         .route("/openapi.json", get(openapi::serve))
         .route("/docs", get(console::docs::reference))
@@ -52,25 +55,25 @@ pub fn store_listener(api: &Api) -> Edge {
         .merge(console::routes(api))
         .fallback(console::not_found)
         .with_state(api.clone());
-    Edge::new(Listener::Store, api)
+    ListenerService::new(Listener::Store, api)
         .with_pages(pages)
         .with_cors(cors::layer(Listener::Store, &api.addresses.cors_origins, |_| None))
         .https_only(is_https_only(api, &api.addresses.base_url))
 }
 
 /// The messages listener. The API reference lives on the store listener and tries calls from there.
-pub fn messages_listener(api: &Api) -> Edge {
+pub fn messages_listener(api: &Api) -> ListenerService {
     let addresses = Arc::clone(&api.addresses);
     let origins = [addresses.cors_origins.clone(), addresses.store_origins()].concat();
     let store_origin = move |request: &HeaderMap| addresses.store_origin_beside(request);
-    Edge::new(Listener::Messages, api)
+    ListenerService::new(Listener::Messages, api)
         .with_cors(cors::layer(Listener::Messages, &origins, store_origin))
         .https_only(is_https_only(api, &api.addresses.messages_base_url))
 }
 
 /// The operations listener, for who runs the service.
-pub fn operations_listener(api: &Api) -> Edge {
-    Edge::new(Listener::Ops, api).https_only(api.addresses.scheme == Scheme::Https)
+pub fn operations_listener(api: &Api) -> ListenerService {
+    ListenerService::new(Listener::Ops, api).https_only(api.addresses.scheme == Scheme::Https)
 }
 
 /// Whether a listener is reached by TLS: its own, or that of the proxy in front of it.

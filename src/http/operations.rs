@@ -216,6 +216,8 @@ impl Operation {
         self.row().template.parameter(path).and_then(input::id)
     }
 
+    /// Returns whether the operation is a health check, which is not traced.
+    #[cfg(feature = "otlp")]
     pub const fn is_health_check(self) -> bool {
         matches!(self, GetLiveness | GetReadiness)
     }

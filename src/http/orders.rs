@@ -9,22 +9,23 @@ use super::idempotency::{self, Idempotency};
 use super::input::{JsonBody, Query};
 use super::json::{Fields, Response};
 use super::operations::Operation;
-use super::pages::{self, Items, List, Page};
+use super::page_cache::{self, List};
+use super::pagination::{self, Items, Page};
 use super::state::Api;
 use crate::domain::order::{NotPlaced, NotTaken};
 use crate::domain::{AccountId, Answer, NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
 
 /// Handles `listOrders`.
 pub async fn list(State(api): State<Api>, caller: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = pages::query(&query, OrderStatus::parse)?;
-    pages::answer(&api, List::Orders(caller.account, query), read_page(&api, caller.account, &query)).await
+    let query = pagination::query(&query, OrderStatus::parse)?;
+    page_cache::respond(&api, List::Orders(caller.account, query), read_page(&api, caller.account, &query)).await
 }
 
 async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<Page, ApiError> {
     let mut items = Items::new();
     let more = api.store.list_orders(account, query, &mut |order| order.write_json(items.add(order.id))).await?;
     let status = query.status.map(OrderStatus::as_str);
-    Ok(Page::new(items, more, |last| pages::next(api, Operation::ListOrders, query.limit, status, last)))
+    Ok(Page::new(items, more, |last| pagination::next(api, Operation::ListOrders, query.limit, status, last)))
 }
 
 /// Handles `placeOrder`.

@@ -10,22 +10,23 @@ use super::idempotency::{self, Idempotency};
 use super::input::{self, JsonBody, Query};
 use super::json::{self, Fields, Response};
 use super::operations::Operation;
-use super::pages::{self, Items, List, Page};
+use super::page_cache::{self, List};
+use super::pagination::{self, Items, Page};
 use super::state::Api;
 use crate::config::BaseUrl;
 use crate::domain::{Answer, NewPet, Pet, PetName, PetQuery, PetStatus};
 
 /// Handles `listPets`.
 pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = pages::query(&query, PetStatus::parse)?;
-    pages::answer(&api, List::Pets(query), read_page(&api, &query)).await
+    let query = pagination::query(&query, PetStatus::parse)?;
+    page_cache::respond(&api, List::Pets(query), read_page(&api, &query)).await
 }
 
 async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
     let mut items = Items::new();
     let more = api.store.list_pets(query, &mut |pet| pet.write_json(items.add(pet.id))).await?;
     let status = query.status.map(PetStatus::as_str);
-    Ok(Page::new(items, more, |last| pages::next(api, Operation::ListPets, query.limit, status, last)))
+    Ok(Page::new(items, more, |last| pagination::next(api, Operation::ListPets, query.limit, status, last)))
 }
 
 /// Handles `createPet`.
@@ -73,7 +74,7 @@ pub async fn get(
 
 /// Reads what is asked of a list from the query of its address.
 pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
-    pages::of_parameters(input::parameters(Some(query), pages::PARAMETERS)?, PetStatus::parse)
+    pagination::of_parameters(input::parameters(Some(query), pagination::PARAMETERS)?, PetStatus::parse)
 }
 
 /// Reads an animal to add from its JSON text.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::api_key_cache::ApiKeyCache;
 use super::openapi::Documents;
-use super::pages::Pages;
+use super::page_cache::PageCache;
 use super::rate_limit::RateLimits;
 use super::requests::Requests;
 use super::traffic::Traffic;
@@ -28,7 +28,7 @@ pub struct Shared {
     pub clock: Clock,
     pub addresses: Arc<Addresses>,
     pub documents: Documents,
-    pub pages: Pages,
+    pub pages: PageCache,
     pub rate_limits: Option<Arc<RateLimits>>,
     pub requests: Arc<Requests>,
     pub traffic: Arc<Traffic>,
@@ -45,7 +45,7 @@ impl Api {
         Self(Arc::new(Shared {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
-            pages: Pages::new(),
+            pages: PageCache::new(),
             rate_limits: admission.rate_limit.map(|limit| Arc::new(RateLimits::new(limit, clock.clone()))),
             requests: Arc::default(),
             traffic: Arc::new(Traffic::new()),

@@ -27,7 +27,7 @@ use super::deadlines::{Deadlines, Phase};
 use super::request_line::RequestLine;
 use super::stream::{Secured, Stream};
 use super::tls::Tls;
-use crate::http::{ApiError, Code, Edge, Expired, HasFragment};
+use crate::http::{ApiError, Code, Expired, HasFragment, ListenerService};
 
 /// How long to read what a client still sends after its connection's last answer. Closing with unread bytes would
 /// reset the connection, and the client might never see the answer.
@@ -44,7 +44,7 @@ pub struct Connection {
     stream: TcpStream,
     tls: Option<Tls>,
     peer: SocketAddr,
-    edge: Edge,
+    edge: ListenerService,
     limits: Limits,
     stopped: watch::Receiver<bool>,
 }
@@ -54,7 +54,7 @@ impl Connection {
         stream: TcpStream,
         tls: Option<Tls>,
         peer: SocketAddr,
-        edge: Edge,
+        edge: ListenerService,
         limits: Limits,
         stopped: watch::Receiver<bool>,
     ) -> Self {
@@ -169,7 +169,7 @@ async fn handshake(
     tls: &Tls,
     peer: SocketAddr,
     limits: Limits,
-    edge: &Edge,
+    edge: &ListenerService,
     stopped: &mut watch::Receiver<bool>,
 ) -> Option<Stream> {
     let secured = tokio::select! {
@@ -194,7 +194,7 @@ async fn handshake(
 /// The answer to a head that did not arrive in time, of which there is no request to give to a handler.
 fn head_timeout(limit: Duration) -> Vec<u8> {
     let message = format!("The head of the request did not arrive within {} seconds.", limit.as_secs_f32());
-    Edge::answer_without_request(ApiError::new(Code::RequestTimeout, message))
+    ApiError::new(Code::RequestTimeout, message).last_response()
 }
 
 /// The socket, which reports to the deadlines what it sees.

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::http::{ApiError, Edge};
+use crate::http::ApiError;
 
 /// How many are told so in a second, once as many have been: each takes as long as three lists. Clients that come back
 /// at once, whatever `Retry-After` says, must not take the time of those who have a slot.
@@ -104,5 +104,5 @@ async fn tell(mut stream: TcpStream) -> io::Result<()> {
 }
 
 fn refusal() -> Vec<u8> {
-    Edge::answer_without_request(ApiError::unavailable("all connections are taken"))
+    ApiError::unavailable("all connections are taken").last_response()
 }

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::unconstrained;
 
-use crate::http::{Api, Edge, idempotency, limits};
+use crate::http::{Api, ListenerService, idempotency, limits};
 use connection::Connection;
 pub use date::prepare_thread;
 use load_shedding::LoadShedding;
@@ -94,7 +94,7 @@ pub enum Stop {
 /// Answers on `listeners` until told to stop, by whoever holds the other end of `stop` or has let go of it. With `tls`, all
 /// listeners speak it and nothing else.
 pub async fn run(
-    listeners: Vec<(TcpListener, Edge, Access)>,
+    listeners: Vec<(TcpListener, ListenerService, Access)>,
     tls: Option<Tls>,
     api: Api,
     limits: Limits,
@@ -162,7 +162,7 @@ pub async fn run(
 async fn accept(
     listener: TcpListener,
     tls: Option<Tls>,
-    edge: Edge,
+    edge: ListenerService,
     limits: Limits,
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::tls::Tls;
-use crate::http::{ApiError, Code, Edge};
+use crate::http::{ApiError, Code};
 
 pub enum Stream {
     Plain(TcpStream),
@@ -54,7 +54,7 @@ impl Stream {
 /// Not a redirect: a key that was sent in the clear should be noticed, and not work all the same.
 fn https_only() -> Vec<u8> {
     let message = "This port speaks TLS: the address begins with https://.";
-    Edge::answer_without_request(ApiError::new(Code::InvalidValue, message))
+    ApiError::new(Code::InvalidValue, message).last_response()
 }
 
 impl AsyncRead for Stream {

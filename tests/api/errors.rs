@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 use petstore::config::Listener;
-use petstore::http::Edge;
+use petstore::http::ListenerService;
 use tokio::task::JoinSet;
 
 use crate::support::{Answer, Request, Service, Setup, raw, soon};
@@ -264,7 +264,7 @@ async fn a_panic_is_an_internal_error() {
     let request = http::Request::builder().uri("/").header("host", "x").header("x-request-id", "mine");
     let request = request.body(axum::body::Body::empty());
     let (service, request) = (Service::start().await, request.unwrap());
-    let door = Edge::new(Listener::Store, &service.api).with_pages(routes);
+    let door = ListenerService::new(Listener::Store, &service.api).with_pages(routes);
     let response = door.answer(request, Ipv4Addr::LOCALHOST.into()).await;
     assert_eq!(response.status(), 500);
     assert_eq!(response.headers()["x-request-id"], "mine");

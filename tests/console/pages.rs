@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::routing::get;
 use petstore::config::Listener;
 use petstore::console;
-use petstore::http::Edge;
+use petstore::http::ListenerService;
 
 use crate::person::{Person, between};
 use crate::support::{NOW, Request, Service};
@@ -281,7 +281,7 @@ async fn a_page_that_panics_is_a_page_that_says_so() {
     let ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
     let pages = console::framed(&service.api, pages).with_state(service.api.clone());
-    let door = Edge::new(Listener::Store, &service.api).with_pages(pages);
+    let door = ListenerService::new(Listener::Store, &service.api).with_pages(pages);
     let request = http::Request::builder().uri("/keys/new").header("host", "x").header("cookie", ada.cookie.unwrap());
 
     let response = door.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await;

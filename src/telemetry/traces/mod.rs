@@ -85,12 +85,9 @@ pub fn start(settings: Settings, resource: &Resource<'_>, https: bool) -> Result
 }
 
 impl Tracer {
-    /// Nothing where the request is not to be recorded, or only asks how the service is.
+    /// Begins the span of a request. `None` if the sampler rejects it.
     pub fn begin(&self, request: &Parts) -> Option<Recording<'_>> {
         let path = request.uri.path();
-        if matches!(path, "/livez" | "/readyz") {
-            return None;
-        }
         let parent = TraceParent::of(&request.headers);
         let trace = parent.map_or_else(|| TraceId(random(u128::from_ne_bytes)), |parent| parent.trace);
         if !self.sampler.takes(trace, parent.map(|parent| parent.sampled)) {

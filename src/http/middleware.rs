@@ -3,17 +3,12 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::MatchedPath;
-use axum::http::header::{
-    ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_LENGTH, DATE, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY,
-};
+use axum::http::header::{ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::{BoxError, Router};
 use bytes::Bytes;
@@ -29,14 +24,13 @@ use super::limits::Peer;
 use super::operations::Operation::GetPet;
 use super::operations::Target;
 use super::rate_limit::{Noted, RateLimits};
+use super::request_id::{X_REQUEST_ID, request_id};
 use super::state::Api;
 use super::traffic::Connections;
 use crate::config::Listener;
 use crate::telemetry::request_log::Line;
 #[cfg(feature = "otlp")]
 use crate::telemetry::traces::{Recording, Tracer};
-
-pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
@@ -45,7 +39,7 @@ pub type Sent = Either<Full<Bytes>, Body>;
 
 /// The operations and pages of a listener, and what happens around each of their responses.
 #[derive(Clone, Debug)]
-pub struct Edge {
+pub struct ListenerService {
     listener: Listener,
     api: Api,
     /// `None` if the listener has operations only.
@@ -59,7 +53,7 @@ pub struct Edge {
     tracer: Option<Tracer>,
 }
 
-impl Edge {
+impl ListenerService {
     /// The operations of `listener`.
     pub fn new(listener: Listener, api: &Api) -> Self {
         Self {
@@ -124,7 +118,12 @@ impl Edge {
             api.requests.count(head.uri.path());
             let logged = (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG)).then(|| Line::of(&mut head));
             #[cfg(feature = "otlp")]
-            let span = self.tracer.as_ref().and_then(|tracer| tracer.begin(&head));
+            let tracer = self
+                .tracer
+                .as_ref()
+                .filter(|_| !target.at_path().is_some_and(super::operations::Operation::is_health_check));
+            #[cfg(feature = "otlp")]
+            let span = tracer.and_then(|tracer| tracer.begin(&head));
             let limited = api.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut head.extensions)));
             let answered = if let Err(unclear) = framing::check(&head, &body) {
                 let mut response = unclear.answer();
@@ -250,26 +249,6 @@ impl Edge {
             }
         }
     }
-
-    /// An error as the bytes of a last answer, for a connection on which no request came about.
-    pub fn answer_without_request(error: ApiError) -> Vec<u8> {
-        let body = error.body();
-        let mut response = error.answer();
-        let date = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now().max(UNIX_EPOCH)))
-            .expect("a date is visible ASCII");
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_LENGTH, body.len().into());
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        headers.insert(DATE, date);
-        headers.insert(X_REQUEST_ID, new_request_id());
-        let mut answer = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
-        for (name, value) in response.headers() {
-            answer.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
-        }
-        answer.extend_from_slice(b"\r\n");
-        answer.extend(body);
-        answer
-    }
 }
 
 /// Has the answer carry the path of its route in the table.
@@ -286,34 +265,4 @@ async fn name_route(request: Request<Body>, next: Next) -> axum::response::Respo
 /// CORS layer would answer as if it were one.
 fn is_from_a_page(method: &Method, headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) && (method != Method::OPTIONS || headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD))
-}
-
-/// The caller's id where it is 1 to 128 visible ASCII characters, else a new one.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers
-        .get(X_REQUEST_ID)
-        .filter(|id| (1..=128).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic));
-    given.cloned().unwrap_or_else(new_request_id)
-}
-
-/// Unique without a call for random bytes each time: this process's random number, and a count.
-fn new_request_id() -> HeaderValue {
-    static PROCESS: LazyLock<u64> = LazyLock::new(|| {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).expect("the operating system has random bytes");
-        u64::from_ne_bytes(random)
-    });
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let mut id = [b'-'; 16 + 1 + 12];
-    write_hex(&mut id[..16], *PROCESS);
-    write_hex(&mut id[17..], COUNT.fetch_add(1, Ordering::Relaxed));
-    HeaderValue::from_bytes(&id).expect("hexadecimal digits are visible ASCII")
-}
-
-/// Fills `out` with the last digits of `number`. By hand, since formatting costs ten times as much.
-fn write_hex(out: &mut [u8], mut number: u64) {
-    for digit in out.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[(number & 15) as usize];
-        number >>= 4;
-    }
 }
