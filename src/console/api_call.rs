@@ -5,7 +5,7 @@ use askama::Template;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{Extensions, HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 
@@ -19,7 +19,6 @@ use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotency
 use crate::http::input::{JsonBody, Query};
 use crate::http::json::Response;
 use crate::http::orders::{self, OrderId};
-use crate::http::rate_limit::Noted;
 use crate::http::{Api, ApiError, Cause, messages, pets};
 
 /// A call of the API as text.
@@ -141,18 +140,17 @@ impl ApiCall {
     where
         F: Future<Output = Result<Response, ApiError>>,
     {
-        let mut extensions = Extensions::new();
-        let noted = Noted::on(&mut extensions);
+        let quota = api.rate_limits.as_ref().map(|limits| (limits, limits.take(who.session.account)));
         let answer = async {
-            if let Some(limits) = &api.rate_limits {
-                limits.admit(who.session.account, &extensions)?;
+            if let Some((limits, quota)) = quota {
+                limits.check(quota)?;
             }
             let (key, body) = post.read().await?;
             operation(State(api.clone()), Caller { account: who.session.account }, key, body).await
         };
         let mut answer = answer.await.into_response();
-        if let Some(limits) = &api.rate_limits {
-            limits.announce(&noted, answer.headers_mut());
+        if let Some((limits, quota)) = quota {
+            limits.write_headers(quota, answer.headers_mut());
         }
         Self::new(post.curl(), answer).await
     }

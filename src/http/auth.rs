@@ -5,11 +5,11 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use super::error::{ApiError, Code};
+use super::request_context::RequestContext;
 use super::state::Api;
 use crate::domain::AccountId;
-use crate::telemetry::request_log::Whose;
 
-/// The account whose key came with the request, which is within its rate limit.
+/// The account of the request's API key. Its rate limit allows the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     pub account: AccountId,
@@ -26,15 +26,17 @@ impl FromRequestParts<Api> for Caller {
             (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing)?,
         };
         let account = api.api_keys.authenticate(key).await?.ok_or_else(invalid)?;
-        Whose::note(account, &parts.extensions);
+        RequestContext::set_account(&parts.extensions, account);
         if let Some(limits) = &api.rate_limits {
-            limits.admit(account, &parts.extensions)?;
+            let quota = limits.take(account);
+            RequestContext::set_quota(&parts.extensions, quota);
+            limits.check(quota)?;
         }
         Ok(Self { account })
     }
 }
 
-/// What follows the scheme `Bearer`, whose case does not matter (RFC 9110, section 11.1); nothing for another scheme.
+/// Returns the token after the scheme `Bearer`, in any case (RFC 9110, section 11.1). `None` for another scheme.
 fn bearer_token(credential: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = credential.split_at_checked("Bearer".len())?;
     let ends = rest.first().is_none_or(|&byte| byte == b' ');
@@ -45,7 +47,7 @@ fn missing() -> ApiError {
     ApiError::new(Code::MissingApiKey, "An API key is needed: send it as `Authorization: Bearer <API_KEY>`.")
 }
 
-/// One message for every reason: why a key is refused is nobody's business but its owner's.
+/// One message for every reason, because only the key's owner may learn why it is rejected.
 fn invalid() -> ApiError {
     ApiError::new(Code::InvalidApiKey, "The API key is not valid here.")
 }

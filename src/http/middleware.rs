@@ -23,12 +23,12 @@ use super::framing;
 use super::limits::Peer;
 use super::operations::Operation::GetPet;
 use super::operations::Target;
-use super::rate_limit::{Noted, RateLimits};
+use super::request_context::RequestContext;
 use super::request_id::{X_REQUEST_ID, request_id};
 use super::state::Api;
 use super::traffic::Connections;
 use crate::config::Listener;
-use crate::telemetry::request_log::Line;
+use crate::telemetry::request_log::RequestLogEntry;
 #[cfg(feature = "otlp")]
 use crate::telemetry::traces::{Recording, Tracer};
 
@@ -116,7 +116,10 @@ impl ListenerService {
             let under_way = api.traffic.begin(&head.method);
             let id = request_id(&head.headers);
             api.requests.count(head.uri.path());
-            let logged = (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG)).then(|| Line::of(&mut head));
+            let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
+            let log_entry = is_logged.then(|| RequestLogEntry::of(&head));
+            let needs_context = is_logged || api.rate_limits.is_some();
+            let context = needs_context.then(|| RequestContext::attach(&mut head.extensions));
             #[cfg(feature = "otlp")]
             let tracer = self
                 .tracer
@@ -124,7 +127,6 @@ impl ListenerService {
                 .filter(|_| !target.at_path().is_some_and(super::operations::Operation::is_health_check));
             #[cfg(feature = "otlp")]
             let span = tracer.and_then(|tracer| tracer.begin(&head));
-            let limited = api.rate_limits.as_deref().map(|limits| (limits, Noted::on(&mut head.extensions)));
             let answered = if let Err(unclear) = framing::check(&head, &body) {
                 let mut response = unclear.answer();
                 // Whoever sends such a request may mean the next one to be read by somebody else.
@@ -154,32 +156,27 @@ impl ListenerService {
             };
             let took = under_way.end(route, response.status());
             #[cfg(feature = "otlp")]
-            let logged = logged.map(|mut line| {
+            let log_entry = log_entry.map(|mut entry| {
                 if let Some(trace) = span.as_ref().and_then(Recording::trace) {
-                    line.is_in(trace);
+                    entry.is_in(trace);
                 }
-                line
+                entry
             });
             #[cfg(feature = "otlp")]
             if let Some(span) = span {
                 span.end(api.traffic.template(route), response.status(), &id);
             }
-            if let Some(line) = logged {
-                line.write(&id, route.template(), response.status(), took);
+            if let Some(entry) = log_entry {
+                let account = context.as_ref().and_then(RequestContext::account);
+                entry.write(&id, account, route.template(), response.status(), took);
             }
-            self.finish(&mut response, id, target, limited);
+            self.finish(&mut response, id, target, context.as_ref());
             response
         }
     }
 
     /// Logs what is to be logged of an answer, and puts on it what every answer has.
-    fn finish(
-        &self,
-        response: &mut Response<Sent>,
-        id: HeaderValue,
-        target: Target,
-        limited: Option<(&RateLimits, Noted)>,
-    ) {
+    fn finish(&self, response: &mut Response<Sent>, id: HeaderValue, target: Target, context: Option<&RequestContext>) {
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
             let status = response.status().as_u16();
             let request_id = id.to_str().unwrap_or_default();
@@ -195,8 +192,8 @@ impl ListenerService {
         if let (Target::Operation(GetPet), Some(deprecation)) = (target, &self.deprecation) {
             deprecation.announce(response.headers_mut());
         }
-        if let Some((limits, noted)) = limited {
-            limits.announce(&noted, response.headers_mut());
+        if let (Some(limits), Some(quota)) = (&self.api.rate_limits, context.and_then(RequestContext::quota)) {
+            limits.write_headers(quota, response.headers_mut());
         }
         if self.cors.is_some() {
             // A cache must not give the answer for one origin to another, or to none.

@@ -22,6 +22,7 @@ mod page_cache;
 mod pagination;
 pub(crate) mod pets;
 pub mod rate_limit;
+mod request_context;
 mod request_id;
 pub mod requests;
 mod state;

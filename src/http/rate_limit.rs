@@ -10,10 +10,10 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use axum::http::header::RETRY_AFTER;
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::error::{ApiError, Code};
 use crate::clock::Clock;
@@ -37,27 +37,14 @@ pub struct RateLimits {
     parts: [Mutex<Part>; PARTS],
 }
 
-/// Where an account stands after a request.
+/// What is left of an account's limit after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct Quota {
     pub is_allowed: bool,
-    /// How many more requests may come now.
+    /// Number of requests that are allowed now.
     pub remaining: u64,
-    /// In how many seconds, at the latest, one more may come than now.
+    /// Seconds until one more is allowed, rounded up.
     pub seconds: u64,
-}
-
-/// What [`RateLimits::admit`] found out, for who writes the headers of the answer.
-#[derive(Clone, Debug, Default)]
-pub struct Noted(Arc<OnceLock<Standing>>);
-
-impl Noted {
-    /// Has a request with these `extensions` carry a place for it.
-    pub fn on(extensions: &mut Extensions) -> Self {
-        let noted = Self::default();
-        extensions.insert(noted.clone());
-        noted
-    }
 }
 
 impl RateLimits {
@@ -67,20 +54,16 @@ impl RateLimits {
         Self { limit, clock, policy, refused: Counter::default(), parts: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// Counts a request of `account`, or refuses it.
-    pub fn admit(&self, account: AccountId, extensions: &Extensions) -> Result<(), ApiError> {
-        let standing = self.take(account);
-        if let Some(Noted(noted)) = extensions.get() {
-            // One request is counted once.
-            let _ = noted.set(standing);
-        }
-        standing.is_allowed.then_some(()).ok_or_else(|| {
+    /// Rejects a request that exceeds the limit.
+    pub fn check(&self, quota: Quota) -> Result<(), ApiError> {
+        quota.is_allowed.then_some(()).ok_or_else(|| {
             self.refused.increment();
             self.refusal()
         })
     }
 
-    pub fn take(&self, account: AccountId) -> Standing {
+    /// Counts a request of `account`.
+    pub fn take(&self, account: AccountId) -> Quota {
         let part = &self.parts[account.0.unsigned_abs() as usize % PARTS];
         let requests = u64::from(self.limit.requests);
         let each = self.limit.window.as_millis() as u64;
@@ -88,19 +71,18 @@ impl RateLimits {
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         let (is_allowed, left) = part.take(account, now, each, each * requests);
         let next = each - left % each;
-        Standing { is_allowed, remaining: left / each, seconds: next.div_ceil(1_000 * requests) }
+        Quota { is_allowed, remaining: left / each, seconds: next.div_ceil(1_000 * requests) }
     }
 
-    /// Says how things stand on the answer to a request that carried `noted`: nothing where no account was known yet.
-    pub fn announce(&self, noted: &Noted, headers: &mut HeaderMap) {
-        let Some(standing) = noted.0.get() else { return };
+    /// Writes `RateLimit`, `RateLimit-Policy` and, if the request was rejected, `Retry-After`.
+    pub fn write_headers(&self, quota: Quota, headers: &mut HeaderMap) {
         let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
-        let (remaining, seconds) = (remaining.format(standing.remaining), seconds.format(standing.seconds));
+        let (remaining, seconds) = (remaining.format(quota.remaining), seconds.format(quota.seconds));
         let value = HeaderValue::try_from([r#""default";r="#, remaining, ";t=", seconds].concat());
         headers.insert(RATE_LIMIT, value.expect("numbers are visible ASCII characters"));
         headers.insert(RATE_LIMIT_POLICY, self.policy.clone());
-        if !standing.is_allowed {
-            headers.insert(RETRY_AFTER, HeaderValue::from(standing.seconds));
+        if !quota.is_allowed {
+            headers.insert(RETRY_AFTER, HeaderValue::from(quota.seconds));
         }
     }
 
@@ -178,9 +160,9 @@ mod tests {
     #[test]
     fn as_many_as_the_limit_come_at_once_and_then_one_by_one() {
         let (limits, clock) = limits("60/min");
-        assert_eq!(limits.take(ADA), Standing { is_allowed: true, remaining: 59, seconds: 1 });
+        assert_eq!(limits.take(ADA), Quota { is_allowed: true, remaining: 59, seconds: 1 });
         assert_eq!(allowed(&limits, ADA, 100), 59);
-        assert_eq!(limits.take(ADA), Standing { is_allowed: false, remaining: 0, seconds: 1 });
+        assert_eq!(limits.take(ADA), Quota { is_allowed: false, remaining: 0, seconds: 1 });
         assert_eq!(allowed(&limits, AccountId(2), 100), 60, "another account has its own");
         clock.set(NOW.plus(Duration::from_millis(999)));
         assert_eq!(allowed(&limits, ADA, 1), 0);
@@ -224,7 +206,7 @@ mod tests {
             let (limits, clock) = limits("60/min");
             assert_eq!(allowed(&limits, ADA, 100), 60);
             clock.set(NOW.minus(jump));
-            assert_eq!(limits.take(ADA), Standing { is_allowed: false, remaining: 0, seconds: 1 });
+            assert_eq!(limits.take(ADA), Quota { is_allowed: false, remaining: 0, seconds: 1 });
             clock.set(NOW.minus(jump).plus(Duration::from_secs(60)));
             assert_eq!(allowed(&limits, ADA, 100), 60, "it filled up as if nothing had happened");
             clock.set(NOW.plus(jump));
