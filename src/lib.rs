@@ -1,6 +1,7 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! Reading order: `domain` (values and rules), `store` (both databases), `http` (the API), `console` (pages), `server`
+//! Reading order: `domain` (values and rules), `store` (both databases), `representation` (the JSON
+//! of the API), `http` (the API), `console` (pages), `server`
 //! (connections), `relay` (messages to NATS), `telemetry` (log, metrics, traces), `tls` (both ends), `config`, `app`
 //! (composes the program) and `cli` (commands).
 
@@ -12,6 +13,7 @@ pub mod console;
 pub mod domain;
 pub mod http;
 pub mod relay;
+pub mod representation;
 pub mod server;
 pub mod store;
 pub mod telemetry;

@@ -11,7 +11,7 @@ use tracing::Level;
 use super::pets::{Progress, counted, named};
 use super::{Failure, Outcome, interrupt, tell};
 use crate::store::StoreError;
-use crate::store::sqlite::{Partial, folder_of};
+use crate::store::sqlite::{AtomicFile, folder_of};
 
 /// Why an export ended early.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ async fn to(
                 _ => path.to_owned(),
             };
             interrupt::catch()?;
-            let mut partial = Partial::in_folder(folder_of(path)).map_err(|error| named(path, &error))?;
+            let mut partial = AtomicFile::in_folder(folder_of(path)).map_err(|error| named(path, &error))?;
             let exported = match buffered(&mut Interruptible(partial.file(), path), write).await {
                 Ok(exported) => exported,
                 failed => return Ok(failed),

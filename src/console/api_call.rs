@@ -13,7 +13,7 @@ use super::current_user::SignedIn;
 use super::layout::page;
 use super::request_key::RequestKey;
 use crate::config::BaseUrl;
-use crate::domain::OrderStep;
+use crate::domain::Transition;
 use crate::http::auth::Caller;
 use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotency};
 use crate::http::input::{JsonBody, Query};
@@ -67,14 +67,14 @@ impl ApiCall {
     }
 
     /// `POST /store/orders/{id}/approve`, or another step.
-    pub async fn step_order(api: &Api, who: &SignedIn, key: &RequestKey, id: i64, step: OrderStep) -> Self {
+    pub async fn step_order(api: &Api, who: &SignedIn, key: &RequestKey, id: i64, step: Transition) -> Self {
         let path = format!("/store/orders/{id}/{}", step.as_str());
         let post = Post { base_url: &who.user.addresses.base_url, path: &path, key, body: "" };
         let id = OrderId(Some(id));
         let operation = async move |api: State<Api>, caller: Caller, key: Idempotency, body: JsonBody| match step {
-            OrderStep::Approve => orders::approve(api, caller, id, key, body).await,
-            OrderStep::Deliver => orders::deliver(api, caller, id, key, body).await,
-            OrderStep::Cancel => orders::cancel(api, caller, id, key, body).await,
+            Transition::Approve => orders::approve(api, caller, id, key, body).await,
+            Transition::Deliver => orders::deliver(api, caller, id, key, body).await,
+            Transition::Cancel => orders::cancel(api, caller, id, key, body).await,
         };
         Self::send(api, who, post, operation).await
     }

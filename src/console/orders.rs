@@ -14,7 +14,7 @@ use super::pagination::{self, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
 use super::times::moment;
-use crate::domain::{Order, OrderQuery, OrderStatus, OrderStep};
+use crate::domain::{Order, OrderQuery, OrderStatus, Transition};
 use crate::http::Api;
 use crate::http::input::integer;
 
@@ -53,9 +53,9 @@ impl From<Order> for Row {
 
 impl Row {
     /// The steps there are for it.
-    fn steps(&self) -> impl Iterator<Item = OrderStep> {
+    fn steps(&self) -> impl Iterator<Item = Transition> {
         let status = self.status;
-        OrderStep::ALL.into_iter().filter(move |step| step.apply(status).is_some())
+        Transition::ALL.into_iter().filter(move |step| step.apply(status).is_some())
     }
 }
 
@@ -88,7 +88,7 @@ pub async fn step(
     Path((id, step)): Path<(String, String)>,
     fields: Form,
 ) -> Result<Response, PageError> {
-    let (Some(id), Some(step)) = (integer(&id), OrderStep::parse(&step)) else {
+    let (Some(id), Some(step)) = (integer(&id), Transition::parse(&step)) else {
         return Err(PageError::not_found("There is no page at this address."));
     };
     let key = RequestKey::of(&fields);

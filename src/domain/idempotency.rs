@@ -1,24 +1,22 @@
-//! What makes it safe to send a request again: its key, and the answer that is kept under it.
+//! Idempotency keys, and how a repeated request is recognized.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
 use super::{AccountId, Invalid, Timestamp};
 
-/// How long an answer is kept.
-pub const KEPT_FOR: Duration = Duration::from_hours(24);
+/// How long a response is stored.
+pub const RETENTION: Duration = Duration::from_hours(24);
 
-/// What a client calls a request by: 1 to 255 visible ASCII characters.
+/// A client's name for a request: 1 to 255 visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey(Vec<u8>);
 
 impl IdempotencyKey {
     pub const MAX_CHARACTERS: usize = 255;
 
-    /// Reads the value of a header: the key as it is, or as a quoted string (RFC 8941, section 3.3.3). Both ways of
-    /// writing a key are the same key.
+    /// Parses a header value: a bare key, or a quoted string (RFC 8941, section 3.3.3). Both forms name the same key.
     pub fn parse(value: &[u8]) -> Result<Self, Invalid> {
         let key = match value.strip_prefix(b"\"") {
             Some(quoted) => unquoted(quoted),
@@ -33,7 +31,7 @@ impl IdempotencyKey {
     }
 }
 
-/// What stands between the quotes, of which the first is gone already; nothing where that is no quoted string.
+/// Unescapes a quoted string without its opening quote. `None` if it is malformed.
 fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = text.strip_suffix(b"\"")?.iter();
     let mut unquoted = Vec::with_capacity(text.len());
@@ -47,16 +45,16 @@ fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     Some(unquoted)
 }
 
-/// A request that came with a key, as far as the store needs to know it.
+/// A request with an idempotency key, as the store identifies it.
 #[derive(Clone, Debug)]
 pub struct KeyedRequest {
     pub account: AccountId,
-    /// SHA-256 of the account, the operation's name and the key: by it the record is found. So the same key of another
-    /// account, or for another operation, is another request.
+    /// SHA-256 of the account, the operation and the key. Identifies the stored response, so accounts and operations do
+    /// not share keys.
     pub key_hash: [u8; 32],
-    /// SHA-256 of the path and the body: by it, another request under the same key is found out.
+    /// SHA-256 of the path and the body. Detects a different request under the same key.
     pub fingerprint: [u8; 32],
-    /// Time of arrival, by the steady clock.
+    /// Time of arrival, from the steady clock.
     pub now: Timestamp,
 }
 
@@ -69,7 +67,7 @@ impl KeyedRequest {
         body: &str,
         now: Timestamp,
     ) -> Self {
-        // The account has one length, and neither a name nor a path holds the byte that ends it.
+        // Unambiguous: the account has a fixed length, and operations and paths contain no NUL.
         let key_hash = Sha256::new_with_prefix(account.0.to_be_bytes()).chain_update(operation).chain_update([0]);
         let fingerprint = Sha256::new_with_prefix(path).chain_update([0]).chain_update(body);
         Self {
@@ -80,42 +78,10 @@ impl KeyedRequest {
         }
     }
 
-    /// Until when its answer is kept.
+    /// When its stored response expires.
     pub fn expires_at(&self) -> Timestamp {
-        self.now.plus(KEPT_FOR)
+        self.now.plus(RETENTION)
     }
-}
-
-/// An answer, as it is sent and kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// An HTTP status.
-    pub status: u16,
-    pub location: Option<String>,
-    /// JSON.
-    pub body: Vec<u8>,
-}
-
-impl Answer {
-    /// One without a `Location`.
-    pub const fn json(status: u16, body: Vec<u8>) -> Self {
-        Self { status, location: None, body }
-    }
-}
-
-/// What became of a request with a key; `R` says why one can be refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome<R = Infallible> {
-    /// It was carried out, and its answer is kept.
-    First(Answer),
-    /// It had been carried out before; this was the answer.
-    Again(Answer),
-    /// It was not carried out, and nothing is kept.
-    Refused(R),
-    /// The key belongs to another request.
-    Reused,
-    /// The same key is being used right now, and it is not known yet what becomes of that.
-    InProgress,
 }
 
 #[cfg(test)]
@@ -123,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_the_same_bare_and_quoted() {
+    fn bare_and_quoted_key_are_equal() {
         let key = |text: &str| IdempotencyKey::parse(text.as_bytes()).unwrap();
         assert_eq!(key("8e03978e-40d5"), key("\"8e03978e-40d5\""));
         assert_eq!(key(r#"a"b\c"#), key(r#""a\"b\\c""#));
@@ -132,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_refused() {
+    fn malformed_keys_are_rejected() {
         let long = "x".repeat(256);
         let long_and_quoted = format!("\"{long}\"");
         for refused in
@@ -145,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_key_it_is_tells_records_apart_and_what_was_asked_for_requests() {
+    fn hash_covers_account_operation_key_and_fingerprint_path_body() {
         let request = |account, operation, key: &str, path, body| {
             let (key, now) = (IdempotencyKey::parse(key.as_bytes()).unwrap(), Timestamp::from_milliseconds(0));
             KeyedRequest::new(AccountId(account), operation, &key, path, body, now)

@@ -14,9 +14,9 @@ pub mod time;
 
 pub use account::{Account, AccountId, Email};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
-pub use idempotency::{Answer, IdempotencyKey, KeyedRequest, Outcome};
+pub use idempotency::{IdempotencyKey, KeyedRequest};
 pub use message::{Message, MessageId, MessageText};
-pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
+pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};

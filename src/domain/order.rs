@@ -1,4 +1,4 @@
-//! Orders of animals and their state machine.
+//! Orders of animals, and the transitions between their statuses.
 
 use super::{AccountId, Invalid, PageQuery, PetStatus, Timestamp};
 
@@ -10,21 +10,21 @@ pub enum OrderStatus {
     Cancelled,
 }
 
-/// A change of a placed order's status, requested by an operation of the API.
+/// A change of an order's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrderStep {
+pub enum Transition {
     Approve,
     Deliver,
     Cancel,
 }
 
 use OrderStatus::{Approved, Cancelled, Delivered, Placed};
-use OrderStep::{Approve, Cancel, Deliver};
+use Transition::{Approve, Cancel, Deliver};
 
-impl OrderStep {
+impl Transition {
     pub const ALL: [Self; 3] = [Approve, Deliver, Cancel];
 
-    /// Returns the statuses that allow the step, and the resulting status.
+    /// The statuses that the transition starts from, and the status that it leads to.
     pub const fn rule(self) -> (&'static [OrderStatus], OrderStatus) {
         match self {
             Approve => (&[Placed], Approved),
@@ -33,13 +33,13 @@ impl OrderStep {
         }
     }
 
-    /// Returns the status after the step. `None` if the step is not allowed from `status`.
+    /// The status after the transition. `None` if it does not start from `status`.
     pub fn apply(self, status: OrderStatus) -> Option<OrderStatus> {
         let (from, to) = self.rule();
         from.contains(&status).then_some(to)
     }
 
-    /// Returns the last segment of the operation's path.
+    /// The last segment of the operation's path.
     pub const fn as_str(self) -> &'static str {
         match self {
             Approve => "approve",
@@ -49,14 +49,14 @@ impl OrderStep {
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|step| step.as_str() == text)
+        Self::ALL.into_iter().find(|transition| transition.as_str() == text)
     }
 }
 
 impl OrderStatus {
     pub const ALL: [Self; 4] = [Placed, Approved, Delivered, Cancelled];
 
-    /// Returns the status of the ordered animal. Only an available animal can be ordered.
+    /// The status of the ordered animal. Only an available animal can be ordered.
     pub const fn pet(self) -> PetStatus {
         match self {
             Placed | Approved => PetStatus::Pending,
@@ -74,7 +74,7 @@ impl OrderStatus {
         }
     }
 
-    /// Parses the lower-case name of a status, as the API writes it.
+    /// Parses a lower-case status.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         Self::ALL
             .into_iter()
@@ -97,71 +97,51 @@ impl NewOrder {
     }
 }
 
-/// A stored order.
+/// A transition of one of an account's orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderTransition {
+    pub account: AccountId,
+    pub order: i64,
+    pub transition: Transition,
+    pub now: Timestamp,
+}
+
+/// An order, as its account sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     pub id: i64,
     pub pet_id: i64,
     pub status: OrderStatus,
     pub created_at: Timestamp,
-    /// When the status last changed.
+    /// Time of the last transition. Never decreases, even if the clock does.
     pub updated_at: Timestamp,
 }
 
 impl Order {
-    /// Returns the order after a step at `now`. `None` if the step is not allowed. `updated_at` never decreases, even if
-    /// the clock is set back.
-    pub fn after(self, step: OrderStep, now: Timestamp) -> Option<Self> {
-        step.apply(self.status).map(|status| Self { status, updated_at: self.updated_at.max(now), ..self })
-    }
-
-    pub fn to_json(self) -> Vec<u8> {
-        let mut json = Vec::with_capacity(160);
-        self.write_json(&mut json);
-        json
-    }
-
-    /// Appends the order as the API's JSON object; by hand, as animals are.
-    pub fn write_json(self, out: &mut Vec<u8>) {
-        let mut digits = itoa::Buffer::new();
-        out.extend_from_slice(b"{\"id\":");
-        out.extend_from_slice(digits.format(self.id).as_bytes());
-        out.extend_from_slice(b",\"petId\":");
-        out.extend_from_slice(digits.format(self.pet_id).as_bytes());
-        out.extend_from_slice(b",\"status\":\"");
-        out.extend_from_slice(self.status.as_str().as_bytes());
-        out.extend_from_slice(b"\",\"createdAt\":\"");
-        self.created_at.write(out);
-        out.extend_from_slice(b"\",\"updatedAt\":\"");
-        self.updated_at.write(out);
-        out.extend_from_slice(b"\"}");
+    /// The order after a transition at `now`. `None` if the transition does not start from the order's status.
+    pub fn after(self, transition: Transition, now: Timestamp) -> Option<Self> {
+        transition.apply(self.status).map(|status| Self { status, updated_at: self.updated_at.max(now), ..self })
     }
 }
 
-/// Why an order could not be placed.
+/// Why an order was not placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotPlaced {
-    /// The animal is pending or sold, because of another order or since it was added.
+pub enum PlaceOrderError {
+    /// The animal is pending or sold.
     NotAvailable,
-    NoSuchPet,
+    PetNotFound,
 }
 
-/// Why an order's status could not be changed.
+/// Why a transition was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
-    /// The step is not allowed from the order's current status.
-    NotNow(OrderStatus),
-    /// Other accounts' orders are reported as not found.
-    NoSuchOrder,
+pub enum TransitionError {
+    /// The transition does not start from the order's status.
+    WrongStatus { transition: Transition, status: OrderStatus },
+    /// The account has no such order.
+    NotFound,
 }
 
-/// Result of placing an order.
-pub type Placing = Result<Order, NotPlaced>;
-
-/// Result of a step.
-pub type Stepping = Result<Order, NotTaken>;
-
-/// Selects one page of an account's orders.
+/// Selects a page of an account's orders.
 pub type OrderQuery = PageQuery<OrderStatus>;
 
 #[cfg(test)]
@@ -169,12 +149,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_machine_has_exactly_four_transitions() {
-        let mut transitions = Vec::new();
+    fn transitions_are_those_of_the_documented_table() {
+        let mut moves = Vec::new();
         for status in OrderStatus::ALL {
-            for step in OrderStep::ALL {
-                if let Some(to) = step.apply(status) {
-                    transitions.push(format!("{} → {} ({})", status.as_str(), to.as_str(), to.pet().as_str()));
+            for transition in Transition::ALL {
+                if let Some(to) = transition.apply(status) {
+                    moves.push(format!("{} → {} ({})", status.as_str(), to.as_str(), to.pet().as_str()));
                 }
             }
         }
@@ -184,28 +164,16 @@ mod tests {
             "approved → delivered (sold)",
             "approved → cancelled (available)",
         ];
-        assert_eq!(transitions, expected);
+        assert_eq!(moves, expected);
         assert_eq!(Placed.pet(), PetStatus::Pending);
     }
 
     #[test]
-    fn update_time_never_decreases() {
+    fn updated_at_never_decreases() {
         let time = Timestamp::from_milliseconds;
         let order = NewOrder { account: AccountId(1), pet_id: 31, now: time(1_000) }.with_id(1);
         assert_eq!(order.after(Approve, time(2_000)).unwrap().updated_at, time(2_000));
         assert_eq!(order.after(Approve, time(500)).unwrap().updated_at, time(1_000));
         assert_eq!(order.after(Deliver, time(2_000)), None);
-    }
-
-    #[test]
-    fn an_order_is_written_as_the_api_shows_it() {
-        let now = Timestamp::from_milliseconds(1_795_167_000_123);
-        let order = NewOrder { account: AccountId(1), pet_id: 31, now }.with_id(7);
-        let json =
-            String::from_utf8(order.after(Approve, now.plus(std::time::Duration::from_secs(1))).unwrap().to_json());
-        assert_eq!(
-            json.unwrap(),
-            r#"{"id":7,"petId":31,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:01.123Z"}"#
-        );
     }
 }

@@ -70,13 +70,6 @@ pub struct Pet {
 }
 
 impl Pet {
-    /// The interface's JSON object.
-    pub fn to_json(&self) -> Vec<u8> {
-        let mut json = Vec::with_capacity(self.name.len() + 96);
-        self.as_pet_ref().write_json(&mut json);
-        json
-    }
-
     pub fn as_pet_ref(&self) -> PetRef<'_> {
         PetRef { id: self.id, name: &self.name, category_id: self.category_id, status: self.status }
     }
@@ -94,22 +87,6 @@ pub struct PetRef<'a> {
 impl PetRef<'_> {
     pub fn to_owned(self) -> Pet {
         Pet { id: self.id, name: self.name.to_owned(), category_id: self.category_id, status: self.status }
-    }
-
-    /// Appends the animal as the interface's JSON object.
-    ///
-    /// Written by hand since listing is the hottest thing the service does; a test holds it against `serde_json`.
-    pub fn write_json(&self, out: &mut Vec<u8>) {
-        let mut digits = itoa::Buffer::new();
-        out.extend_from_slice(b"{\"id\":");
-        out.extend_from_slice(digits.format(self.id).as_bytes());
-        out.extend_from_slice(b",\"name\":");
-        serde_json::to_writer(&mut *out, self.name).expect("a string always encodes and a Vec always takes it");
-        out.extend_from_slice(b",\"categoryId\":");
-        out.extend_from_slice(digits.format(self.category_id).as_bytes());
-        out.extend_from_slice(b",\"status\":\"");
-        out.extend_from_slice(self.status.as_str().as_bytes());
-        out.extend_from_slice(b"\"}");
     }
 }
 
@@ -150,20 +127,6 @@ mod tests {
             [String::new(), " \u{2003}".into(), "ä".repeat(256), "a\u{7f}".into(), "a\0".into(), "a\u{85}b".into()]
         {
             assert!(PetName::parse(invalid.clone()).is_err(), "{invalid:?}");
-        }
-    }
-
-    #[test]
-    fn the_hand_written_json_is_what_serde_writes() {
-        for name in ["Rex", "\"\\/", "ß🦊\u{2028}", "</script>"] {
-            let pet = PetRef { id: 9_007_199_254_740_991, name, category_id: i64::MIN, status: PetStatus::Sold };
-            let mut written = Vec::new();
-            pet.write_json(&mut written);
-            let expected = format!(
-                r#"{{"id":9007199254740991,"name":{},"categoryId":-9223372036854775808,"status":"sold"}}"#,
-                serde_json::to_string(name).unwrap()
-            );
-            assert_eq!(String::from_utf8(written).unwrap(), expected);
         }
     }
 }

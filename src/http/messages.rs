@@ -10,7 +10,8 @@ use super::input::JsonBody;
 use super::json::{Fields, Response};
 use super::operations::Operation;
 use super::state::Api;
-use crate::domain::{Answer, Message, MessageText};
+use crate::domain::{Message, MessageText};
+use crate::store::{StoredResponse, WriteKey};
 
 /// Handles `sendMessage`.
 pub async fn send(
@@ -20,23 +21,21 @@ pub async fn send(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let message = Message::new(caller.account, parse_message(body.text())?, api.clock.now());
-    let answer = Answer::json(StatusCode::ACCEPTED.as_u16(), message.to_json());
-    let response = match key.request(&api, &caller, Operation::SendMessage, body.text())? {
-        None => {
-            api.store.create_message(message).await?;
-            Ok(idempotency::response(answer))
-        }
-        Some(request) => {
-            idempotency::respond(api.store.create_message_once(request, message, answer).await?, |never| match never {})
-        }
-    };
+    let request = key.request(&api, &caller, Operation::SendMessage, body.text())?;
+    let key = request.map(|request| WriteKey::new(request, accepted));
+    let outcome = api.store.create_message(message, key).await?;
     if let Some(relay) = api.relay() {
         relay.message_queued();
     }
-    response
+    idempotency::respond(outcome, accepted)
 }
 
-/// Reads the text of a message to send from its JSON.
+/// The 202 response for `message`.
+fn accepted(message: &Message) -> StoredResponse {
+    StoredResponse::json(StatusCode::ACCEPTED.as_u16(), message.to_json())
+}
+
+/// Parses the body of `sendMessage`.
 pub fn parse_message(text: &str) -> Result<MessageText, ApiError> {
     Fields::parse(text, ["message"])?.required_string("message", |text| MessageText::parse(text.into_owned()))
 }

@@ -12,8 +12,9 @@ use super::operations::Operation;
 use super::page_cache::{self, List};
 use super::pagination::{self, Items, Page};
 use super::state::Api;
-use crate::domain::order::{NotPlaced, NotTaken};
-use crate::domain::{AccountId, Answer, NewOrder, Order, OrderQuery, OrderStatus, OrderStep};
+use crate::domain::order::{PlaceOrderError, TransitionError};
+use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
+use crate::store::{StoredResponse, WriteKey};
 
 /// Handles `listOrders`.
 pub async fn list(State(api): State<Api>, caller: Caller, query: Query) -> Result<Response, ApiError> {
@@ -38,22 +39,22 @@ pub async fn place(
     let fields = Fields::parse(body.text(), ["petId"])?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: caller.account, pet_id, now: api.clock.now() };
-    let placed = |order: &Order| Answer::json(StatusCode::CREATED.as_u16(), order.to_json());
-    match key.request(&api, &caller, Operation::PlaceOrder, body.text())? {
-        None => {
-            let order = api.store.place_order(order).await?.map_err(not_placed)?;
-            Ok(idempotency::response(placed(&order)))
-        }
-        Some(request) => {
-            idempotency::respond(api.store.place_order_once(request, order, Box::new(placed)).await?, not_placed)
-        }
-    }
+    let request = key.request(&api, &caller, Operation::PlaceOrder, body.text())?;
+    let key = request.map(|request| WriteKey::new(request, placed));
+    idempotency::respond(api.store.place_order(order, key).await?, placed)
 }
 
-fn not_placed(refused: NotPlaced) -> ApiError {
-    match refused {
-        NotPlaced::NotAvailable => ApiError::new(Code::Conflict, "The animal is not available."),
-        NotPlaced::NoSuchPet => ApiError::new(Code::NotFound, "There is no animal with this id."),
+/// The 201 response for a placed order.
+fn placed(order: &Order) -> StoredResponse {
+    StoredResponse::json(StatusCode::CREATED.as_u16(), order.to_json())
+}
+
+impl From<PlaceOrderError> for ApiError {
+    fn from(error: PlaceOrderError) -> Self {
+        match error {
+            PlaceOrderError::NotAvailable => Self::new(Code::Conflict, "The animal is not available."),
+            PlaceOrderError::PetNotFound => Self::new(Code::NotFound, "There is no animal with this id."),
+        }
     }
 }
 
@@ -65,7 +66,7 @@ pub async fn approve(
     key: Idempotency,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    step(&api, caller, id, OrderStep::Approve, key, &body).await
+    change_status(&api, caller, id, Transition::Approve, key, &body).await
 }
 
 /// Handles `deliverOrder`.
@@ -76,7 +77,7 @@ pub async fn deliver(
     key: Idempotency,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    step(&api, caller, id, OrderStep::Deliver, key, &body).await
+    change_status(&api, caller, id, Transition::Deliver, key, &body).await
 }
 
 /// Handles `cancelOrder`.
@@ -87,51 +88,49 @@ pub async fn cancel(
     key: Idempotency,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    step(&api, caller, id, OrderStep::Cancel, key, &body).await
+    change_status(&api, caller, id, Transition::Cancel, key, &body).await
 }
 
-async fn step(
+async fn change_status(
     api: &Api,
     caller: Caller,
     OrderId(id): OrderId,
-    step: OrderStep,
+    transition: Transition,
     key: Idempotency,
     body: &JsonBody,
 ) -> Result<Response, ApiError> {
     if !body.text().is_empty() {
         Fields::parse(body.text(), [])?;
     }
-    let operation = match step {
-        OrderStep::Approve => Operation::ApproveOrder,
-        OrderStep::Deliver => Operation::DeliverOrder,
-        OrderStep::Cancel => Operation::CancelOrder,
+    let operation = match transition {
+        Transition::Approve => Operation::ApproveOrder,
+        Transition::Deliver => Operation::DeliverOrder,
+        Transition::Cancel => Operation::CancelOrder,
     };
     let request = key.request(api, &caller, operation, body.text())?;
-    let id = id.ok_or_else(no_such_order)?;
-    let done = |order: &Order| Answer::json(StatusCode::OK.as_u16(), order.to_json());
-    match request {
-        None => {
-            let stepped = api.store.step_order(caller.account, id, step, api.clock.now()).await?;
-            let order = stepped.map_err(|refused| not_taken(step, refused))?;
-            Ok(idempotency::response(done(&order)))
-        }
-        Some(request) => {
-            let outcome = api.store.step_order_once(request, id, step, api.clock.now(), Box::new(done)).await?;
-            idempotency::respond(outcome, |refused| not_taken(step, refused))
+    let order = id.ok_or_else(order_not_found)?;
+    let key = request.map(|request| WriteKey::new(request, changed));
+    let transition = OrderTransition { account: caller.account, order, transition, now: api.clock.now() };
+    idempotency::respond(api.store.transition_order(transition, key).await?, changed)
+}
+
+/// The 200 response for an order after its transition.
+fn changed(order: &Order) -> StoredResponse {
+    StoredResponse::json(StatusCode::OK.as_u16(), order.to_json())
+}
+
+impl From<TransitionError> for ApiError {
+    fn from(error: TransitionError) -> Self {
+        match error {
+            TransitionError::WrongStatus { transition, status } => wrong_status(transition, status),
+            TransitionError::NotFound => order_not_found(),
         }
     }
 }
 
-fn not_taken(step: OrderStep, refused: NotTaken) -> ApiError {
-    match refused {
-        NotTaken::NotNow(status) => not_now(step, status),
-        NotTaken::NoSuchOrder => no_such_order(),
-    }
-}
-
-/// Why a step is not for an order with this status.
-fn not_now(step: OrderStep, status: OrderStatus) -> ApiError {
-    let (from, to) = step.rule();
+/// The error for a transition that does not start from the order's status.
+fn wrong_status(transition: Transition, status: OrderStatus) -> ApiError {
+    let (from, to) = transition.rule();
     let from: Vec<_> = from.iter().map(|status| format!("`{}`", status.as_str())).collect();
     let message = format!(
         "The order is `{}`; only one that is {} can become `{}`.",
@@ -142,8 +141,8 @@ fn not_now(step: OrderStep, status: OrderStatus) -> ApiError {
     ApiError::new(Code::Conflict, message)
 }
 
-/// Another account's order is none, too.
-fn no_such_order() -> ApiError {
+/// The error for an unknown order. Other accounts' orders are reported as not found.
+fn order_not_found() -> ApiError {
     ApiError::new(Code::NotFound, "You have no order with this id.")
 }
 

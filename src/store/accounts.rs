@@ -1,12 +1,12 @@
-//! Accounts and their sessions, on either database.
+//! Accounts and their sessions.
 
-use super::{Result, Store, postgres, sqlite};
+use super::{Result, Store, postgres};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{Account, AccountId, Email, Session, SessionHash, Timestamp};
 
 impl Store {
-    /// Makes an account, or returns nothing where its address is taken.
+    /// Creates an account. `None` if its address is taken.
     pub async fn create_account(
         &self,
         email: Email,
@@ -14,16 +14,14 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<AccountId>> {
         match self {
-            Self::Sqlite(db) => {
-                db.write(move |conn| sqlite::accounts::insert(conn, &email, password.as_ref(), now)).await
-            }
+            Self::Sqlite(db) => db.create_account(email, password, now).await,
             Self::Postgres(db) => postgres::accounts::insert(db, &email, password.as_ref(), now).await,
         }
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| sqlite::accounts::find(conn, email)),
+            Self::Sqlite(db) => db.find_account(email).await,
             Self::Postgres(db) => postgres::accounts::find(db, email).await,
         }
     }
@@ -31,29 +29,29 @@ impl Store {
     /// Returns all accounts except deleted ones, in order of their ids.
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
         match self {
-            Self::Sqlite(db) => db.read(sqlite::accounts::list),
+            Self::Sqlite(db) => db.list_accounts().await,
             Self::Postgres(db) => postgres::accounts::list(db).await,
         }
     }
 
-    /// Whether there is any account, other than deleted ones.
+    /// Returns whether any account exists that is not deleted.
     pub async fn has_accounts(&self) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => db.read(sqlite::accounts::exist),
+            Self::Sqlite(db) => db.has_accounts().await,
             Self::Postgres(db) => postgres::accounts::exist(db).await,
         }
     }
 
-    /// An account and the digest of its password; nothing where the address is unknown or has no password.
+    /// Returns an account and its password's digest. `None` if the address is unknown or has no password.
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| sqlite::accounts::find_password(conn, email)),
+            Self::Sqlite(db) => db.find_password(email).await,
             Self::Postgres(db) => postgres::accounts::find_password(db, email).await,
         }
     }
 
-    /// Sets a new password, ends every session of the account and begins `session`. Returns whether `checked`, the
-    /// digest of the password that was shown, still is the account's; else nothing happens.
+    /// Sets a new password, ends every session of the account and starts `session`. Changes nothing and returns `false` if
+    /// the account's digest is no longer `checked`.
     pub async fn change_password(
         &self,
         session: NewSession,
@@ -61,9 +59,7 @@ impl Store {
         new: PasswordDigest,
     ) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => {
-                db.write_steps(move |conn| sqlite::sessions::change_password(conn, &session, &checked, &new)).await
-            }
+            Self::Sqlite(db) => db.change_password(session, checked, new).await,
             Self::Postgres(db) => postgres::sessions::change_password(db, &session, &checked, &new).await,
         }
     }
@@ -72,7 +68,7 @@ impl Store {
     /// account has been deleted.
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::sessions::set_password(conn, account, &new)).await,
+            Self::Sqlite(db) => db.set_password(account, new).await,
             Self::Postgres(db) => postgres::sessions::set_password(db, account, &new).await,
         }
     }
@@ -90,41 +86,39 @@ impl Store {
         now: Timestamp,
     ) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => {
-                db.write_steps(move |conn| sqlite::sessions::delete_account(conn, account, checked.as_ref(), now)).await
-            }
+            Self::Sqlite(db) => db.delete_account(account, checked, now).await,
             Self::Postgres(db) => postgres::sessions::delete_account(db, account, checked.as_ref(), now).await,
         }
     }
 
-    /// Begins a session, and forgets those that have ended. Returns whether `checked`, the digest of the password that
-    /// was shown, still is the account's; else there is no session.
+    /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer
+    /// `checked`.
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => db.write_steps(move |conn| sqlite::sessions::insert(conn, &session, &checked)).await,
+            Self::Sqlite(db) => db.create_session(session, checked).await,
             Self::Postgres(db) => postgres::sessions::insert(db, &session, &checked).await,
         }
     }
 
-    /// The session with this hash, whether or not it still lasts.
+    /// Returns the session with this hash, even if it has expired.
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| sqlite::sessions::find(conn, hash)),
+            Self::Sqlite(db) => db.find_session(hash).await,
             Self::Postgres(db) => postgres::sessions::find(db, hash).await,
         }
     }
 
-    /// Notes when a session was last used.
+    /// Records when a session was last used.
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
         match self {
-            Self::Sqlite(db) => db.write(move |conn| sqlite::sessions::touch(conn, &hash, now)).await,
+            Self::Sqlite(db) => db.touch_session(hash, now).await,
             Self::Postgres(db) => postgres::sessions::touch(db, &hash, now).await,
         }
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
         match self {
-            Self::Sqlite(db) => db.write(move |conn| sqlite::sessions::delete(conn, &hash)).await,
+            Self::Sqlite(db) => db.delete_session(hash).await,
             Self::Postgres(db) => postgres::sessions::delete(db, &hash).await,
         }
     }

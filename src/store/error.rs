@@ -1,19 +1,20 @@
-//! What can go wrong below a business operation.
+//! Errors of the store.
 
-/// A failure of the database. "Not found" and "taken" are answers, not failures.
+/// A failure of the database. Results such as "not found" are not failures.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It may work later: the queue is full, the disk takes no writes, another process holds the lock, the store closes.
+    /// The operation may succeed later: the queue is full, the disk accepts no writes, another process holds the lock, or
+    /// the store is closed.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// The disk did not confirm a write. The kernel may then report success for pages it has dropped, so trying again
-    /// proves nothing: the process ends.
+    /// The disk did not confirm a write. The kernel may report success for pages that it has dropped, so a retry proves
+    /// nothing, and the process ends.
     #[error("a sync failed: {0}")]
     SyncFailed(String),
-    /// It won't work by waiting: a broken database, or a mistake of ours.
+    /// The operation cannot succeed: the database is corrupt, or the program has a bug.
     #[error("{0}")]
     Failed(String),
-    /// What was to be taken in is not valid; the message is for who sent it.
+    /// The input is invalid. The message is for its author.
     #[error("{0}")]
     Refused(String),
 }

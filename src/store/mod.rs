@@ -1,15 +1,16 @@
-//! Everything that is kept, behind one type. A method is one business operation and its own transaction;
-//! connections and transactions never leave this module.
+//! Storage in SQLite or PostgreSQL. A method of [`Store`] is one operation and its own transaction. Connections and
+//! transactions stay inside this module.
 //!
-//! What can be done with a resource is in the file of its name, and how in that of each database.
+//! Each resource has a file here, which dispatches, and one per database with the method of the same name.
 //!
-//! The set of databases is closed, so it is an enum and not a trait: a missing arm does not compile.
+//! The databases are an enum and not a trait, because the set is closed.
 
 mod accounts;
 mod backup_status;
 mod deployment;
 mod error;
 mod export;
+mod idempotency;
 mod keys;
 mod message_query;
 mod messages;
@@ -23,39 +24,40 @@ pub mod sqlite;
 
 pub use backup_status::BackupStatus;
 pub use error::StoreError;
+pub use idempotency::{Outcome, StoredResponse, WriteKey};
 pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;
 use postgres::Postgres;
 use sqlite::Sqlite;
-pub use sqlite::Version;
 
-use crate::domain::{Answer, Deployment, NewPet, Timestamp};
+use crate::domain::{Deployment, NewPet, Timestamp};
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// A stream of animals to take in: it ends at the first error, and then nothing of it is kept.
+/// Animals to import. The import ends at the first error and adds none of them.
 pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
 
-/// Makes the answer to a request from what it brought about.
-pub type AnswerTo<T> = Box<dyn Fn(&T) -> Answer + Send + Sync>;
+/// State of the database that reads see. Equal versions mean that no process has committed in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version([u32; 12]);
 
-/// What makes a process the one that relays messages; given back by dropping it. Each database uses a part of its own.
+/// Lease that makes this process the relay. Released on drop.
 #[derive(Debug, Default)]
 pub struct RelayLease {
-    lock: Option<std::fs::File>,
-    session: Option<postgres::outbox::LeaseSession>,
+    sqlite: sqlite::RelayLease,
+    postgres: Option<postgres::outbox::LeaseSession>,
 }
 
-/// What the hot path calls on PostgreSQL is boxed, so that the other arm's futures stay small.
+/// The hot path boxes the futures of PostgreSQL, so that those of SQLite stay small.
 #[derive(Debug)]
 pub enum Store {
     Sqlite(Sqlite),
-    /// In a box, since it is much larger than the other arm.
+    /// Boxed because it is much larger than `Sqlite`.
     Postgres(Box<Postgres>),
 }
 
 impl Store {
-    /// What the database was made for.
+    /// Returns the deployment that the database was created for.
     pub fn deployment(&self) -> Deployment {
         match self {
             Self::Sqlite(db) => db.deployment(),
@@ -63,7 +65,7 @@ impl Store {
         }
     }
 
-    /// Which database it is, and its version, for people.
+    /// Returns the name and version of the database for display.
     pub fn database(&self) -> String {
         match self {
             Self::Sqlite(_) => format!("SQLite {}", rusqlite::version()),
@@ -71,16 +73,15 @@ impl Store {
         }
     }
 
-    /// Deletes at most `limit` of the answers that were kept until `now`, oldest first; returns how many these were.
-    pub async fn delete_expired_answers(&self, now: Timestamp, limit: u32) -> Result<u64> {
+    /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
+    pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
         match self {
-            Self::Sqlite(db) => db.write(move |conn| sqlite::idempotency::delete_expired(conn, now, limit)).await,
-            Self::Postgres(db) => postgres::idempotency::delete_expired(db, now, limit).await,
+            Self::Sqlite(db) => db.delete_expired_responses(now, limit).await,
+            Self::Postgres(db) => db.delete_expired_responses(now, limit).await,
         }
     }
 
-    /// What reads would see now: equal versions mean that nothing was committed between them, by any process.
-    /// Nothing where that can't be told without a query.
+    /// Returns the current version. `None` on PostgreSQL, where it would take a query.
     pub fn version(&self) -> Option<Version> {
         match self {
             Self::Sqlite(db) => db.version(),
@@ -88,7 +89,7 @@ impl Store {
         }
     }
 
-    /// Whether reads and writes are possible, as far as can be told without writing.
+    /// Checks that reads and writes are possible, without writing.
     pub async fn check(&self) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.check(),
@@ -96,7 +97,7 @@ impl Store {
         }
     }
 
-    /// What it has counted so far.
+    /// Returns the store's metrics.
     pub fn meters(&self) -> Meters<'_> {
         match self {
             Self::Sqlite(db) => db.meters(),
@@ -104,7 +105,7 @@ impl Store {
         }
     }
 
-    /// The disk of the embedded database, where the system tells.
+    /// Returns the state of SQLite's disk. `None` if the system does not report it.
     pub fn disk(&self) -> Option<Disk> {
         match self {
             Self::Sqlite(db) => db.disk(),
@@ -112,16 +113,16 @@ impl Store {
         }
     }
 
-    /// Waits until the store can't go on and the process must end; says why.
+    /// Waits for a failure that must end the process, and returns its cause.
     pub async fn failed(&self) -> String {
         match self {
             Self::Sqlite(db) => db.failed().await,
-            // Whatever is wrong with the server, the connections mend themselves once it is right again.
+            // Connections are replaced as soon as the server is back.
             Self::Postgres(_) => std::future::pending().await,
         }
     }
 
-    /// What came of scheduled backups, where this program makes them.
+    /// Returns the status of scheduled backups. `None` on PostgreSQL.
     pub const fn backups(&self) -> Option<&BackupStatus> {
         match self {
             Self::Sqlite(db) => Some(db.backups()),
@@ -129,7 +130,7 @@ impl Store {
         }
     }
 
-    /// Finishes what was queued and closes the database. Later calls answer [`StoreError::Unavailable`].
+    /// Commits the queued writes and closes the database. Later calls fail with [`StoreError::Unavailable`].
     pub async fn close(&self) {
         match self {
             Self::Sqlite(db) => db.close().await,

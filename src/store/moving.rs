@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
 use super::postgres::{self, DatabaseUrl, Postgres};
-use super::sqlite::Sqlite;
+use super::sqlite::{Atomicity, Sqlite};
 use super::{Result, StoreError};
 
 /// How many rows go into one statement.
@@ -136,7 +136,7 @@ pub async fn copy(from: &Sqlite, to: &DatabaseUrl, progress: impl Fn(u64, u64) +
     let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::new(to.clone()) };
     let target = Postgres::open(&options).await?;
     let (parts, mut received) = mpsc::channel(4);
-    let reading = from.write_steps(move |conn| send(conn, &parts));
+    let reading = from.submit(Atomicity::Savepoint, move |conn| send(conn, &parts));
     let (read, written) = tokio::join!(reading, async {
         let written = receive(&target, &mut received, &progress).await;
         // The sender ends where nobody receives.

@@ -1,37 +1,35 @@
-//! Orders, on either database.
+//! Orders.
 
-use super::sqlite::Batch;
-use super::{AnswerTo, Result, Store, postgres, sqlite};
-use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
-use crate::domain::{AccountId, KeyedRequest, NewOrder, Order, OrderQuery, OrderStep, Outcome, Timestamp};
+use super::{Outcome, Result, Store, WriteKey, postgres};
+use crate::domain::order::{PlaceOrderError, TransitionError};
+use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderTransition};
 
 impl Store {
-    /// Places an order and reserves its animal, where that is available.
-    pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
-        match self {
-            Self::Sqlite(db) => db.write_together(move |batch| sqlite::orders::place(batch, &order)).await,
-            Self::Postgres(db) => Box::pin(db.place_order(order)).await,
-        }
-    }
-
-    /// The same, unless the request's key was used before: the order and the answer to it are kept together or not at all.
-    pub async fn place_order_once(
+    /// Places an order and reserves its animal, if the animal is available.
+    pub async fn place_order(
         &self,
-        request: KeyedRequest,
         order: NewOrder,
-        answer: AnswerTo<Order>,
-    ) -> Result<Outcome<NotPlaced>> {
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, PlaceOrderError>> {
         match self {
-            Self::Sqlite(db) => {
-                let place =
-                    move |batch: &Batch<'_>| Ok(sqlite::orders::place(batch, &order)?.map(|order| answer(&order)));
-                db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, place)).await
-            }
-            Self::Postgres(db) => Box::pin(db.place_order_once(request, order, answer)).await,
+            Self::Sqlite(db) => db.place_order(order, key).await,
+            Self::Postgres(db) => Box::pin(db.place_order(order, key)).await,
         }
     }
 
-    /// Shows `each` the orders of `account` that are asked for, in order of their ids; says whether more of them follow.
+    /// Changes the status of an account's order, and that of its animal.
+    pub async fn transition_order(
+        &self,
+        transition: OrderTransition,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, TransitionError>> {
+        match self {
+            Self::Sqlite(db) => db.transition_order(transition, key).await,
+            Self::Postgres(db) => Box::pin(db.transition_order(transition, key)).await,
+        }
+    }
+
+    /// Passes a page of the account's orders to `each`, in order of their ids. Returns whether more follow.
     pub async fn list_orders(
         &self,
         account: AccountId,
@@ -39,39 +37,8 @@ impl Store {
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| sqlite::orders::list(conn, account, query, each)),
+            Self::Sqlite(db) => db.list_orders(account, query, each).await,
             Self::Postgres(db) => Box::pin(postgres::orders::list(db, account, query, each)).await,
-        }
-    }
-
-    /// Takes an account's order a step on, and its animal with it.
-    pub async fn step_order(&self, account: AccountId, id: i64, step: OrderStep, now: Timestamp) -> Result<Stepping> {
-        match self {
-            Self::Sqlite(db) => {
-                db.write_steps(move |conn| sqlite::orders::take_step(conn, account, id, step, now)).await
-            }
-            Self::Postgres(db) => postgres::orders::take_step(db, account, id, step, now).await,
-        }
-    }
-
-    /// The same, unless the request's key was used before: the step and the answer to it are kept together or not at all.
-    pub async fn step_order_once(
-        &self,
-        request: KeyedRequest,
-        id: i64,
-        step: OrderStep,
-        now: Timestamp,
-        answer: AnswerTo<Order>,
-    ) -> Result<Outcome<NotTaken>> {
-        match self {
-            Self::Sqlite(db) => {
-                let account = request.account;
-                let step = move |batch: &Batch<'_>| {
-                    Ok(sqlite::orders::take_step(batch, account, id, step, now)?.map(|order| answer(&order)))
-                };
-                db.write_steps(move |batch| sqlite::idempotency::once(batch, &request, step)).await
-            }
-            Self::Postgres(db) => Box::pin(db.step_order_once(request, id, step, now, answer)).await,
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use petstore::domain::{self, IdempotencyKey, KeyedRequest, Pet, Timestamp};
+use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Timestamp};
 use petstore::http::parse_new_pet;
-use petstore::store::Store;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
+use petstore::store::{Store, StoredResponse, WriteKey};
 
 use crate::postgres_server::{self, Server, query};
 use crate::support::{Answer, NOW, Request, Service, Setup, soon};
@@ -96,7 +96,7 @@ async fn another_request_under_the_same_key_is_refused() {
         assert_eq!(answer.code(), "idempotency_key_reused");
 
         let again = create(service, "a").json(REX).send().await;
-        assert_eq!((again.body, animals(service).await), (first.body, 1), "the first one is still there");
+        assert_eq!((again.body, animals(service).await), (first.to_json(), 1), "the first one is still there");
     })
     .await;
 }
@@ -316,10 +316,8 @@ async fn a_key_that_is_in_progress_in_another_process_is_a_conflict_that_passes(
 
     let key = IdempotencyKey::parse(b"a").unwrap();
     let request = KeyedRequest::new(service.account, "createPet", &key, "/v1/pets", REX, NOW);
-    let answer = |pet: &Pet| domain::Answer { status: 201, location: None, body: pet.to_json() };
-    let first = tokio::spawn(async move {
-        other.create_pet_once(request, parse_new_pet(REX).unwrap(), Box::new(answer)).await.unwrap()
-    });
+    let key = WriteKey::new(request, |pet: &Pet| StoredResponse::json(201, pet.to_json()));
+    let first = tokio::spawn(async move { other.create_pet(parse_new_pet(REX).unwrap(), Some(key)).await.unwrap() });
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'";
     soon(async {
@@ -333,8 +331,8 @@ async fn a_key_that_is_in_progress_in_another_process_is_a_conflict_that_passes(
     assert_eq!((busy.status(), busy.code().as_str()), (409, "conflict"), "{}", busy.shown());
     assert_eq!(busy.header("retry-after"), Some("1"));
     holder.batch_execute("COMMIT").await.unwrap();
-    let domain::Outcome::First(first) = first.await.unwrap() else { panic!("it is the first") };
+    let first = first.await.unwrap().executed().unwrap();
     let again = create(&service, "a").json(REX).send().await;
     assert_eq!((again.status(), is_replayed(&again)), (201, true));
-    assert_eq!((again.body.into_bytes(), animals(&service).await), (first.body, 1));
+    assert_eq!((again.body.into_bytes(), animals(&service).await), (first.to_json(), 1));
 }

@@ -292,7 +292,7 @@ async fn with_animals(count: usize, setup: Setup) -> Service {
 async fn add(service: &Service, name: &str, status: &str) {
     let body = json!({ "name": name, "categoryId": 1, "status": status });
     let pet = petstore::http::parse_new_pet(&body.to_string()).unwrap();
-    service.store.create_pet(pet).await.unwrap();
+    service.store.create_pet(pet, None).await.unwrap();
 }
 
 fn every_third(first: i64, last: i64) -> Vec<i64> {

@@ -102,7 +102,7 @@ async fn a_client_that_does_not_read_its_answers_is_left() {
     let name = "🦊".repeat(255);
     for _ in 0..100 {
         let pet = format!(r#"{{"name":"{name}","categoryId":3}}"#);
-        service.store.create_pet(petstore::http::parse_new_pet(&pet).unwrap()).await.unwrap();
+        service.store.create_pet(petstore::http::parse_new_pet(&pet).unwrap(), None).await.unwrap();
     }
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();

@@ -209,7 +209,7 @@ async fn a_client_that_does_not_read_its_answers_is_left() {
     let name = "🦊".repeat(255);
     for _ in 0..100 {
         let pet = format!(r#"{{"name":"{name}","categoryId":3}}"#);
-        secure.service.store.create_pet(petstore::http::parse_new_pet(&pet).unwrap()).await.unwrap();
+        secure.service.store.create_pet(petstore::http::parse_new_pet(&pet).unwrap(), None).await.unwrap();
     }
     let list =
         format!("GET /v1/pets?limit=100 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", secure.service.key);

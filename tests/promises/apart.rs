@@ -31,7 +31,7 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         assert!(MessageId::parse(&message).is_some(), "{message}");
 
         let pet = parse_new_pet(r#"{"name":"Rex","categoryId":3}"#).unwrap();
-        service.store.create_pet(pet).await.unwrap();
+        service.store.create_pet(pet, None).await.unwrap();
         assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
 
         let mut grace = Person::signed_in(&service, "grace@hopper.example").await;
@@ -78,7 +78,7 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         // With the key: Ada does whatever makes something, and Grace asks for all of it.
         for _ in 0..40 {
             let pet = parse_new_pet(r#"{"name":"Rex","categoryId":3}"#).unwrap();
-            service.store.create_pet(pet).await.unwrap();
+            service.store.create_pet(pet, None).await.unwrap();
         }
         let operations = operations(&service).await;
         for operation in operations.iter().filter(|operation| operation.method == "POST" && !operation.is_of_one()) {

@@ -109,7 +109,7 @@ async fn stalled_exports_do_not_hold_writes_up() {
         acknowledged += CLIENTS;
         longest = longest.max(log.metadata().unwrap().len());
     }
-    let added = store.create_pet(new_pet(ANIMALS)).await.unwrap().id;
+    let added = store.create_pet(new_pet(ANIMALS), None).await.unwrap().executed().unwrap().id;
     store.check().await.unwrap();
 
     // Each export has every row that was there throughout exactly once.
@@ -175,7 +175,7 @@ async fn write(store: &Arc<Store>, account: AccountId) -> Vec<Result<(), StoreEr
     let clients = (0..CLIENTS).map(|_| {
         let store = Arc::clone(store);
         let text = MessageText::parse("\u{1f98a}".repeat(TEXT)).unwrap();
-        tokio::spawn(async move { store.create_message(Message::new(account, text, now())).await })
+        tokio::spawn(async move { store.create_message(Message::new(account, text, now()), None).await.map(|_| ()) })
     });
     let mut outcomes = Vec::new();
     for client in clients.collect::<Vec<_>>() {

@@ -1,16 +1,16 @@
-//! Orders: what holds on every database.
+//! Orders on every database.
 
 use std::sync::Arc;
 
 use petstore::domain::account::PasswordDigest;
-use petstore::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
+use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
-    AccountId, Email, NewOrder, NewPet, Order, OrderQuery, OrderStatus, OrderStep, PageLimit, PetName, PetStatus,
-    Timestamp,
+    AccountId, Email, NewOrder, NewPet, Order, OrderQuery, OrderStatus, OrderTransition, PageLimit, PetName, PetStatus,
+    Timestamp, Transition,
 };
-use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
+use petstore::store::{Outcome, Store};
 
 use crate::backends::on_every_database;
 use crate::postgres_server::{Server, query};
@@ -19,65 +19,84 @@ const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
 
 #[tokio::test]
-async fn an_order_moves_along_and_its_animal_with_it() {
+async fn transitions_change_the_order_and_its_animal() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let pet = pet(&store, PetStatus::Available).await;
         let placed = Order { id: 1, pet_id: pet, status: OrderStatus::Placed, created_at: NOW, updated_at: NOW };
 
-        assert_eq!(store.place_order(NewOrder { account: ada, pet_id: pet, now: NOW }).await.unwrap(), Ok(placed));
+        assert_eq!(place(&store, ada, pet).await, Outcome::Executed(placed));
         assert_eq!(status(&store, pet).await, PetStatus::Pending);
-        assert_eq!(take(&store, ada, 1, OrderStep::Deliver).await, Err(NotTaken::NotNow(OrderStatus::Placed)));
+        assert_eq!(
+            change(&store, ada, 1, Transition::Deliver).await,
+            Outcome::Refused(TransitionError::WrongStatus {
+                transition: Transition::Deliver,
+                status: OrderStatus::Placed
+            })
+        );
 
         let approved = Order { status: OrderStatus::Approved, updated_at: LATER, ..placed };
-        assert_eq!(take(&store, ada, 1, OrderStep::Approve).await, Ok(approved));
+        assert_eq!(change(&store, ada, 1, Transition::Approve).await, Outcome::Executed(approved));
         assert_eq!(status(&store, pet).await, PetStatus::Pending);
-        // A clock that was set back does not take the order's time back.
+        // A clock that was set back does not decrease the order's time.
         let earlier = Timestamp::from_milliseconds(0);
         let delivered = Order { status: OrderStatus::Delivered, ..approved };
-        let outcome = store.step_order(ada, 1, OrderStep::Deliver, earlier).await.unwrap();
-        assert_eq!(outcome, Ok(delivered));
+        let deliver = OrderTransition { account: ada, order: 1, transition: Transition::Deliver, now: earlier };
+        let outcome = store.transition_order(deliver, None).await.unwrap();
+        assert_eq!(outcome, Outcome::Executed(delivered));
         assert_eq!(status(&store, pet).await, PetStatus::Sold);
         assert_eq!(list(&store, ada, 100, None, None).await, (vec![delivered], false));
 
-        assert_eq!(take(&store, ada, 1, OrderStep::Cancel).await, Err(NotTaken::NotNow(OrderStatus::Delivered)));
-        assert_eq!(place(&store, ada, pet).await, Err(NotPlaced::NotAvailable));
+        assert_eq!(
+            change(&store, ada, 1, Transition::Cancel).await,
+            Outcome::Refused(TransitionError::WrongStatus {
+                transition: Transition::Cancel,
+                status: OrderStatus::Delivered
+            })
+        );
+        assert_eq!(place(&store, ada, pet).await, Outcome::Refused(PlaceOrderError::NotAvailable));
         assert_eq!(status(&store, pet).await, PetStatus::Sold);
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_order_that_is_cancelled_makes_room_for_the_next() {
+async fn animal_of_a_cancelled_order_can_be_ordered_again() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let grace = account(&store, "grace@example.com").await;
         let pet = pet(&store, PetStatus::Available).await;
         let first = placed(place(&store, ada, pet).await);
-        take(&store, ada, first, OrderStep::Approve).await.unwrap();
-        assert_eq!(place(&store, grace, pet).await, Err(NotPlaced::NotAvailable));
-        assert!(take(&store, ada, first, OrderStep::Cancel).await.is_ok());
+        change(&store, ada, first, Transition::Approve).await.executed().unwrap();
+        assert_eq!(place(&store, grace, pet).await, Outcome::Refused(PlaceOrderError::NotAvailable));
+        assert!(change(&store, ada, first, Transition::Cancel).await.executed().is_some());
         assert_eq!(status(&store, pet).await, PetStatus::Available);
 
         let second = placed(place(&store, grace, pet).await);
         assert!(second > first);
         assert_eq!(status(&store, pet).await, PetStatus::Pending);
-        assert_eq!(take(&store, ada, first, OrderStep::Cancel).await, Err(NotTaken::NotNow(OrderStatus::Cancelled)));
+        assert_eq!(
+            change(&store, ada, first, Transition::Cancel).await,
+            Outcome::Refused(TransitionError::WrongStatus {
+                transition: Transition::Cancel,
+                status: OrderStatus::Cancelled
+            })
+        );
         assert_eq!(status(&store, pet).await, PetStatus::Pending, "an old order has no hold on it any more");
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_not_available_or_not_there_is_not_ordered() {
+async fn unavailable_and_unknown_animals_are_refused() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let (pending, sold) = (pet(&store, PetStatus::Pending).await, pet(&store, PetStatus::Sold).await);
         for taken in [pending, sold] {
-            assert_eq!(place(&store, ada, taken).await, Err(NotPlaced::NotAvailable));
+            assert_eq!(place(&store, ada, taken).await, Outcome::Refused(PlaceOrderError::NotAvailable));
         }
         for nothing in [i64::MIN, -1, 0, 3, i64::MAX] {
-            assert_eq!(place(&store, ada, nothing).await, Err(NotPlaced::NoSuchPet));
+            assert_eq!(place(&store, ada, nothing).await, Outcome::Refused(PlaceOrderError::PetNotFound));
         }
         assert_eq!((status(&store, pending).await, status(&store, sold).await), (PetStatus::Pending, PetStatus::Sold));
         assert_eq!(list(&store, ada, 100, None, None).await, (vec![], false));
@@ -86,7 +105,7 @@ async fn what_is_not_available_or_not_there_is_not_ordered() {
 }
 
 #[tokio::test]
-async fn an_account_sees_and_moves_its_own_orders_page_by_page() {
+async fn account_lists_and_changes_only_its_own_orders() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let grace = account(&store, "grace@example.com").await;
@@ -96,7 +115,7 @@ async fn an_account_sees_and_moves_its_own_orders_page_by_page() {
             others.push(placed(place(&store, grace, pet(&store, PetStatus::Available).await).await));
         }
         for index in [1, 3] {
-            take(&store, ada, own[index], OrderStep::Cancel).await.unwrap();
+            change(&store, ada, own[index], Transition::Cancel).await.executed().unwrap();
         }
         let ids = async |limit, status, after| {
             let (orders, more) = list(&store, ada, limit, status, after).await;
@@ -110,13 +129,13 @@ async fn an_account_sees_and_moves_its_own_orders_page_by_page() {
         assert_eq!(ids(2, Some(OrderStatus::Placed), Some(own[2])).await, (vec![own[4]], false));
         assert_eq!(ids(2, Some(OrderStatus::Cancelled), None).await, (vec![own[1], own[3]], false));
         assert_eq!(ids(2, Some(OrderStatus::Delivered), None).await, (vec![], false));
-        for (index, step) in [(0, OrderStep::Approve), (2, OrderStep::Approve), (2, OrderStep::Deliver)] {
-            take(&store, ada, own[index], step).await.unwrap();
+        for (index, transition) in [(0, Transition::Approve), (2, Transition::Approve), (2, Transition::Deliver)] {
+            change(&store, ada, own[index], transition).await.executed().unwrap();
         }
         assert_eq!(ids(100, None, None).await, (own.clone(), false), "one of each status is among them");
-        for step in OrderStep::ALL {
-            assert_eq!(take(&store, ada, others[0], step).await, Err(NotTaken::NoSuchOrder));
-            assert_eq!(take(&store, ada, 99, step).await, Err(NotTaken::NoSuchOrder));
+        for transition in Transition::ALL {
+            assert_eq!(change(&store, ada, others[0], transition).await, Outcome::Refused(TransitionError::NotFound));
+            assert_eq!(change(&store, ada, 99, transition).await, Outcome::Refused(TransitionError::NotFound));
         }
         assert!(list(&store, grace, 100, None, None).await.0.iter().all(|order| order.status == OrderStatus::Placed));
     })
@@ -124,7 +143,7 @@ async fn an_account_sees_and_moves_its_own_orders_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn however_many_order_at_once_an_animal_goes_to_one_of_them() {
+async fn animal_ordered_concurrently_goes_to_one_client() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let mut pets = Vec::new();
@@ -139,11 +158,11 @@ async fn however_many_order_at_once_an_animal_goes_to_one_of_them() {
                     let mut got = Vec::new();
                     for pet in pets {
                         match place(&store, ada, pet).await {
-                            Ok(order) => {
+                            Outcome::Executed(order) => {
                                 assert_eq!(order.pet_id, pet, "an answer is that of its own request");
                                 got.push(pet);
                             }
-                            outcome => assert_eq!(outcome, Err(NotPlaced::NotAvailable)),
+                            outcome => assert_eq!(outcome, Outcome::Refused(PlaceOrderError::NotAvailable)),
                         }
                     }
                     got
@@ -162,22 +181,25 @@ async fn however_many_order_at_once_an_animal_goes_to_one_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_steps_at_once_each_finds_the_order_where_the_one_before_left_it() {
+async fn concurrent_transitions_are_serialized() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         for _ in 0..20 {
             let pet = pet(&store, PetStatus::Available).await;
             let order = placed(place(&store, ada, pet).await);
-            take(&store, ada, order, OrderStep::Approve).await.unwrap();
-            let steps = [OrderStep::Deliver, OrderStep::Cancel, OrderStep::Deliver, OrderStep::Cancel].map(|step| {
-                let store = Arc::clone(&store);
-                tokio::spawn(async move { take(&store, ada, order, step).await })
-            });
+            change(&store, ada, order, Transition::Approve).await.executed().unwrap();
+            let steps =
+                [Transition::Deliver, Transition::Cancel, Transition::Deliver, Transition::Cancel].map(|step| {
+                    let store = Arc::clone(&store);
+                    tokio::spawn(async move { change(&store, ada, order, step).await })
+                });
             let mut done = Vec::new();
             for step in steps {
                 match step.await.unwrap() {
-                    Ok(order) => done.push(order.status),
-                    refused => assert!(matches!(refused, Err(NotTaken::NotNow(_))), "{refused:?}"),
+                    Outcome::Executed(order) => done.push(order.status),
+                    refused => {
+                        assert!(matches!(refused, Outcome::Refused(TransitionError::WrongStatus { .. })), "{refused:?}")
+                    }
                 }
             }
             assert_eq!(done.len(), 1, "delivered or cancelled, and not both: {done:?}");
@@ -188,7 +210,7 @@ async fn of_steps_at_once_each_finds_the_order_where_the_one_before_left_it() {
 }
 
 #[tokio::test]
-async fn a_deleted_accounts_open_orders_are_cancelled() {
+async fn deleting_an_account_cancels_its_open_orders() {
     on_every_database(async |store| {
         let digest = PasswordDigest("$argon2id$ada".into());
         let email = Email::parse("ada@example.com").unwrap();
@@ -203,10 +225,10 @@ async fn a_deleted_accounts_open_orders_are_cancelled() {
             orders.push(placed(place(&store, ada, *pet).await));
         }
         let graces = placed(place(&store, grace, pets[4]).await);
-        take(&store, ada, orders[1], OrderStep::Approve).await.unwrap();
-        take(&store, ada, orders[2], OrderStep::Approve).await.unwrap();
-        take(&store, ada, orders[2], OrderStep::Deliver).await.unwrap();
-        take(&store, ada, orders[3], OrderStep::Cancel).await.unwrap();
+        change(&store, ada, orders[1], Transition::Approve).await.executed().unwrap();
+        change(&store, ada, orders[2], Transition::Approve).await.executed().unwrap();
+        change(&store, ada, orders[2], Transition::Deliver).await.executed().unwrap();
+        change(&store, ada, orders[3], Transition::Cancel).await.executed().unwrap();
 
         assert!(store.delete_account(ada, Some(digest), LATER).await.unwrap());
 
@@ -220,16 +242,16 @@ async fn a_deleted_accounts_open_orders_are_cancelled() {
         }
         use PetStatus::{Available, Pending, Sold};
         assert_eq!(statuses, [Available, Available, Sold, Available, Pending]);
-        assert!(take(&store, grace, graces, OrderStep::Approve).await.is_ok());
+        assert!(change(&store, grace, graces, Transition::Approve).await.executed().is_some());
         // What was in flight meanwhile comes too late.
-        assert_eq!(place(&store, ada, pets[0]).await, Err(NotPlaced::NotAvailable));
+        assert_eq!(place(&store, ada, pets[0]).await, Outcome::Refused(PlaceOrderError::NotAvailable));
         assert_eq!(status(&store, pets[0]).await, Available);
     })
     .await;
 }
 
 #[tokio::test]
-async fn the_constraint_decides_and_no_check_before_it_on_sqlite() {
+async fn constraint_prevents_a_second_order_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::Sqlite(Sqlite::open(&sqlite::Options::new(folder.path())).unwrap());
     let outside = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
@@ -237,7 +259,7 @@ async fn the_constraint_decides_and_no_check_before_it_on_sqlite() {
 }
 
 #[tokio::test]
-async fn the_constraint_decides_and_no_check_before_it_on_postgresql() {
+async fn constraint_prevents_a_second_order_on_postgresql() {
     let url = Server::shared().database();
     let options = postgres::Options::new(DatabaseUrl::parse(&url).unwrap());
     let store = Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()));
@@ -250,7 +272,7 @@ async fn the_constraint_decides(store: Store, sql: impl Fn(&str)) {
     let pet = pet(&store, PetStatus::Available).await;
     placed(place(&store, ada, pet).await);
     sql("UPDATE pets SET status = 0");
-    assert_eq!(place(&store, ada, pet).await, Err(NotPlaced::NotAvailable));
+    assert_eq!(place(&store, ada, pet).await, Outcome::Refused(PlaceOrderError::NotAvailable));
     assert_eq!(list(&store, ada, 100, None, None).await.0.len(), 1);
 
     // The control: nothing else has kept the second order off.
@@ -265,23 +287,28 @@ async fn account(store: &Store, address: &str) -> AccountId {
 
 async fn pet(store: &Store, status: PetStatus) -> i64 {
     let name = PetName::parse("Rex".to_owned()).unwrap();
-    store.create_pet(NewPet { name, category_id: 1, status }).await.unwrap().id
+    store.create_pet(NewPet { name, category_id: 1, status }, None).await.unwrap().executed().unwrap().id
 }
 
 async fn status(store: &Store, pet: i64) -> PetStatus {
     store.find_pet(pet).await.unwrap().unwrap().status
 }
 
-async fn place(store: &Store, account: AccountId, pet_id: i64) -> Placing {
-    store.place_order(NewOrder { account, pet_id, now: NOW }).await.unwrap()
+async fn place(store: &Store, account: AccountId, pet_id: i64) -> Outcome<Order, PlaceOrderError> {
+    store.place_order(NewOrder { account, pet_id, now: NOW }, None).await.unwrap()
 }
 
-fn placed(outcome: Placing) -> i64 {
-    outcome.unwrap().id
+fn placed(outcome: Outcome<Order, PlaceOrderError>) -> i64 {
+    outcome.executed().unwrap().id
 }
 
-async fn take(store: &Store, account: AccountId, order: i64, step: OrderStep) -> Stepping {
-    store.step_order(account, order, step, LATER).await.unwrap()
+async fn change(
+    store: &Store,
+    account: AccountId,
+    order: i64,
+    transition: Transition,
+) -> Outcome<Order, TransitionError> {
+    store.transition_order(OrderTransition { account, order, transition, now: LATER }, None).await.unwrap()
 }
 
 async fn list(

@@ -26,7 +26,7 @@ async fn take_on(store: &Store, number: i64) -> Vec<Message> {
     for n in 0..number {
         let text = MessageText::parse(format!("message {n}")).unwrap();
         let message = Message::new(accounts[(n % 2) as usize], text, later(n));
-        store.create_message(message.clone()).await.unwrap();
+        store.create_message(message.clone(), None).await.unwrap();
         messages.push(message);
     }
     messages
@@ -63,7 +63,7 @@ async fn messages_wait_in_their_order_until_they_are_marked() {
 
         // One that was taken on late, with an earlier id than those that were sent, is not passed over.
         let early = Message::new(messages[0].account, MessageText::parse("late".into()).unwrap(), later(-1_000));
-        store.create_message(early.clone()).await.unwrap();
+        store.create_message(early.clone(), None).await.unwrap();
         assert_eq!(store.unsent_messages(None, 1).await.unwrap(), [early]);
     })
     .await;
@@ -126,7 +126,7 @@ async fn long_export_covers_all_accounts() {
         let last = Message::new(messages[1].account, text, later(1_000));
         let mut records: Vec<MessageRecord> = Vec::new();
         let add = || {
-            let add = store.create_message(last.clone());
+            let add = store.create_message(last.clone(), None);
             tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(add)).unwrap();
         };
         let mut keep = |record| {

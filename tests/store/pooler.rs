@@ -62,7 +62,12 @@ async fn pooler_in_session_mode_works() {
     let pooler = PgBouncer::start("pool_mode = session\ndefault_pool_size = 40");
     let store = pooler.open().await.unwrap();
     let name = PetName::parse("Rex".into()).unwrap();
-    let pet = store.create_pet(NewPet { name, category_id: 1, status: PetStatus::Available }).await.unwrap();
+    let pet = store
+        .create_pet(NewPet { name, category_id: 1, status: PetStatus::Available }, None)
+        .await
+        .unwrap()
+        .executed()
+        .unwrap();
     assert_eq!(store.find_pet(pet.id).await.unwrap().unwrap().name, "Rex");
     store.close().await;
 }

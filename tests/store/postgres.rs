@@ -351,7 +351,7 @@ async fn open(settings: Settings) -> (Arc<Store>, String) {
 }
 
 async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {
-    store.create_pet(new_pet(name)).await.map(|pet| pet.id)
+    store.create_pet(new_pet(name), None).await.map(|outcome| outcome.executed().unwrap().id)
 }
 
 fn new_pet(name: String) -> NewPet {

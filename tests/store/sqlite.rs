@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use petstore::domain::{Deployment, NewPet, PageLimit, PetName, PetQuery, PetStatus};
-use petstore::store::sqlite::{Options, Sqlite};
+use petstore::store::sqlite::{Atomicity, Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 
@@ -48,7 +48,7 @@ async fn a_newer_database_is_refused_untouched() {
 async fn closing_leaves_one_file_with_everything_in_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
-    store.create_pet(rex()).await.unwrap();
+    store.create_pet(rex(), None).await.unwrap();
     store.count_pets().await.unwrap();
     store.close().await;
     assert!(!folder.path().join("petstore.db-wal").exists());
@@ -63,7 +63,7 @@ async fn a_commit_is_seen_by_the_next_read_whoever_made_it() {
     for round in 0..200 {
         // One of them through the store, one beside it, in turns: no read in between may keep an old view.
         if round % 2 == 0 {
-            store.create_pet(rex()).await.unwrap();
+            store.create_pet(rex(), None).await.unwrap();
         } else {
             other.execute("INSERT INTO pets (name, category_id, status) VALUES ('Mimi', 1, 0)", []).unwrap();
         }
@@ -81,7 +81,7 @@ async fn readers_never_miss_an_answered_commit_under_concurrent_writes() {
         let (store, answered) = (Arc::clone(&store), Arc::clone(&answered));
         tokio::spawn(async move {
             for _ in 0..200 {
-                let id = store.create_pet(rex()).await.unwrap().id;
+                let id = store.create_pet(rex(), None).await.unwrap().executed().unwrap().id;
                 answered.fetch_max(id, Ordering::SeqCst);
             }
         })
@@ -141,7 +141,7 @@ async fn a_full_queue_refuses_and_what_was_queued_comes_through() {
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let write = || {
         let store = Arc::clone(&store);
-        tokio::spawn(async move { store.create_pet(rex()).await })
+        tokio::spawn(async move { store.create_pet(rex(), None).await })
     };
     // The writer takes the first one alone, and waits with it for the lock.
     let mut writes = vec![write()];
@@ -169,11 +169,11 @@ async fn a_lock_held_elsewhere_is_waited_for_and_then_refused() {
     let lock = outside(folder.path());
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = Instant::now();
-    assert!(matches!(store.create_pet(rex()).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.create_pet(rex(), None).await, Err(StoreError::Unavailable(_))));
     assert!(began.elapsed() >= Duration::from_millis(100));
     assert_eq!(store.count_pets().await.unwrap(), 0, "reads go on");
     lock.execute_batch("ROLLBACK").unwrap();
-    store.create_pet(rex()).await.unwrap();
+    store.create_pet(rex(), None).await.unwrap();
 }
 
 #[tokio::test]
@@ -185,12 +185,12 @@ async fn a_lock_held_elsewhere_is_waited_for_once_by_all_who_wait() {
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = Instant::now();
     // As many as there is room for, and that is far more than a batch takes. They all wait before the first is answered.
-    let creates = futures_util::future::join_all((0..3_000).map(|_| store.create_pet(rex())));
+    let creates = futures_util::future::join_all((0..3_000).map(|_| store.create_pet(rex(), None)));
     let refused = creates.await.into_iter().filter(|created| matches!(created, Err(StoreError::Unavailable(_))));
     assert_eq!(refused.count(), 3_000);
     assert!(began.elapsed() < 2 * WAIT, "batch after batch would have waited {:?}", began.elapsed());
     lock.execute_batch("ROLLBACK").unwrap();
-    store.create_pet(rex()).await.unwrap();
+    store.create_pet(rex(), None).await.unwrap();
     assert_eq!(store.count_pets().await.unwrap(), 1, "what was refused left nothing behind");
 }
 
@@ -198,12 +198,12 @@ async fn a_lock_held_elsewhere_is_waited_for_once_by_all_who_wait() {
 async fn a_panic_of_the_writer_is_told_to_who_waits_and_to_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
-    store.create_pet(rex()).await.unwrap();
+    store.create_pet(rex(), None).await.unwrap();
     let bomb = std::iter::once_with(|| panic!("a bug")).chain(std::iter::once(Ok(rex())));
     assert!(matches!(store.import_pets(Box::new(bomb)).await, Err(StoreError::Unavailable(_))));
     assert_eq!(store.failed().await, "the writer panicked");
     assert!(matches!(store.check().await, Err(StoreError::Unavailable(_))));
-    assert!(matches!(store.create_pet(rex()).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.create_pet(rex(), None).await, Err(StoreError::Unavailable(_))));
     store.close().await;
     assert_eq!(count_outside(folder.path()), 1, "what was answered is there, and nothing of the rest");
 }
@@ -218,7 +218,7 @@ async fn a_statement_that_breaks_alone_leaves_its_batch_alone() {
         .unwrap();
     let email = petstore::domain::Email::parse("ada@example.com").unwrap();
     let now = petstore::domain::Timestamp::from_milliseconds(0);
-    let (pet, account) = tokio::join!(store.create_pet(rex()), store.create_account(email.clone(), None, now));
+    let (pet, account) = tokio::join!(store.create_pet(rex(), None), store.create_account(email.clone(), None, now));
     assert!(matches!(pet, Err(StoreError::Failed(_))), "{pet:?}");
     account.unwrap().unwrap();
     assert!(store.find_account(&email).await.unwrap().is_some());
@@ -230,7 +230,7 @@ fn the_writer_syncs_every_commit() {
     let folder = tempfile::tempdir().unwrap();
     let database = Sqlite::open(&Options::new(folder.path())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let settings = runtime.block_on(database.write(|conn| {
+    let settings = runtime.block_on(database.submit(Atomicity::Statement, |conn| {
         let pragma =
             |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get_ref(0).map(|v| format!("{v:?}")));
         Ok([pragma("journal_mode")?, pragma("synchronous")?, pragma("foreign_keys")?])
@@ -266,7 +266,7 @@ async fn what_is_stored_is_its_owners_alone_also_in_a_folder_that_is_open_to_oth
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let store = open(&Options::new(folder.path())).await;
-    store.create_pet(rex()).await.unwrap();
+    store.create_pet(rex(), None).await.unwrap();
     for file in ["petstore.db", "petstore.db-wal", "petstore.db-shm", "petstore.lock"] {
         let mode = std::fs::metadata(folder.path().join(file)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");

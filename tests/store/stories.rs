@@ -26,7 +26,12 @@ async fn animals_get_ids_from_1_on_and_are_found_as_they_were_given() {
         for (position, ((name, category_id), status)) in names.into_iter().zip(categories).zip(statuses).enumerate() {
             let id = position as i64 + 1;
             let expected = Pet { id, name: name.to_owned(), category_id, status };
-            let created = store.create_pet(NewPet { category_id, ..new_pet(name, status) }).await.unwrap();
+            let created = store
+                .create_pet(NewPet { category_id, ..new_pet(name, status) }, None)
+                .await
+                .unwrap()
+                .executed()
+                .unwrap();
             assert_eq!(created, expected);
             assert_eq!(store.find_pet(id).await.unwrap(), Some(expected));
         }
@@ -45,7 +50,7 @@ async fn a_list_is_in_order_of_ids_and_says_whether_more_follow() {
         let statuses =
             [PetStatus::Available, PetStatus::Sold, PetStatus::Available, PetStatus::Pending, PetStatus::Available];
         for status in statuses {
-            store.create_pet(new_pet("Rex", status)).await.unwrap();
+            store.create_pet(new_pet("Rex", status), None).await.unwrap();
         }
         assert_eq!(list(&store, 100, None, None).await, (vec![1, 2, 3, 4, 5], false));
         assert_eq!(list(&store, 5, None, None).await, (vec![1, 2, 3, 4, 5], false));
@@ -70,7 +75,13 @@ async fn writes_at_once_all_come_through_with_ids_of_their_own() {
                     let mut ids = Vec::new();
                     for n in 0..20 {
                         ids.push(
-                            store.create_pet(new_pet(&format!("{writer}-{n}"), PetStatus::Sold)).await.unwrap().id,
+                            store
+                                .create_pet(new_pet(&format!("{writer}-{n}"), PetStatus::Sold), None)
+                                .await
+                                .unwrap()
+                                .executed()
+                                .unwrap()
+                                .id,
                         );
                     }
                     assert!(ids.is_sorted(), "ids grow: {ids:?}");
@@ -96,7 +107,7 @@ async fn an_import_is_whole_or_nothing_and_leaves_other_writes_alone() {
             n => Ok(new_pet(&n.to_string(), PetStatus::Available)),
         });
         let (import, create) =
-            tokio::join!(store.import_pets(Box::new(broken)), store.create_pet(new_pet("Rex", PetStatus::Sold)));
+            tokio::join!(store.import_pets(Box::new(broken)), store.create_pet(new_pet("Rex", PetStatus::Sold), None));
         assert!(matches!(import, Err(StoreError::Refused(why)) if why == "line 50: broken"));
         create.unwrap();
         assert_eq!(store.count_pets().await.unwrap(), 1);
@@ -143,13 +154,13 @@ async fn export_holds_no_transaction_while_writing() {
         store.import_pets(Box::new(animals)).await.unwrap();
         let mut ids = Vec::new();
         let add = || {
-            let add = store.create_pet(new_pet("added meanwhile", PetStatus::Sold));
+            let add = store.create_pet(new_pet("added meanwhile", PetStatus::Sold), None);
             tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(add)).unwrap()
         };
         let exported = store
             .export_pets(&mut |pet| {
                 if pet.id == 1 {
-                    assert_eq!(add().id, 2_501);
+                    assert_eq!(add().executed().unwrap().id, 2_501);
                 }
                 ids.push(pet.id);
                 Ok(())
@@ -166,12 +177,12 @@ async fn export_holds_no_transaction_while_writing() {
 async fn a_write_is_carried_out_although_who_asked_has_gone() {
     on_every_database(async |store| {
         {
-            let mut write = Box::pin(store.create_pet(new_pet("Rex", PetStatus::Sold)));
+            let mut write = Box::pin(store.create_pet(new_pet("Rex", PetStatus::Sold), None));
             let first = std::future::poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await;
             assert!(first.is_pending(), "the write was queued");
         }
         // The next write comes after it.
-        assert_eq!(store.create_pet(new_pet("Mimi", PetStatus::Sold)).await.unwrap().id, 2);
+        assert_eq!(store.create_pet(new_pet("Mimi", PetStatus::Sold), None).await.unwrap().executed().unwrap().id, 2);
         assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
     })
     .await;
@@ -272,7 +283,7 @@ async fn a_message_is_taken_on_whatever_its_text_holds() {
         let account = account(&store).await;
         for text in ["Hello", "a\tb\r\nc", &"🦊".repeat(10_000)] {
             let text = MessageText::parse(text.into()).unwrap();
-            store.create_message(Message::new(account, text, NOW)).await.unwrap();
+            store.create_message(Message::new(account, text, NOW), None).await.unwrap();
         }
     })
     .await;
@@ -287,8 +298,8 @@ async fn an_account_sees_its_own_messages_newest_first() {
         for second in 0..5 {
             let now = NOW.plus(Duration::from_secs(second));
             let message = Message::new(ada, MessageText::parse(format!("{second}\n🦊")).unwrap(), now);
-            store.create_message(message.clone()).await.unwrap();
-            store.create_message(Message::new(grace, message.text.clone(), now)).await.unwrap();
+            store.create_message(message.clone(), None).await.unwrap();
+            store.create_message(Message::new(grace, message.text.clone(), now), None).await.unwrap();
             sent.insert(0, (message, None));
         }
         assert_eq!(store.list_messages_of(ada, None, 5).await.unwrap(), (sent.clone(), false));
@@ -310,7 +321,7 @@ async fn animals_are_counted_by_status() {
         assert_eq!(store.count_pets_by_status().await.unwrap(), StatusCounts::default());
         for (status, count) in [(PetStatus::Available, 3), (PetStatus::Sold, 2)] {
             for _ in 0..count {
-                store.create_pet(new_pet("Rex", status)).await.unwrap();
+                store.create_pet(new_pet("Rex", status), None).await.unwrap();
             }
         }
         let counts = store.count_pets_by_status().await.unwrap();
@@ -455,7 +466,7 @@ async fn a_deleted_account_has_no_address_no_sessions_and_no_keys_that_work() {
         let (id, granted) = key(&store, ada, None).await;
         let kept = session(ada, NOW);
         store.create_session(kept, digest.clone()).await.unwrap();
-        store.create_message(Message::new(ada, MessageText::parse("Hi".into()).unwrap(), NOW)).await.unwrap();
+        store.create_message(Message::new(ada, MessageText::parse("Hi".into()).unwrap(), NOW), None).await.unwrap();
         let version = store.keys_version().await.unwrap();
 
         assert!(!store.delete_account(ada, Some(PasswordDigest("another".into())), NOW).await.unwrap());
@@ -523,7 +534,7 @@ async fn a_closed_store_is_unavailable() {
         store.close().await;
         assert!(matches!(store.check().await, Err(StoreError::Unavailable(_))));
         assert!(matches!(store.count_pets().await, Err(StoreError::Unavailable(_))));
-        let created = store.create_pet(new_pet("Rex", PetStatus::Sold)).await;
+        let created = store.create_pet(new_pet("Rex", PetStatus::Sold), None).await;
         assert!(matches!(created, Err(StoreError::Unavailable(_))));
     })
     .await;

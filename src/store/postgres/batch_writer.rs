@@ -1,91 +1,177 @@
-//! Batches: what waits while one batch is on its way is the next batch, in one statement.
+//! Group commit: writes that arrive during a commit form the next batch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{Connection, PreparedConnection};
 use super::error::{ends_connection, timed_out};
 use super::supervisor::{Supervisor, Watch};
 use super::url::DatabaseUrl;
-use super::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT, Settings};
-use crate::store::{Result, StoreError, WriterMeter};
+use super::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT, Settings, idempotency};
+use crate::store::{Outcome, Result, StoreError, WriteKey, WriterMeter};
 
-/// How many writes share a statement at most: bounds how long the first of them waits.
+/// Maximum number of writes per batch. Bounds the wait of the first write.
 const BATCH: usize = 512;
 
-/// How many bytes of text a statement carries before it is closed to further writes.
+/// Size of text after which a batch accepts no further writes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The least that is waited for further writes: with a shorter wait, a timer's coarseness would be most of it.
-const WORTH_WAITING: Duration = Duration::from_micros(500);
+/// Shortest wait for further writes. Below it, the timer's resolution would dominate.
+const MIN_WAIT: Duration = Duration::from_micros(500);
 
-/// A write of which many go into one statement.
+/// How long a write waits for an earlier write with the same key, and the interval between attempts.
+const IN_PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
+const IN_PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A write that shares a statement with other writes of its type.
 pub trait Write: Send + Sync + Sized + 'static {
-    type Answer: Send + 'static;
+    /// Result of the write.
+    type Output: Send + Sync + 'static;
 
-    /// How many of them share a statement at most.
-    const AT_ONCE: usize = BATCH;
+    /// Why the write may not be possible.
+    type Refusal: Send + Sync + 'static;
 
-    /// The statements of `run`, which are prepared when its connection opens.
+    /// Maximum number of writes with keys per batch.
+    ///
+    /// Each key takes a lock from a table of the server, which has room for 6,400 by default.
+    const KEYED_BATCH: usize = 128;
+
+    /// The statements of `run`, which are prepared when the connection opens.
     fn statements() -> Vec<&'static str>;
 
-    /// About how much it adds to a statement.
+    /// Approximate number of bytes that the write adds to a statement.
     fn bytes(&self) -> usize;
 
-    /// Carries all of them out in one statement, and answers each, in their order.
+    /// Carries out the writes in one statement. Returns their results in order.
     fn run(
         prepared: &PreparedConnection,
-        batch: &[Self],
-    ) -> impl Future<Output = std::result::Result<Vec<Self::Answer>, tokio_postgres::Error>> + Send;
+        writes: Vec<Self>,
+    ) -> impl Future<Output = std::result::Result<Vec<WriteResult<Self>>, tokio_postgres::Error>> + Send;
 }
 
-/// Takes writes of one kind.
+pub type WriteResult<W> = std::result::Result<<W as Write>::Output, <W as Write>::Refusal>;
+
+type WriteOutcome<W> = Outcome<<W as Write>::Output, <W as Write>::Refusal>;
+
+/// Queues of one type of write, each with its own connection.
+///
+/// Writes with and without idempotency keys do not share batches: a batch with keys takes two more round trips.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
-    queue: mpsc::Sender<Command<W>>,
+    pub plain: Queue<W>,
+    pub keyed: Queue<W>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Opens both queues, whose connections the log calls by these names.
+    pub async fn open(
+        url: &DatabaseUrl,
+        keys_changed: &Arc<Notify>,
+        settings: &Settings,
+        [plain, keyed]: [&'static str; 2],
+    ) -> Result<Self> {
+        let (plain, keyed) = tokio::try_join!(
+            Queue::open(url, keys_changed, settings, BATCH, W::statements(), plain),
+            Queue::open_keyed(url, keys_changed, settings, keyed),
+        )?;
+        Ok(Self { plain, keyed })
+    }
+
+    pub async fn submit(&self, write: W, key: Option<WriteKey<W::Output>>) -> Result<WriteOutcome<W>> {
+        if key.is_some() { &self.keyed } else { &self.plain }.submit(write, key).await
+    }
+
+    pub async fn close(&self) {
+        tokio::join!(self.plain.close(), self.keyed.close());
+    }
+}
+
+/// A queue of writes and the task that commits them in batches.
+#[derive(Debug)]
+pub struct Queue<W: Write> {
+    commands: mpsc::Sender<Command<W>>,
     meter: Arc<WriterMeter>,
     connection: Watch,
 }
 
 enum Command<W: Write> {
     Write(Job<W>),
-    /// Finish what was queued before, then end, and say so.
+    /// Commits the writes queued before, then stops and replies.
     Stop(oneshot::Sender<()>),
 }
 
 struct Job<W: Write> {
-    write: W,
-    /// Who asked does not wait longer: a write that has not begun by then is left out.
+    write: KeyedWrite<W>,
+    /// A write that has not begun by then is dropped, because its caller has given up.
     deadline: Instant,
     reply: Reply<W>,
 }
 
-type Reply<W> = oneshot::Sender<Result<<W as Write>::Answer>>;
+/// A write and its idempotency key.
+#[derive(Debug)]
+pub struct KeyedWrite<W: Write> {
+    pub write: W,
+    pub key: Option<WriteKey<W::Output>>,
+}
 
-impl<W: Write> Writer<W> {
-    /// Opens the writer's connection, which the log calls `name`.
-    pub async fn open(
+/// What a batch has done with a write.
+pub enum Completion<W: Write> {
+    Done(WriteOutcome<W>),
+    /// Another write with the key is in progress. This one was not carried out and is returned.
+    InProgress(KeyedWrite<W>),
+}
+
+type Reply<W> = oneshot::Sender<Result<Completion<W>>>;
+
+impl<W: Write> Queue<W> {
+    /// Opens a queue for writes with keys, whose connection the log calls `name`.
+    pub async fn open_keyed(
         url: &DatabaseUrl,
         keys_changed: &Arc<Notify>,
         settings: &Settings,
         name: &'static str,
     ) -> Result<Self> {
-        let supervisor = Supervisor::open(url, keys_changed, W::statements(), name).await?;
-        let (queue, commands) = mpsc::channel(settings.queue);
-        let (meter, watch) = (Arc::<WriterMeter>::default(), supervisor.watch());
-        tokio::spawn(work(supervisor, commands, Arc::clone(&meter)));
-        Ok(Self { queue, meter, connection: watch })
+        let statements = [idempotency::BATCH, &W::statements()].concat();
+        Self::open(url, keys_changed, settings, W::KEYED_BATCH, statements, name).await
     }
 
-    /// Queues `write` and waits for its commit. It is carried out even when the caller stops waiting.
-    pub async fn submit(&self, write: W) -> Result<W::Answer> {
+    async fn open(
+        url: &DatabaseUrl,
+        keys_changed: &Arc<Notify>,
+        settings: &Settings,
+        max_batch: usize,
+        statements: Vec<&'static str>,
+        name: &'static str,
+    ) -> Result<Self> {
+        let supervisor = Supervisor::open(url, keys_changed, statements, name).await?;
+        let (commands, queued) = mpsc::channel(settings.queue);
+        let (meter, connection) = (Arc::<WriterMeter>::default(), supervisor.watch());
+        tokio::spawn(work(supervisor, queued, max_batch, Arc::clone(&meter)));
+        Ok(Self { commands, meter, connection })
+    }
+
+    /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
+    pub async fn submit(&self, write: W, key: Option<WriteKey<W::Output>>) -> Result<WriteOutcome<W>> {
+        let mut write = KeyedWrite { write, key };
+        let until = Instant::now() + IN_PROGRESS_TIMEOUT;
+        loop {
+            write = match self.submit_once(write).await? {
+                Completion::Done(outcome) => return Ok(outcome),
+                Completion::InProgress(_) if Instant::now() >= until => return Ok(Outcome::InProgress),
+                Completion::InProgress(write) => write,
+            };
+            sleep(IN_PROGRESS_INTERVAL).await;
+        }
+    }
+
+    async fn submit_once(&self, write: KeyedWrite<W>) -> Result<Completion<W>> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
-        let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Command::Write(Job { write, deadline, reply })).map_err(|refused| {
-            StoreError::Unavailable(match refused {
+        let (reply, completed) = oneshot::channel();
+        self.commands.try_send(Command::Write(Job { write, deadline, reply })).map_err(|rejected| {
+            StoreError::Unavailable(match rejected {
                 mpsc::error::TrySendError::Full(_) => {
                     self.meter.refused.increment();
                     "the write queue is full".into()
@@ -94,55 +180,56 @@ impl<W: Write> Writer<W> {
             })
         })?;
         self.meter.queued.increment();
-        match timeout_at(deadline, answer).await {
-            Ok(Ok(answer)) => answer,
+        match timeout_at(deadline, completed).await {
+            Ok(Ok(completed)) => completed,
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the commit".into())),
             Err(_) => Err(timed_out(OPERATION_TIMEOUT)),
         }
     }
 
-    /// What it has counted, and whether its connection is up.
-    pub fn seen(&self) -> (&WriterMeter, bool) {
+    /// Returns the queue's metrics, and whether its connection is up.
+    pub fn status(&self) -> (&WriterMeter, bool) {
         (&self.meter, self.connection.is_up())
     }
 
     pub async fn close(&self) {
-        let (done, ended) = oneshot::channel();
-        // An error, of either, means that the writer has ended already.
-        if self.queue.send(Command::Stop(done)).await.is_ok() {
-            let _ = ended.await;
+        let (done, stopped) = oneshot::channel();
+        // Either error means that the task has already ended.
+        if self.commands.send(Command::Stop(done)).await.is_ok() {
+            let _ = stopped.await;
         }
     }
 }
 
-async fn work<W: Write>(supervisor: Supervisor, commands: mpsc::Receiver<Command<W>>, meter: Arc<WriterMeter>) {
-    let mut worker = Worker {
-        commands,
-        meter,
-        writes: Vec::with_capacity(BATCH),
-        replies: Vec::with_capacity(BATCH),
-        answers: Vec::with_capacity(BATCH),
-    };
-    // How many writes the last batch had, and how long its commit took.
+async fn work<W: Write>(
+    supervisor: Supervisor,
+    commands: mpsc::Receiver<Command<W>>,
+    max_batch: usize,
+    meter: Arc<WriterMeter>,
+) {
+    let mut worker =
+        Worker { commands, max_batch, meter, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
+    // Size of the last batch, and the duration of its commit.
     let (mut size, mut took) = (0, Duration::ZERO);
     let done = loop {
         let stop = worker.gather(size, took / 4).await;
         size = worker.writes.len();
         if size > 0 {
             let began = Instant::now();
-            // It is sent before the last batch is answered, so that the server has work meanwhile.
+            let writes = std::mem::take(&mut worker.writes);
+            // Sends the batch before replying to the last one, so that the server is not idle in between.
             let (outcome, ()) =
-                tokio::join!(commit(&supervisor, &worker.writes), async { worker.answers.drain(..).for_each(send) });
+                tokio::join!(commit(&supervisor, writes), async { worker.completed.drain(..).for_each(send) });
             took = began.elapsed();
             worker.meter.batch.observe(size as u64);
             worker.meter.commit.observe_duration(took);
-            worker.end(outcome);
+            worker.complete(outcome);
         }
         if stop.is_some() || worker.commands.is_closed() {
             break stop;
         }
     };
-    worker.answers.drain(..).for_each(send);
+    worker.completed.drain(..).for_each(send);
     worker.commands.close();
     supervisor.close();
     if let Some(done) = done {
@@ -150,40 +237,38 @@ async fn work<W: Write>(supervisor: Supervisor, commands: mpsc::Receiver<Command
     }
 }
 
-/// What is known of a write, and who waits for it.
-type Answer<W> = (Reply<W>, Result<<W as Write>::Answer>);
-
-/// Who asked may have gone away; the work is done all the same.
-fn send<T>((reply, answer): (oneshot::Sender<T>, T)) {
-    let _ = reply.send(answer);
+/// Ignores callers that have gone away.
+fn send<T>((reply, result): (oneshot::Sender<T>, T)) {
+    let _ = reply.send(result);
 }
 
 struct Worker<W: Write> {
     commands: mpsc::Receiver<Command<W>>,
+    max_batch: usize,
     meter: Arc<WriterMeter>,
-    /// The batch, and those who wait for it.
-    writes: Vec<W>,
+    /// The next batch, and where to send its results.
+    writes: Vec<KeyedWrite<W>>,
     replies: Vec<Reply<W>>,
-    /// Those of the last batch, until they are sent.
-    answers: Vec<Answer<W>>,
+    /// Results of the last batch that are not yet sent.
+    completed: Vec<(Reply<W>, Result<Completion<W>>)>,
 }
 
 impl<W: Write> Worker<W> {
-    /// Takes what waits, once anything does; an order to stop ends the batch and is returned.
+    /// Gathers the queued writes, and waits for the first one. Returns `Some` if the writer is to stop after them.
     ///
-    /// The last batch is answered before anything is waited for. Those who were answered tend to ask again at once. Where
-    /// commits are slow, by a disk or a standby far away, they are waited for: without that, half of them would always
-    /// just miss a batch. It ends as soon as as many have come as were answered, or after `patience`.
-    async fn gather(&mut self, expected: usize, patience: Duration) -> Option<oneshot::Sender<()>> {
-        let waits = patience >= WORTH_WAITING;
+    /// Replies to the last batch are sent before any wait. Clients often send their next request at once. If commits are
+    /// slow, because of the disk or a remote standby, the batch waits for these requests. Otherwise half of them would
+    /// always just miss a batch. The wait ends when as many writes have arrived as were completed, or after `max_wait`.
+    async fn gather(&mut self, expected: usize, max_wait: Duration) -> Option<oneshot::Sender<()>> {
+        let waits = max_wait >= MIN_WAIT;
         let mut next = self.commands.try_recv().ok();
         if waits || next.is_none() {
-            self.answers.drain(..).for_each(send);
+            self.completed.drain(..).for_each(send);
         }
         if next.is_none() {
             next = self.commands.recv().await;
         }
-        let until = Instant::now() + patience;
+        let until = Instant::now() + max_wait;
         let mut bytes = 0;
         loop {
             if let Some(Command::Write(_)) = &next {
@@ -191,14 +276,14 @@ impl<W: Write> Worker<W> {
             }
             match next? {
                 Command::Write(job) if job.deadline > Instant::now() => {
-                    bytes += job.write.bytes();
+                    bytes += job.write.write.bytes();
                     self.writes.push(job.write);
                     self.replies.push(job.reply);
                 }
                 Command::Write(_) => {}
                 Command::Stop(done) => return Some(done),
             }
-            if self.writes.len() == W::AT_ONCE || bytes >= BATCH_BYTES {
+            if self.writes.len() == self.max_batch || bytes >= BATCH_BYTES {
                 return None;
             }
             next = match self.commands.try_recv() {
@@ -211,28 +296,42 @@ impl<W: Write> Worker<W> {
         }
     }
 
-    /// Ends the batch: what to tell whom.
-    fn end(&mut self, outcome: Result<Vec<W::Answer>>) {
-        self.writes.clear();
+    /// Assigns the results of a batch to its callers.
+    fn complete(&mut self, outcome: Result<Vec<Completion<W>>>) {
         let replies = self.replies.drain(..);
         match outcome {
-            Ok(answers) => self.answers.extend(replies.zip(answers.into_iter().map(Ok))),
-            Err(error) => self.answers.extend(replies.map(|reply| (reply, Err(error.clone())))),
+            Ok(completions) => self.completed.extend(replies.zip(completions.into_iter().map(Ok))),
+            Err(error) => self.completed.extend(replies.map(|reply| (reply, Err(error.clone())))),
         }
     }
 }
 
-async fn commit<W: Write>(supervisor: &Supervisor, batch: &[W]) -> Result<Vec<W::Answer>> {
+async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) -> Result<Vec<Completion<W>>> {
+    let size = batch.len();
     let prepared = supervisor.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-    let answers = await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, W::run(&prepared, batch)).await?;
-    if answers.len() != batch.len() {
-        return Err(StoreError::Failed(format!("{} of {} writes were answered", answers.len(), batch.len())));
+    let deadline = Instant::now() + COMMIT_TIMEOUT;
+    let completions = await_commit(&prepared.connection, deadline, run(&prepared, batch)).await?;
+    if completions.len() != size {
+        return Err(StoreError::Failed(format!("{} of {size} writes were completed", completions.len())));
     }
-    Ok(answers)
+    Ok(completions)
 }
 
-/// Waits for a write until `deadline`. Where it is not known whether it came to be, it is `Unavailable`, and the
-/// connection is given up.
+/// Carries out a batch. Without keys, it is a single statement.
+async fn run<W: Write>(
+    prepared: &PreparedConnection,
+    batch: Vec<KeyedWrite<W>>,
+) -> std::result::Result<Vec<Completion<W>>, tokio_postgres::Error> {
+    if batch.iter().any(|write| write.key.is_some()) {
+        return idempotency::run(prepared, batch).await;
+    }
+    let results = W::run(prepared, batch.into_iter().map(|write| write.write).collect()).await?;
+    Ok(results.into_iter().map(|result| Completion::Done(result.into())).collect())
+}
+
+/// Waits for a write until `deadline`.
+///
+/// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed, and discards the connection.
 pub async fn await_commit<T>(
     connection: &Connection,
     deadline: Instant,
@@ -240,9 +339,9 @@ pub async fn await_commit<T>(
 ) -> Result<T> {
     let warnings = connection.warnings();
     match timeout_at(deadline, write).await {
-        Ok(Ok(answer)) => {
+        Ok(Ok(output)) => {
             connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
-            Ok(answer)
+            Ok(output)
         }
         Ok(Err(error)) => {
             if ends_connection(&error) {

@@ -1,13 +1,15 @@
 //! Messages.
 
+use std::convert::Infallible;
+
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 use super::Postgres;
-use super::batch_writer::Write;
+use super::batch_writer::{Write, WriteResult};
 use super::connection::PreparedConnection;
 use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp, TrackedMessage};
-use crate::store::{Result, StoreError};
+use crate::store::{Outcome, Result, StoreError, WriteKey};
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
@@ -19,24 +21,34 @@ const LIST_OF: &str = "SELECT id, account_id, message, created_at, sent_at FROM 
 /// Statements prepared on connections for reads.
 pub const READS: &[&str] = &[LIST_OF];
 
-impl Write for Message {
-    type Answer = ();
-
-    fn bytes(&self) -> usize {
-        self.text.as_str().len()
+impl Postgres {
+    pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
+        self.messages.submit(message, key).await
     }
+}
+
+impl Write for Message {
+    type Output = Self;
+    type Refusal = Infallible;
 
     fn statements() -> Vec<&'static str> {
         vec![INSERT]
     }
 
-    async fn run(prepared: &PreparedConnection, batch: &[Self]) -> std::result::Result<Vec<()>, Error> {
-        let accounts: Vec<_> = batch.iter().map(|message| message.account.0).collect();
-        let ids: Vec<_> = batch.iter().map(|message| Uuid::from_bytes(*message.id.as_bytes())).collect();
-        let texts: Vec<_> = batch.iter().map(|message| message.text.as_str()).collect();
-        let times: Vec<_> = batch.iter().map(|message| message.created_at.as_milliseconds()).collect();
+    fn bytes(&self) -> usize {
+        self.text.as_str().len()
+    }
+
+    async fn run(
+        prepared: &PreparedConnection,
+        messages: Vec<Self>,
+    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+        let accounts: Vec<_> = messages.iter().map(|message| message.account.0).collect();
+        let ids: Vec<_> = messages.iter().map(|message| Uuid::from_bytes(*message.id.as_bytes())).collect();
+        let texts: Vec<_> = messages.iter().map(|message| message.text.as_str()).collect();
+        let times: Vec<_> = messages.iter().map(|message| message.created_at.as_milliseconds()).collect();
         prepared.execute(INSERT, &[&accounts, &ids, &texts, &times]).await?;
-        Ok(vec![(); batch.len()])
+        Ok(messages.into_iter().map(Ok).collect())
     }
 }
 

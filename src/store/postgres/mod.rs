@@ -8,7 +8,7 @@ pub mod accounts;
 mod batch_writer;
 mod connection;
 mod error;
-pub mod idempotency;
+mod idempotency;
 pub mod keys;
 pub mod messages;
 mod migrations;
@@ -32,24 +32,18 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use batch_writer::{Writer, await_commit};
+use batch_writer::{Queue, Writer, await_commit};
 use connection::Connection;
 use error::timed_out;
-use idempotency::{CreateMessage, CreatePet, Keyed};
 use migrations::Schema;
-use orders::{PlaceOrder, StepOrder};
 use pets::PetId;
 use read_batcher::ReadBatcher;
 use readers::Readers;
 use supervisor::Supervisor;
 pub use url::DatabaseUrl;
 
-use super::{AnswerTo, Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
-use crate::domain::order::{NotPlaced, NotTaken, Placing};
-use crate::domain::{
-    Answer, Deployment, KeyHash, KeyedRequest, Message, NewOrder, NewPet, Order, OrderStep, Outcome, Pet, PetQuery,
-    Timestamp,
-};
+use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
+use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 
 /// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
 const OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
@@ -113,10 +107,7 @@ pub struct Postgres {
     pets: Writer<NewPet>,
     messages: Writer<Message>,
     orders: Writer<NewOrder>,
-    keyed_pets: Writer<Keyed<CreatePet>>,
-    keyed_messages: Writer<Keyed<CreateMessage>>,
-    keyed_orders: Writer<Keyed<PlaceOrder>>,
-    keyed_steps: Writer<Keyed<StepOrder>>,
+    keyed_transitions: Queue<OrderTransition>,
     /// For writes that are too rare to be worth a batch.
     single: Supervisor,
     keys_changed: Arc<Notify>,
@@ -138,27 +129,13 @@ impl Postgres {
             [orders::WRITES, outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES]
                 .concat();
         let one_reader = Settings { readers: 1, ..*settings };
-        let (
-            readers,
-            key_readers,
-            pets,
-            messages,
-            orders,
-            keyed_pets,
-            keyed_messages,
-            keyed_orders,
-            keyed_steps,
-            single,
-        ) = tokio::try_join!(
+        let (readers, key_readers, pets, messages, orders, keyed_transitions, single) = tokio::try_join!(
             Readers::open(url, &keys_changed, settings, &meter, &reads, "read"),
             Readers::open(url, &keys_changed, &one_reader, &meter, keys::LOOKUPS, "keys"),
-            Writer::open(url, &keys_changed, settings, "animals"),
-            Writer::open(url, &keys_changed, settings, "messages"),
-            Writer::open(url, &keys_changed, settings, "orders"),
-            Writer::open(url, &keys_changed, settings, "animals, with idempotency keys"),
-            Writer::open(url, &keys_changed, settings, "messages, with idempotency keys"),
-            Writer::open(url, &keys_changed, settings, "orders, with idempotency keys"),
-            Writer::open(url, &keys_changed, settings, "steps of orders, with idempotency keys"),
+            Writer::open(url, &keys_changed, settings, ["animals", "animals with idempotency keys"]),
+            Writer::open(url, &keys_changed, settings, ["messages", "messages with idempotency keys"]),
+            Writer::open(url, &keys_changed, settings, ["orders", "orders with idempotency keys"]),
+            Queue::open_keyed(url, &keys_changed, settings, "order transitions with idempotency keys"),
             Supervisor::open(url, &keys_changed, writes, "accounts and keys"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
@@ -174,10 +151,7 @@ impl Postgres {
             pets,
             messages,
             orders,
-            keyed_pets,
-            keyed_messages,
-            keyed_orders,
-            keyed_steps,
+            keyed_transitions,
             single,
             keys_changed,
         })
@@ -199,48 +173,6 @@ impl Postgres {
     /// The server's version, without what its packager adds: "17.2".
     pub fn server_version(&self) -> &str {
         self.version.split(' ').next().unwrap_or_default()
-    }
-
-    pub async fn create_message(&self, message: Message) -> Result<()> {
-        self.messages.submit(message).await
-    }
-
-    pub async fn place_order(&self, order: NewOrder) -> Result<Placing> {
-        self.orders.submit(order).await
-    }
-
-    pub async fn create_pet_once(&self, request: KeyedRequest, pet: NewPet, answer: AnswerTo<Pet>) -> Result<Outcome> {
-        idempotency::once(&self.keyed_pets, request, CreatePet { pet, answer }).await
-    }
-
-    pub async fn create_message_once(
-        &self,
-        request: KeyedRequest,
-        message: Message,
-        answer: Answer,
-    ) -> Result<Outcome> {
-        idempotency::once(&self.keyed_messages, request, CreateMessage { message, answer }).await
-    }
-
-    pub async fn place_order_once(
-        &self,
-        request: KeyedRequest,
-        order: NewOrder,
-        answer: AnswerTo<Order>,
-    ) -> Result<Outcome<NotPlaced>> {
-        idempotency::once(&self.keyed_orders, request, PlaceOrder { order, answer }).await
-    }
-
-    pub async fn step_order_once(
-        &self,
-        request: KeyedRequest,
-        id: i64,
-        step: OrderStep,
-        now: Timestamp,
-        answer: AnswerTo<Order>,
-    ) -> Result<Outcome<NotTaken>> {
-        let step = StepOrder { account: request.account, id, step, now, answer };
-        idempotency::once(&self.keyed_steps, request, step).await
     }
 
     /// Carries out a write of one statement. It is sent whole before the first wait for an answer, so a caller that
@@ -301,26 +233,18 @@ impl Postgres {
             meters.writers.push((name, meter));
             meters.connections.push((name, up));
         };
-        add("animals", self.pets.seen());
-        add("messages", self.messages.seen());
-        add("orders", self.orders.seen());
-        add("animals_keyed", self.keyed_pets.seen());
-        add("messages_keyed", self.keyed_messages.seen());
-        add("orders_keyed", self.keyed_orders.seen());
-        add("order_steps_keyed", self.keyed_steps.seen());
+        add("animals", self.pets.plain.status());
+        add("animals_keyed", self.pets.keyed.status());
+        add("messages", self.messages.plain.status());
+        add("messages_keyed", self.messages.keyed.status());
+        add("orders", self.orders.plain.status());
+        add("orders_keyed", self.orders.keyed.status());
+        add("order_transitions_keyed", self.keyed_transitions.status());
         meters
     }
 
     pub async fn close(&self) {
-        tokio::join!(
-            self.pets.close(),
-            self.messages.close(),
-            self.orders.close(),
-            self.keyed_pets.close(),
-            self.keyed_messages.close(),
-            self.keyed_orders.close(),
-            self.keyed_steps.close(),
-        );
+        tokio::join!(self.pets.close(), self.messages.close(), self.orders.close(), self.keyed_transitions.close());
         self.single.close();
         self.readers.close();
         self.key_readers.close();

@@ -6,14 +6,15 @@ use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Client, Error, Row};
 
 use super::Postgres;
-use super::batch_writer::Write;
+use super::batch_writer::{Write, WriteResult};
 use super::connection::PreparedConnection;
-use super::idempotency::{Answered, Effect};
 use super::pets;
 use super::rows::show;
-use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
-use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
-use crate::store::{AnswerTo, Result};
+use crate::domain::order::{PlaceOrderError, TransitionError};
+use crate::domain::{
+    AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp, Transition,
+};
+use crate::store::{Outcome, Result, WriteKey};
 
 /// Orders for different animals. Shows those that were placed, and then, without an order, the animals there are.
 ///
@@ -41,8 +42,8 @@ const PLACE: &str = "WITH given AS (
     )
     SELECT pet_id, id FROM placed UNION ALL SELECT id, NULL FROM pets WHERE id IN (SELECT pet_id FROM given)";
 
-/// The order is locked first. A step waits for the one before it, and then sees where that left the order.
-const TAKE_STEP: &str = "WITH own AS (
+/// Locks the order first. A transition therefore waits for the one before it, and sees its result.
+const TRANSITION: &str = "WITH own AS (
         SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE id = $1 AND account_id = $2 FOR UPDATE
     ), moved AS (
         UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
@@ -62,24 +63,52 @@ const LIST_BY_STATUS: &str = "SELECT id, pet_id, status, created_at, updated_at 
 pub const READS: &[&str] = &[LIST, LIST_BY_STATUS];
 
 /// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[TAKE_STEP];
+pub const WRITES: &[&str] = &[TRANSITION];
+
+impl Postgres {
+    pub async fn place_order(
+        &self,
+        order: NewOrder,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, PlaceOrderError>> {
+        self.orders.submit(order, key).await
+    }
+
+    pub async fn transition_order(
+        &self,
+        transition: OrderTransition,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, TransitionError>> {
+        if key.is_some() {
+            return self.keyed_transitions.submit(transition, key).await;
+        }
+        // Transitions do not share statements, so there is nothing to queue for.
+        let parameters = TransitionParameters::of(&transition);
+        let rows = self.write(TRANSITION, &parameters.all()).await?;
+        Ok(transitioned(&rows, transition.transition)?.into())
+    }
+}
 
 impl Write for NewOrder {
-    type Answer = Placing;
-
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-    }
+    type Output = Order;
+    type Refusal = PlaceOrderError;
 
     fn statements() -> Vec<&'static str> {
         vec![PLACE]
     }
 
-    async fn run(prepared: &PreparedConnection, batch: &[Self]) -> std::result::Result<Vec<Placing>, Error> {
-        // Of those for one animal, the first may get it.
-        let mut first = HashMap::with_capacity(batch.len());
-        batch.iter().enumerate().for_each(|(position, order)| _ = first.entry(order.pet_id).or_insert(position));
-        let given = || batch.iter().enumerate().filter(|(position, order)| first[&order.pet_id] == *position);
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    async fn run(
+        prepared: &PreparedConnection,
+        orders: Vec<Self>,
+    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+        // Of several orders for one animal, only the first is attempted.
+        let mut first = HashMap::with_capacity(orders.len());
+        orders.iter().enumerate().for_each(|(position, order)| _ = first.entry(order.pet_id).or_insert(position));
+        let given = || orders.iter().enumerate().filter(|(position, order)| first[&order.pet_id] == *position);
         let accounts: Vec<_> = given().map(|(_, order)| order.account.0).collect();
         let pets: Vec<_> = given().map(|(_, order)| order.pet_id).collect();
         let times: Vec<_> = given().map(|(_, order)| order.now.as_milliseconds()).collect();
@@ -87,68 +116,93 @@ impl Write for NewOrder {
         let rows = prepared
             .query(PLACE, &[&accounts, &pets, &times, &available, &to_column(placed), &pets::to_column(placed.pet())])
             .await?;
-        let (mut placed, mut there) = (HashMap::new(), HashSet::new());
+        let (mut placed, mut existing) = (HashMap::new(), HashSet::new());
         for row in &rows {
             let pet: i64 = row.try_get(0)?;
             match row.try_get::<_, Option<i64>>(1)? {
                 Some(id) => _ = placed.insert(pet, id),
-                None => _ = there.insert(pet),
+                None => _ = existing.insert(pet),
             }
         }
-        let outcome = |(position, order): (usize, &Self)| match placed.get(&order.pet_id) {
+        let result = |(position, order): (usize, &Self)| match placed.get(&order.pet_id) {
             Some(id) if first[&order.pet_id] == position => Ok(order.with_id(*id)),
-            _ if there.contains(&order.pet_id) => Err(NotPlaced::NotAvailable),
-            _ => Err(NotPlaced::NoSuchPet),
+            _ if existing.contains(&order.pet_id) => Err(PlaceOrderError::NotAvailable),
+            _ => Err(PlaceOrderError::PetNotFound),
         };
-        Ok(batch.iter().enumerate().map(outcome).collect())
+        Ok(orders.iter().enumerate().map(result).collect())
     }
 }
 
-pub async fn take_step(
-    db: &Postgres,
-    account: AccountId,
-    id: i64,
-    step: OrderStep,
-    now: Timestamp,
-) -> Result<Stepping> {
-    let asked = step_parameters(step, now);
-    let rows = db.write(TAKE_STEP, &asked.with(&id, &account.0)).await?;
-    Ok(stepping(&rows, step)?)
+impl Write for OrderTransition {
+    type Output = Order;
+    type Refusal = TransitionError;
+
+    /// If transactions had several transitions, two processes could wait for each other's orders.
+    const KEYED_BATCH: usize = 1;
+
+    fn statements() -> Vec<&'static str> {
+        vec![TRANSITION]
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    async fn run(
+        prepared: &PreparedConnection,
+        transitions: Vec<Self>,
+    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+        let mut results = Vec::with_capacity(transitions.len());
+        for transition in &transitions {
+            let parameters = TransitionParameters::of(transition);
+            let rows = prepared.query(TRANSITION, &parameters.all()).await?;
+            results.push(transitioned(&rows, transition.transition)?);
+        }
+        Ok(results)
+    }
 }
 
-/// What a step asks for, apart from whose order it is.
-struct StepParameters {
+struct TransitionParameters {
+    order: i64,
+    account: i64,
     from: Vec<i16>,
     to: i16,
     pet: i16,
     now: i64,
 }
 
-fn step_parameters(step: OrderStep, now: Timestamp) -> StepParameters {
-    let (from, to) = step.rule();
-    let from = from.iter().map(|status| to_column(*status)).collect();
-    StepParameters { from, to: to_column(to), pet: pets::to_column(to.pet()), now: now.as_milliseconds() }
-}
+impl TransitionParameters {
+    fn of(request: &OrderTransition) -> Self {
+        let (from, to) = request.transition.rule();
+        Self {
+            order: request.order,
+            account: request.account.0,
+            from: from.iter().map(|status| to_column(*status)).collect(),
+            to: to_column(to),
+            pet: pets::to_column(to.pet()),
+            now: request.now.as_milliseconds(),
+        }
+    }
 
-impl StepParameters {
-    fn with<'a>(&'a self, id: &'a i64, account: &'a i64) -> [&'a (dyn ToSql + Sync); 6] {
-        [id, account, &self.from, &self.to, &self.pet, &self.now]
+    fn all(&self) -> [&(dyn ToSql + Sync); 6] {
+        [&self.order, &self.account, &self.from, &self.to, &self.pet, &self.now]
     }
 }
 
-fn stepping(rows: &[Row], step: OrderStep) -> std::result::Result<Stepping, Error> {
-    let Some(row) = rows.first() else { return Ok(Err(NotTaken::NoSuchOrder)) };
-    let moved_at: Option<i64> = row.try_get(4)?;
-    match moved_at {
-        Some(moved_at) => order(row, step.rule().1, moved_at).map(Ok),
-        None => Ok(Err(NotTaken::NotNow(row.try_get(2)?))),
+/// Reads the result of [`TRANSITION`].
+fn transitioned(rows: &[Row], transition: Transition) -> std::result::Result<WriteResult<OrderTransition>, Error> {
+    let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };
+    let updated_at: Option<i64> = row.try_get(4)?;
+    match updated_at {
+        Some(updated_at) => order(row, transition.rule().1, updated_at).map(Ok),
+        None => Ok(Err(TransitionError::WrongStatus { transition, status: row.try_get(2)? })),
     }
 }
 
 /// Cancels what can be cancelled of an account's orders, within a transaction that has locked the account's row: nobody
 /// else could, and their animals would stay reserved.
 pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> std::result::Result<(), Error> {
-    let (from, to) = OrderStep::Cancel.rule();
+    let (from, to) = Transition::Cancel.rule();
     let from: Vec<_> = from.iter().map(|status| to_column(*status)).collect();
     let cancel = "WITH cancelled AS (
             UPDATE orders SET status = $3, updated_at = greatest(updated_at, $5)
@@ -157,71 +211,6 @@ pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> 
         UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
     let (status, pet, now) = (to_column(to), pets::to_column(to.pet()), now.as_milliseconds());
     client.execute(cancel, &[&account.0, &from, &status, &pet, &now]).await.map(|_| ())
-}
-
-/// An order that came with an `Idempotency-Key`.
-pub struct PlaceOrder {
-    pub order: NewOrder,
-    pub answer: AnswerTo<Order>,
-}
-
-impl Effect for PlaceOrder {
-    type Refusal = NotPlaced;
-
-    fn bytes(&self) -> usize {
-        self.order.bytes()
-    }
-
-    fn statements() -> Vec<&'static str> {
-        NewOrder::statements()
-    }
-
-    async fn carry_out(
-        prepared: &PreparedConnection,
-        batch: &[&Self],
-    ) -> std::result::Result<Vec<Answered<Self>>, Error> {
-        let orders: Vec<_> = batch.iter().map(|place| place.order).collect();
-        let placed = NewOrder::run(prepared, &orders).await?;
-        let answered = batch.iter().zip(placed);
-        Ok(answered.map(|(place, placing)| placing.map(|order| (place.answer)(&order))).collect())
-    }
-}
-
-/// A step that came with an `Idempotency-Key`.
-pub struct StepOrder {
-    pub account: AccountId,
-    pub id: i64,
-    pub step: OrderStep,
-    pub now: Timestamp,
-    pub answer: AnswerTo<Order>,
-}
-
-impl Effect for StepOrder {
-    type Refusal = NotTaken;
-
-    /// With several in a transaction, two processes could wait for each other's orders.
-    const AT_ONCE: usize = 1;
-
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-    }
-
-    fn statements() -> Vec<&'static str> {
-        vec![TAKE_STEP]
-    }
-
-    async fn carry_out(
-        prepared: &PreparedConnection,
-        batch: &[&Self],
-    ) -> std::result::Result<Vec<Answered<Self>>, Error> {
-        let mut answered = Vec::with_capacity(batch.len());
-        for Self { account, id, step, now, answer } in batch {
-            let asked = step_parameters(*step, *now);
-            let rows = prepared.query(TAKE_STEP, &asked.with(id, &account.0)).await?;
-            answered.push(stepping(&rows, *step)?.map(|order| answer(&order)));
-        }
-        Ok(answered)
-    }
 }
 
 /// Reads one row more than asked for: whether it is there tells if another page follows.

@@ -1,6 +1,7 @@
 //! Animals.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Error, Row};
 
 use super::Postgres;
-use super::batch_writer::Write;
+use super::batch_writer::{Write, WriteResult};
 use super::connection::PreparedConnection;
 use super::error::timed_out;
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows::{long_query, show};
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
-use crate::store::{PetSource, Result, StoreError, export};
+use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey, export};
 
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
 /// `ORDER BY`, and `RETURNING` keeps that order.
@@ -57,21 +58,27 @@ pub const READS: &[&str] = &[LIST, LIST_BY_STATUS, FIND];
 /// How many animals of an import share a statement.
 const IMPORTED_AT_ONCE: usize = 1_000;
 
-impl Write for NewPet {
-    type Answer = i64;
-
-    fn bytes(&self) -> usize {
-        self.name.as_str().len()
+impl Postgres {
+    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet>>) -> Result<Outcome<Pet>> {
+        self.pets.submit(pet, key).await
     }
+}
+
+impl Write for NewPet {
+    type Output = Pet;
+    type Refusal = Infallible;
 
     fn statements() -> Vec<&'static str> {
         vec![INSERT]
     }
 
-    async fn run(prepared: &PreparedConnection, batch: &[Self]) -> std::result::Result<Vec<i64>, Error> {
-        let columns = Columns::of(batch);
-        let rows = prepared.query(INSERT, &columns.parameters()).await?;
-        rows.iter().map(|row| row.try_get(0)).collect()
+    fn bytes(&self) -> usize {
+        self.name.as_str().len()
+    }
+
+    async fn run(prepared: &PreparedConnection, pets: Vec<Self>) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+        let rows = prepared.query(INSERT, &Columns::of(&pets).parameters()).await?;
+        pets.into_iter().zip(&rows).map(|(pet, row)| Ok(Ok(pet.with_id(row.try_get(0)?)))).collect()
     }
 }
 
@@ -93,12 +100,6 @@ impl<'a> Columns<'a> {
     fn parameters(&self) -> [&(dyn ToSql + Sync); 3] {
         [&self.names, &self.categories, &self.statuses]
     }
-}
-
-pub async fn insert(db: &Postgres, pet: NewPet) -> Result<Pet> {
-    // The writer has the animal for good, also when nobody waits any more.
-    let id = db.pets.submit(pet.clone()).await?;
-    Ok(pet.with_id(id))
 }
 
 /// Shows the animals. One row more than asked for was read: whether it is there tells if another page follows.

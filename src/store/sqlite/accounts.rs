@@ -1,12 +1,60 @@
-//! Accounts.
+//! Accounts in SQLite.
 
 use rusqlite::{Connection, OptionalExtension, Rows};
 
+use super::Sqlite;
+use super::writer::Atomicity;
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};
 use crate::store::{Result, StoreError};
 
-pub fn insert(
+impl Sqlite {
+    pub async fn create_account(
+        &self,
+        email: Email,
+        password: Option<PasswordDigest>,
+        now: Timestamp,
+    ) -> Result<Option<AccountId>> {
+        self.submit(Atomicity::Statement, move |batch| insert(batch, &email, password.as_ref(), now)).await
+    }
+
+    pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE email_folded = ?1",
+            )?;
+            Ok(accounts(statement.query([email.folded()])?)?.pop())
+        })
+    }
+
+    pub async fn list_accounts(&self) -> Result<Vec<Account>> {
+        self.read_long(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts
+                 WHERE deleted_at IS NULL ORDER BY id",
+            )?;
+            accounts(statement.query([])?)
+        })
+        .await
+    }
+
+    pub async fn has_accounts(&self) -> Result<bool> {
+        let exist = "SELECT EXISTS (SELECT 1 FROM accounts WHERE deleted_at IS NULL)";
+        self.read(|conn| Ok(conn.prepare_cached(exist)?.query_row([], |row| row.get(0))?))
+    }
+
+    pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
+        let find = "SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL";
+        self.read(|conn| {
+            let digest = conn
+                .prepare_cached(find)?
+                .query_row([email.folded()], |row| Ok((AccountId(row.get(0)?), PasswordDigest(row.get(1)?))));
+            Ok(digest.optional()?)
+        })
+    }
+}
+
+fn insert(
     conn: &Connection,
     email: &Email,
     password: Option<&PasswordDigest>,
@@ -21,21 +69,6 @@ pub fn insert(
     Ok((inserted == 1).then(|| AccountId(conn.last_insert_rowid())))
 }
 
-pub fn find(conn: &Connection, email: &Email) -> Result<Option<Account>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE email_folded = ?1",
-    )?;
-    Ok(accounts(statement.query([email.folded()])?)?.pop())
-}
-
-/// Returns all accounts except deleted ones, in order of their ids.
-pub fn list(conn: &Connection) -> Result<Vec<Account>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE deleted_at IS NULL ORDER BY id",
-    )?;
-    accounts(statement.query([])?)
-}
-
 fn accounts(mut rows: Rows<'_>) -> Result<Vec<Account>> {
     let mut accounts = Vec::new();
     while let Some(row) = rows.next()? {
@@ -48,17 +81,4 @@ fn accounts(mut rows: Rows<'_>) -> Result<Vec<Account>> {
         });
     }
     Ok(accounts)
-}
-
-/// An account by its address, and its password's digest; nothing where the account has none.
-pub fn find_password(conn: &Connection, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
-    Ok(conn
-        .prepare_cached("SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL")?
-        .query_row([email.folded()], |row| Ok((AccountId(row.get(0)?), PasswordDigest(row.get(1)?))))
-        .optional()?)
-}
-
-pub fn exist(conn: &Connection) -> Result<bool> {
-    let exist = "SELECT EXISTS (SELECT 1 FROM accounts WHERE deleted_at IS NULL)";
-    Ok(conn.prepare_cached(exist)?.query_row([], |row| row.get(0))?)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::backup::StepResult;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::partial::{self, Partial};
+use super::atomic_file::{self, AtomicFile};
 use super::{
     FILE, LOCK, Sqlite, beside, connect, create_data_dir, has_content, kept_deployment, lock_file, migrations,
     refuse_special_file, sync_folder, unavailable, without_migrating,
@@ -72,10 +72,10 @@ pub fn back_up(
 }
 
 fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Progress<'_>) -> Result<Copied> {
-    let folder = partial::folder_of(target.file);
+    let folder = atomic_file::folder_of(target.file);
     let own = |folder: &Path| fs::canonicalize(folder).ok();
     let name = target.file.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-    if own(folder) == own(partial::folder_of(file)) && name.starts_with("petstore.") {
+    if own(folder) == own(atomic_file::folder_of(file)) && name.starts_with("petstore.") {
         return Err(StoreError::Failed(format!("{} is the service's own file", target.file.display())));
     }
     match target.file.symlink_metadata() {
@@ -89,7 +89,7 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     let log = beside(file, "-wal");
     let length = || log.metadata().map_or(0, |log| log.len());
     let at_most = length().max(LONGEST_LOG);
-    let partial = Partial::in_folder(folder).map_err(|error| failed(folder, &error))?;
+    let partial = AtomicFile::in_folder(folder).map_err(|error| failed(folder, &error))?;
     copy(conn, partial.path(), &mut |done, of| match progress(done, of) {
         false => Err(stopped()),
         true if length() > at_most => Err(StoreError::Failed(
@@ -136,7 +136,7 @@ pub fn restore(
         let dir = data_dir.display();
         return Err(StoreError::Failed(format!("there is a database in {dir}; --force puts the backup in its place")));
     }
-    let partial = Partial::in_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+    let partial = AtomicFile::in_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
     let source = Connection::open_with_flags(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let named = |error: StoreError| StoreError::Failed(format!("{}: {error}", backup.display()));
     copy(&source, partial.path(), &mut |done, of| match progress(done, of) {
@@ -275,7 +275,7 @@ fn steps(
 /// Checks that a copy is intact and that this program can open it. Calls `going_on` with its size from time to time,
 /// and stops if that fails.
 fn check(file: &Path, going_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Copied> {
-    partial::without_log(file).map_err(|error| unavailable(file, &error))?;
+    atomic_file::without_log(file).map_err(|error| unavailable(file, &error))?;
     let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     let bytes = file.metadata().map_err(|error| unavailable(file, &error))?.len();
     let (conn, verdict) = integrity(conn, &mut || going_on(bytes))?;

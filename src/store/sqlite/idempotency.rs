@@ -1,61 +1,86 @@
-//! Answers that are kept for requests with a key.
+//! Responses stored under idempotency keys.
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::Batch;
-use crate::domain::{Answer, KeyedRequest, Outcome, Timestamp};
-use crate::store::Result;
+use super::Sqlite;
+use super::writer::{Atomicity, Batch};
+use crate::domain::{KeyedRequest, Timestamp};
+use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
-/// Carries out `effect` unless the request's key was used before, and keeps its answer; where it is refused, it has written
-/// nothing, and nothing is kept.
-///
-/// To be run as one job of the writer: jobs run one after the other, so of two equal requests the second one finds the
-/// answer of the first, and neither of them is acknowledged before that answer is on the disk.
-pub fn once<R>(
-    batch: &Batch<'_>,
-    request: &KeyedRequest,
-    effect: impl FnOnce(&Batch<'_>) -> Result<std::result::Result<Answer, R>>,
-) -> Result<Outcome<R>> {
-    if let Some((fingerprint, answer)) = find(batch, request)? {
-        return Ok(if fingerprint == request.fingerprint { Outcome::Again(answer) } else { Outcome::Reused });
+impl Sqlite {
+    /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key.
+    ///
+    /// If `write` returns a refusal, it must not have changed anything.
+    pub(super) async fn write_keyed<T: Send + 'static, R: Send + 'static>(
+        &self,
+        atomicity: Atomicity,
+        key: Option<WriteKey<T>>,
+        write: impl FnOnce(&Batch<'_>) -> Result<std::result::Result<T, R>> + Send + 'static,
+    ) -> Result<Outcome<T, R>> {
+        // With a key, the write and its stored response are several statements.
+        let atomicity = if key.is_some() { Atomicity::Savepoint } else { atomicity };
+        self.submit(atomicity, move |batch| match key {
+            None => Ok(write(batch)?.into()),
+            Some(key) => write_once(batch, &key, write),
+        })
+        .await
     }
-    match effect(batch)? {
-        Ok(answer) => keep(batch, request, &answer).map(|()| Outcome::First(answer)),
-        Err(refused) => Ok(Outcome::Refused(refused)),
+
+    /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
+    pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
+        self.submit(Atomicity::Statement, move |batch| {
+            let delete = "DELETE FROM idempotency_records WHERE rowid IN (
+                SELECT rowid FROM idempotency_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+            Ok(batch.prepare_cached(delete)?.execute((now.as_milliseconds(), limit))? as u64)
+        })
+        .await
     }
 }
 
-/// What the key was used for and what the answer was; nothing where that has expired.
-fn find(conn: &Connection, request: &KeyedRequest) -> Result<Option<([u8; 32], Answer)>> {
+/// Runs `write` unless its key was used before, and stores its response.
+///
+/// Jobs of the writer run one after another, so the second of two equal requests finds the response of the first. Both
+/// are acknowledged only after the commit.
+fn write_once<T, R>(
+    batch: &Batch<'_>,
+    key: &WriteKey<T>,
+    write: impl FnOnce(&Batch<'_>) -> Result<std::result::Result<T, R>>,
+) -> Result<Outcome<T, R>> {
+    if let Some((fingerprint, response)) = find(batch, &key.request)? {
+        let is_same = fingerprint == key.request.fingerprint;
+        return Ok(if is_same { Outcome::Replayed(response) } else { Outcome::KeyMismatch });
+    }
+    let result = write(batch)?;
+    if let Ok(value) = &result {
+        insert(batch, &key.request, &key.response(value))?;
+    }
+    Ok(result.into())
+}
+
+/// Returns the fingerprint and the response stored under a key. `None` if there is none or it has expired.
+fn find(conn: &Connection, request: &KeyedRequest) -> Result<Option<([u8; 32], StoredResponse)>> {
     let find = "SELECT fingerprint, status, location, body FROM idempotency_records
                 WHERE key_hash = ?1 AND expires_at > ?2";
     let key = (request.key_hash, request.now.as_milliseconds());
     let found = conn.prepare_cached(find)?.query_row(key, |row| {
-        Ok((row.get(0)?, Answer { status: row.get(1)?, location: row.get(2)?, body: row.get(3)? }))
+        Ok((row.get(0)?, StoredResponse { status: row.get(1)?, location: row.get(2)?, body: row.get(3)? }))
     });
     Ok(found.optional()?)
 }
 
-/// Replaces a record that has expired.
-fn keep(conn: &Connection, request: &KeyedRequest, answer: &Answer) -> Result<()> {
-    let keep = "INSERT OR REPLACE INTO idempotency_records
-                    (key_hash, account_id, fingerprint, expires_at, status, location, body)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    conn.prepare_cached(keep)?.execute((
+/// Replaces an expired record.
+fn insert(conn: &Connection, request: &KeyedRequest, response: &StoredResponse) -> Result<()> {
+    let insert = "INSERT OR REPLACE INTO idempotency_records
+                      (key_hash, account_id, fingerprint, expires_at, status, location, body)
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    conn.prepare_cached(insert)?.execute((
         request.key_hash,
         request.account.0,
         request.fingerprint,
         request.expires_at().as_milliseconds(),
-        answer.status,
-        answer.location.as_deref(),
-        &*answer.body,
+        response.status,
+        response.location.as_deref(),
+        &*response.body,
     ))?;
     Ok(())
-}
-
-/// Deletes at most `limit` of the records that have expired at `now`, oldest first; returns how many these were.
-pub fn delete_expired(conn: &Connection, now: Timestamp, limit: u32) -> Result<u64> {
-    let delete = "DELETE FROM idempotency_records WHERE rowid IN (
-                      SELECT rowid FROM idempotency_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
-    Ok(conn.prepare_cached(delete)?.execute((now.as_milliseconds(), limit))? as u64)
 }

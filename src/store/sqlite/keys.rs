@@ -1,12 +1,90 @@
-//! API keys. Every change bumps `keys_version`, by which other processes notice it.
+//! API keys in SQLite. Every change increments `keys_version`, which other processes poll.
 
 use rusqlite::{Connection, OptionalExtension, Row, Rows};
 
+use super::Sqlite;
+use super::writer::Atomicity;
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError};
 
-pub fn insert(conn: &Connection, key: &NewKey) -> Result<KeyId> {
+impl Sqlite {
+    pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
+        self.submit(Atomicity::Savepoint, move |batch| insert(batch, &key)).await
+    }
+
+    pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
+        self.read_long(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+                 FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id",
+            )?;
+            records(statement.query([])?)
+        })
+        .await
+    }
+
+    pub async fn list_keys_of(
+        &self,
+        account: AccountId,
+        before: Option<KeyId>,
+        limit: u32,
+    ) -> Result<(Vec<KeyRecord>, bool)> {
+        self.read(|conn| list_of(conn, account, before.unwrap_or(KeyId(i64::MAX)), limit))
+    }
+
+    pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+                 FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = ?1 AND k.id = ?2",
+            )?;
+            Ok(records(statement.query((account.0, id.0))?)?.pop())
+        })
+    }
+
+    pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
+        self.read(|conn| find(conn, hash))
+    }
+
+    pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, move |batch| {
+            let revoke = "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1";
+            let revoked = batch.prepare_cached(revoke)?.execute((id.0, now.as_milliseconds()))?;
+            bump_version(batch)?;
+            Ok(revoked == 1)
+        })
+        .await
+    }
+
+    pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
+        self.submit(Atomicity::Savepoint, move |batch| rotate(batch, id, &rotation)).await
+    }
+
+    pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        self.submit(Atomicity::Savepoint, move |batch| {
+            let mut statement = batch.prepare_cached(
+                "UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
+            )?;
+            for (id, at) in &used {
+                statement.execute((id.0, at.as_milliseconds()))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn keys_version(&self) -> Result<i64> {
+        self.read(version)
+    }
+
+    /// Never returns, because SQLite does not notify other processes.
+    pub async fn keys_changed(&self) {
+        std::future::pending().await
+    }
+}
+
+fn insert(conn: &Connection, key: &NewKey) -> Result<KeyId> {
     let inserted = conn
         .prepare_cached(
             "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
@@ -21,24 +99,16 @@ pub fn insert(conn: &Connection, key: &NewKey) -> Result<KeyId> {
             key.expires_at.map(Timestamp::as_milliseconds),
         ))?;
     if inserted == 0 {
-        // Deleting an account revokes its keys: none may come after that.
-        return Err(StoreError::Refused("the account is no longer there".into()));
+        // Deleting an account revokes its keys. None may be created afterwards.
+        return Err(StoreError::Refused("the account no longer exists".into()));
     }
     let id = KeyId(conn.last_insert_rowid());
     bump_version(conn)?;
     Ok(id)
 }
 
-pub fn list(conn: &Connection) -> Result<Vec<KeyRecord>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-         FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id",
-    )?;
-    records(statement.query([])?)
-}
-
-/// An account's own keys, newest first: those before `before`. Reads one more than asked for, which tells if more follow.
-pub fn list_of(conn: &Connection, account: AccountId, before: KeyId, limit: u32) -> Result<(Vec<KeyRecord>, bool)> {
+/// Reads one row beyond the limit to learn whether more follow.
+fn list_of(conn: &Connection, account: AccountId, before: KeyId, limit: u32) -> Result<(Vec<KeyRecord>, bool)> {
     let mut statement = conn.prepare_cached(
         "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
          FROM api_keys k JOIN accounts a ON a.id = k.account_id
@@ -48,14 +118,6 @@ pub fn list_of(conn: &Connection, account: AccountId, before: KeyId, limit: u32)
     let more = keys.len() > limit as usize;
     keys.truncate(limit as usize);
     Ok((keys, more))
-}
-
-pub fn find_of(conn: &Connection, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-         FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = ?1 AND k.id = ?2",
-    )?;
-    Ok(records(statement.query((account.0, id.0))?)?.pop())
 }
 
 fn records(mut rows: Rows<'_>) -> Result<Vec<KeyRecord>> {
@@ -76,7 +138,7 @@ fn records(mut rows: Rows<'_>) -> Result<Vec<KeyRecord>> {
     Ok(keys)
 }
 
-pub fn find(conn: &Connection, hash: &KeyHash) -> Result<Option<KeyGrant>> {
+fn find(conn: &Connection, hash: &KeyHash) -> Result<Option<KeyGrant>> {
     Ok(conn
         .prepare_cached(
             "SELECT id, account_id, expires_at, last_used_at FROM api_keys WHERE hash = ?1 AND revoked_at IS NULL",
@@ -92,23 +154,14 @@ pub fn find(conn: &Connection, hash: &KeyHash) -> Result<Option<KeyGrant>> {
         .optional()?)
 }
 
-pub fn revoke(conn: &Connection, id: KeyId, now: Timestamp) -> Result<bool> {
-    let known = conn
-        .prepare_cached("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1")?
-        .execute((id.0, now.as_milliseconds()))?
-        == 1;
-    bump_version(conn)?;
-    Ok(known)
-}
-
-/// Revokes what still works of an account's keys.
+/// Revokes all keys of an account.
 pub fn revoke_all(conn: &Connection, account: AccountId, now: Timestamp) -> Result<()> {
     conn.prepare_cached("UPDATE api_keys SET revoked_at = ?2 WHERE account_id = ?1 AND revoked_at IS NULL")?
         .execute((account.0, now.as_milliseconds()))?;
     bump_version(conn)
 }
 
-pub fn rotate(conn: &Connection, id: KeyId, rotation: &Rotation) -> Result<Option<KeyId>> {
+fn rotate(conn: &Connection, id: KeyId, rotation: &Rotation) -> Result<Option<KeyId>> {
     let now = rotation.now.as_milliseconds();
     let inserted = conn
         .prepare_cached(
@@ -125,16 +178,6 @@ pub fn rotate(conn: &Connection, id: KeyId, rotation: &Rotation) -> Result<Optio
         .execute((id.0, rotation.old_until.as_milliseconds()))?;
     bump_version(conn)?;
     Ok(Some(new))
-}
-
-pub fn touch(conn: &Connection, used: &[(KeyId, Timestamp)]) -> Result<()> {
-    let mut statement = conn.prepare_cached(
-        "UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
-    )?;
-    for (id, at) in used {
-        statement.execute((id.0, at.as_milliseconds()))?;
-    }
-    Ok(())
 }
 
 pub fn version(conn: &Connection) -> Result<i64> {

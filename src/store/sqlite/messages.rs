@@ -1,12 +1,28 @@
-//! Messages.
+//! Messages in SQLite.
 
 use rusqlite::{Connection, Row};
 
-use super::Batch;
+use super::Sqlite;
+use super::writer::{Atomicity, Batch};
 use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp, TrackedMessage};
-use crate::store::{Result, StoreError};
+use crate::store::{Outcome, Result, StoreError, WriteKey};
 
-pub fn insert(batch: &Batch<'_>, message: &Message) -> Result<()> {
+impl Sqlite {
+    pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
+        self.write_keyed(Atomicity::Statement, key, move |batch| insert(batch, &message).map(|()| Ok(message))).await
+    }
+
+    pub async fn list_messages_of(
+        &self,
+        account: AccountId,
+        before: Option<MessageId>,
+        limit: u32,
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
+        self.read(|conn| list_of(conn, account, before, limit))
+    }
+}
+
+fn insert(batch: &Batch<'_>, message: &Message) -> Result<()> {
     batch.execute(
         "INSERT INTO messages (id, account_id, message, created_at) VALUES (?1, ?2, ?3, ?4)",
         (message.id.as_bytes(), message.account.0, message.text.as_str(), message.created_at.as_milliseconds()),
@@ -14,9 +30,8 @@ pub fn insert(batch: &Batch<'_>, message: &Message) -> Result<()> {
     Ok(())
 }
 
-/// An account's own messages, newest first: those before `before`. Reads one more than asked for, which tells if more
-/// follow.
-pub fn list_of(
+/// Reads one row beyond the limit to learn whether more follow.
+fn list_of(
     conn: &Connection,
     account: AccountId,
     before: Option<MessageId>,
@@ -39,7 +54,7 @@ pub fn list_of(
     Ok((messages, false))
 }
 
-/// Of a row that begins with id, account, text, and when the message was taken on.
+/// Reads a row that begins with the id, account, text and creation time.
 pub fn from_row(row: &Row<'_>) -> Result<Message> {
     let text = MessageText::parse(row.get(2)?);
     Ok(Message {

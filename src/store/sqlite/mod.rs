@@ -3,21 +3,21 @@
 //! A process opens a database once: closing a second [`Sqlite`] on the same file would drop the first one's locks
 //! (see `wal_index.rs`).
 
-pub mod accounts;
+mod accounts;
+mod atomic_file;
 pub mod backup;
 mod files;
-pub mod idempotency;
-pub mod keys;
-pub mod messages;
+mod idempotency;
+pub(super) mod keys;
+mod messages;
 mod migrations;
-pub mod orders;
-pub mod outbox;
-mod partial;
-pub mod pets;
+mod orders;
+mod outbox;
+mod pets;
 mod read_only;
 mod readers;
 mod rows;
-pub mod sessions;
+mod sessions;
 mod wal;
 mod wal_index;
 mod writer;
@@ -31,16 +31,16 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+pub use atomic_file::{AtomicFile, folder_of};
 use files::Files;
-pub use partial::{Partial, folder_of};
+pub use outbox::RelayLease;
 use read_only::ReadOnly;
 use readers::Readers;
-pub use wal_index::Stamp as Version;
 use wal_index::WalIndex;
-pub use writer::Batch;
 use writer::Writer;
+pub use writer::{Atomicity, Batch};
 
-use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError, deployment};
+use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError, Version, deployment};
 use crate::domain::Deployment;
 
 /// The file in the data directory.
@@ -128,7 +128,7 @@ impl Sqlite {
         }
         refuse_log_alone(&file)?;
         let in_use = hold(&options.data_dir)?;
-        partial::sweep(&options.data_dir).map_err(|error| unavailable(&options.data_dir, &error))?;
+        atomic_file::sweep(&options.data_dir).map_err(|error| unavailable(&options.data_dir, &error))?;
         // SQLite gives its other files the mode of this one. What it writes into a file is worth nothing while the
         // file's name is not on the disk.
         own_file(&file)
@@ -199,7 +199,7 @@ impl Sqlite {
         &self.backups
     }
 
-    /// Runs a read on the calling thread: short ones only, since it may be an async worker.
+    /// Runs a short read on the calling thread, which may serve requests.
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         self.readers.read(read)
     }
@@ -209,28 +209,23 @@ impl Sqlite {
         self.readers.read_once(read)
     }
 
-    /// Runs a write of one statement, together with what else waits; durable once this returns.
-    pub async fn write<T: Send + 'static>(
+    /// Runs a read that may take long on a thread for blocking work.
+    async fn read_long<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer()?.submit(writer::Atomicity::Statement, write).await
+        let readers = Arc::clone(&self.readers);
+        let read = tokio::task::spawn_blocking(move || readers.read_once(read));
+        read.await.map_err(|error| StoreError::Failed(format!("a read ended early: {error}")))?
     }
 
-    /// The same for several statements: where one fails, the others are undone, and what else waits is not touched.
-    pub async fn write_steps<T: Send + 'static>(
+    /// Runs a write in a batch with other writes; durable once this returns.
+    pub async fn submit<T: Send + 'static>(
         &self,
+        atomicity: Atomicity,
         write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer()?.submit(writer::Atomicity::Savepoint, write).await
-    }
-
-    /// The same for several statements of which none fails but by the disk or the database: then what else waits fails too.
-    pub async fn write_together<T: Send + 'static>(
-        &self,
-        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.writer()?.submit(writer::Atomicity::Batch, write).await
+        self.writer()?.submit(atomicity, write).await
     }
 
     fn writer(&self) -> Result<&Writer> {
@@ -241,7 +236,7 @@ impl Sqlite {
     }
 
     pub fn version(&self) -> Option<Version> {
-        self.readers.version()
+        self.readers.version().map(|stamp| stamp.version())
     }
 
     pub fn check(&self) -> Result<()> {
@@ -302,7 +297,7 @@ fn without_migrating(data_dir: &Path) -> Result<(Connection, Option<fs::File>)> 
         locked => {
             let _opening = locked.map_err(|error| unavailable(data_dir, &error))?;
             let in_use = hold(data_dir)?;
-            partial::sweep(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+            atomic_file::sweep(data_dir).map_err(|error| unavailable(data_dir, &error))?;
             Ok((connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?, Some(in_use)))
         }
     }

@@ -1,16 +1,45 @@
-//! Orders, and the status of the animals they are for, which moves with them.
+//! Orders in SQLite, and the status of the ordered animals, which changes with them.
 
 use rusqlite::{Connection, Row};
 
 use super::rows::show;
-use super::{Batch, pets};
-use crate::domain::order::{NotPlaced, NotTaken, Placing, Stepping};
-use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderStep, PetStatus, Timestamp};
-use crate::store::Result;
+use super::writer::{Atomicity, Batch};
+use super::{Sqlite, pets};
+use crate::domain::order::{PlaceOrderError, TransitionError};
+use crate::domain::{
+    AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp, Transition,
+};
+use crate::store::{Outcome, Result, WriteKey};
 
-/// The constraint `orders_of_pet` has the last word: an animal that has an order gets no second one, whatever its own row
-/// says.
-pub fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<Placing> {
+impl Sqlite {
+    pub async fn place_order(
+        &self,
+        order: NewOrder,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, PlaceOrderError>> {
+        self.write_keyed(Atomicity::Batch, key, move |batch| place(batch, &order)).await
+    }
+
+    pub async fn transition_order(
+        &self,
+        transition: OrderTransition,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, TransitionError>> {
+        self.write_keyed(Atomicity::Savepoint, key, move |batch| apply(batch, transition)).await
+    }
+
+    pub async fn list_orders(
+        &self,
+        account: AccountId,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        self.read(|conn| list(conn, account, query, each))
+    }
+}
+
+/// The constraint `orders_of_pet` decides: an ordered animal gets no second order, whatever its own row says.
+fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<std::result::Result<Order, PlaceOrderError>> {
     let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
     let reserved = batch.execute(
         "UPDATE pets SET status = ?3 WHERE id = ?1 AND status = ?4
@@ -19,7 +48,7 @@ pub fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<Placing> {
     )?;
     if reserved == 0 {
         let exists = batch.find("SELECT 1 FROM pets WHERE id = ?1", [order.pet_id], |_| Ok(()))?.is_some();
-        return Ok(Err(if exists { NotPlaced::NotAvailable } else { NotPlaced::NoSuchPet }));
+        return Ok(Err(if exists { PlaceOrderError::NotAvailable } else { PlaceOrderError::PetNotFound }));
     }
     let inserted = batch.execute(
         "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
@@ -28,19 +57,22 @@ pub fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<Placing> {
     )?;
     if inserted == 0 {
         pets::set_status(batch, order.pet_id, available)?;
-        return Ok(Err(NotPlaced::NotAvailable));
+        return Ok(Err(PlaceOrderError::NotAvailable));
     }
     Ok(Ok(order.with_id(batch.last_insert_rowid())))
 }
 
-pub fn take_step(batch: &Batch<'_>, account: AccountId, id: i64, step: OrderStep, now: Timestamp) -> Result<Stepping> {
+fn apply(batch: &Batch<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
+    let OrderTransition { account, order: id, transition, now } = request;
     let order = batch.find(
         "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE id = ?1 AND account_id = ?2",
         (id, account.0),
         from_row,
     )?;
-    let Some(order) = order else { return Ok(Err(NotTaken::NoSuchOrder)) };
-    let Some(moved) = order.after(step, now) else { return Ok(Err(NotTaken::NotNow(order.status))) };
+    let Some(order) = order else { return Ok(Err(TransitionError::NotFound)) };
+    let Some(moved) = order.after(transition, now) else {
+        return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
+    };
     batch.execute(
         "UPDATE orders SET status = ?2, updated_at = ?3 WHERE id = ?1",
         (id, to_column(moved.status), moved.updated_at.as_milliseconds()),
@@ -51,9 +83,9 @@ pub fn take_step(batch: &Batch<'_>, account: AccountId, id: i64, step: OrderStep
     Ok(Ok(moved))
 }
 
-/// Cancels what can be cancelled of an account's orders: nobody else could, and their animals would stay reserved.
+/// Cancels an account's open orders. After the account's deletion, nobody else could release their animals.
 pub fn cancel_all(conn: &Connection, account: AccountId, now: Timestamp) -> Result<()> {
-    let (from, to) = OrderStep::Cancel.rule();
+    let (from, to) = Transition::Cancel.rule();
     for status in from {
         let status = to_column(*status);
         conn.prepare_cached(
@@ -68,7 +100,7 @@ pub fn cancel_all(conn: &Connection, account: AccountId, now: Timestamp) -> Resu
     Ok(())
 }
 
-/// The lists of the four statuses, which SQLite merges as it goes: it reads no more of each than it shows.
+/// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
 const LIST_ALL: &str =
     "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 0 AND id > ?2
      UNION ALL
@@ -79,8 +111,8 @@ const LIST_ALL: &str =
      SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 3 AND id > ?2
      ORDER BY id LIMIT ?3";
 
-/// Reads one row more than asked for: whether it is there tells if another page follows.
-pub fn list(conn: &Connection, account: AccountId, query: &OrderQuery, each: &mut dyn FnMut(Order)) -> Result<bool> {
+/// Reads one row beyond the limit to learn whether another page follows.
+fn list(conn: &Connection, account: AccountId, query: &OrderQuery, each: &mut dyn FnMut(Order)) -> Result<bool> {
     let after = query.after.unwrap_or(i64::MIN);
     let one_more = query.limit.get() + 1;
     let mut statement;

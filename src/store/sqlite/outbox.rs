@@ -1,38 +1,84 @@
-//! The outbox: messages that wait for the relay, those it has sent, and which process relays.
+//! The outbox in SQLite: queued and sent messages, and the lease of the process that relays them.
 
 use std::fs::{File, TryLockError};
 
 use rusqlite::Connection;
 
-use super::{Batch, Sqlite, messages, own_file, unavailable};
+use super::writer::{Atomicity, Batch};
+use super::{Sqlite, messages, own_file, unavailable};
 use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
 use crate::store::{Result, StoreError, export, message_query};
 
-/// In the data directory: who holds its lock relays. The lock dies with the process.
+/// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
 const LOCK: &str = "petstore-relay.lock";
 
-/// Messages that wait come first in it, oldest first, and then those that were sent, in the order they were. Made by the
-/// first relay, and kept: without one, a message is written in one place only.
+/// Orders queued messages by id, then sent messages by time. Created by the first relay and kept. Without a relay, a
+/// message is written to one B-tree only.
 const INDEX: &str = "CREATE INDEX IF NOT EXISTS messages_by_sending ON messages (sent_at, id)";
 
-/// Takes the lock, or keeps it; says whether this process has it.
-pub async fn hold(db: &Sqlite, lock: &mut Option<File>) -> Result<bool> {
-    if lock.is_some() {
-        return Ok(true);
+/// Lock of the process that relays messages.
+#[derive(Debug, Default)]
+pub struct RelayLease(Option<File>);
+
+impl Sqlite {
+    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
+        if lease.0.is_some() {
+            return Ok(true);
+        }
+        let path = self.data_dir().join(LOCK);
+        let file = own_file(&path).map_err(|error| unavailable(&path, &error))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(unavailable(&path, &error)),
+            Ok(()) => {}
+        }
+        self.submit(Atomicity::Statement, |batch| Ok(batch.execute_batch(INDEX)?)).await?;
+        lease.0 = Some(file);
+        Ok(true)
     }
-    let path = db.data_dir().join(LOCK);
-    let file = own_file(&path).map_err(|error| unavailable(&path, &error))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => return Ok(false),
-        Err(TryLockError::Error(error)) => return Err(unavailable(&path, &error)),
-        Ok(()) => {}
+
+    pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
+        self.read(|conn| unsent(conn, after, limit))
     }
-    db.write(|conn| Ok(conn.execute_batch(INDEX)?)).await?;
-    *lock = Some(file);
-    Ok(true)
+
+    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
+        let count = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE sent_at IS NULL LIMIT ?1)";
+        self.read(|conn| Ok(conn.prepare_cached(count)?.query_row([up_to], |row| row.get::<_, i64>(0))?.unsigned_abs()))
+    }
+
+    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
+        self.submit(Atomicity::Batch, move |batch| {
+            let mark = "UPDATE messages SET sent_at = ?1 WHERE account_id = ?2 AND id = ?3";
+            for (account, id) in &messages {
+                batch.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        self.submit(Atomicity::Batch, move |batch| delete_sent(batch, before, limit)).await
+    }
+
+    pub async fn export_messages(
+        &self,
+        query: &MessageQuery,
+        each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
+    ) -> Result<std::io::Result<u64>> {
+        let sql = select(query);
+        let page = async |after| self.read_once(|conn| page(conn, &sql, after));
+        let (size, first) = (message_query::page_size(query), message_query::first(query));
+        export::in_pages(size, first, page, message_query::key, each).await
+    }
+
+    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
+        let count = message_query::count(query);
+        self.read_long(move |conn| Ok(conn.query_row(&count, [], |row| row.get::<_, i64>(0))?.unsigned_abs())).await
+    }
 }
 
-pub fn unsent(conn: &Connection, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
+fn unsent(conn: &Connection, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
     let mut statement = conn.prepare_cached(
         "SELECT id, account_id, message, created_at FROM messages
          WHERE sent_at IS NULL AND id > ?1 ORDER BY id LIMIT ?2",
@@ -46,18 +92,8 @@ pub fn unsent(conn: &Connection, after: Option<MessageId>, limit: u32) -> Result
     Ok(found)
 }
 
-pub fn mark_sent(batch: &Batch<'_>, messages: &[(AccountId, MessageId)], now: Timestamp) -> Result<()> {
-    for (account, id) in messages {
-        batch.execute(
-            "UPDATE messages SET sent_at = ?1 WHERE account_id = ?2 AND id = ?3",
-            (now.as_milliseconds(), account.0, id.as_bytes()),
-        )?;
-    }
-    Ok(())
-}
-
-pub fn delete_sent(batch: &Batch<'_>, before: Timestamp, limit: u32) -> Result<u64> {
-    // One by one: for pairs `IN` a subquery, SQLite would read all messages of an account.
+fn delete_sent(batch: &Batch<'_>, before: Timestamp, limit: u32) -> Result<u64> {
+    // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
     let mut statement =
         batch.prepare_cached("SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2")?;
     let keys = statement.query_map((before.as_milliseconds(), limit), |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -68,23 +104,8 @@ pub fn delete_sent(batch: &Batch<'_>, before: Timestamp, limit: u32) -> Result<u
     Ok(keys.len() as u64)
 }
 
-pub fn count_unsent(conn: &Connection, up_to: u32) -> Result<u64> {
-    let count = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE sent_at IS NULL LIMIT ?1)";
-    Ok(conn.prepare_cached(count)?.query_row([up_to], |row| row.get::<_, i64>(0))?.unsigned_abs())
-}
-
-pub async fn export(
-    db: &Sqlite,
-    query: &MessageQuery,
-    each: &mut dyn FnMut(MessageRecord) -> std::io::Result<()>,
-) -> Result<std::io::Result<u64>> {
-    let sql = select(query);
-    let page = async |after| db.read_once(|conn| page(conn, &sql, after));
-    export::in_pages(message_query::page_size(query), message_query::first(query), page, message_query::key, each).await
-}
-
 fn select(query: &MessageQuery) -> String {
-    // The unary plus hides the column from the planner. Otherwise every page of waiting messages would be found in
+    // The unary plus hides the column from the planner. Otherwise every page of queued messages would be looked up in
     // `messages_by_sending`, which means reading and sorting the whole backlog. The newest are a single page.
     message_query::select(query, if query.newest.is_some() { "m.sent_at" } else { "+m.sent_at" })
 }
@@ -104,10 +125,6 @@ fn page(conn: &Connection, sql: &str, (account, id): message_query::Key) -> Resu
         });
     }
     Ok(records)
-}
-
-pub fn count(conn: &Connection, query: &MessageQuery) -> Result<u64> {
-    Ok(conn.query_row(&message_query::count(query), [], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
 #[cfg(test)]

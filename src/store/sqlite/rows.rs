@@ -1,11 +1,11 @@
-//! A page of rows.
+//! Reading a page of rows.
 
 use rusqlite::{Row, Rows};
 
 use crate::domain::PageLimit;
 use crate::store::Result;
 
-/// Shows `each` the rows of a page, of which one more than its limit was asked for: returns whether that one is there.
+/// Passes at most `limit` rows to `each`. Returns whether another row follows.
 pub fn show(
     rows: &mut Rows<'_>,
     limit: PageLimit,

@@ -1,17 +1,73 @@
-//! Sessions, and what only somebody who has just shown the password may do.
+//! Sessions in SQLite, and operations that require the account's password.
 //!
-//! A password is checked outside of any transaction, since that takes long. So each of these statements asks again
-//! for the digest that was checked: where the password was changed meanwhile, nothing happens.
+//! Checking a password takes long, so it happens before the transaction. The statements compare the digest that was
+//! checked again and change nothing if the password has changed since.
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::{keys, orders};
+use super::writer::Atomicity;
+use super::{Sqlite, keys, orders};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
 use crate::store::{Result, StoreError};
 
-pub fn insert(conn: &Connection, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
+impl Sqlite {
+    pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, move |batch| insert(batch, &session, &checked)).await
+    }
+
+    pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
+        self.read(|conn| find(conn, hash))
+    }
+
+    pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
+        let touch = "UPDATE sessions SET last_used_at = ?2 WHERE token_hash = ?1 AND last_used_at < ?2";
+        self.submit(Atomicity::Statement, move |batch| {
+            batch.prepare_cached(touch)?.execute((hash.0, now.as_milliseconds()))?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
+        self.submit(Atomicity::Statement, move |batch| {
+            batch.prepare_cached("DELETE FROM sessions WHERE token_hash = ?1")?.execute([hash.0])?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn change_password(
+        &self,
+        session: NewSession,
+        checked: PasswordDigest,
+        new: PasswordDigest,
+    ) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, move |batch| change_password(batch, &session, &checked, &new)).await
+    }
+
+    pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, move |batch| {
+            let set = "UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL";
+            let changed = batch.prepare_cached(set)?.execute((account.0, &new.0))?;
+            delete_all(batch, account)?;
+            Ok(changed == 1)
+        })
+        .await
+    }
+
+    pub async fn delete_account(
+        &self,
+        account: AccountId,
+        checked: Option<PasswordDigest>,
+        now: Timestamp,
+    ) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, move |batch| delete_account(batch, account, checked.as_ref(), now)).await
+    }
+}
+
+fn insert(conn: &Connection, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
     delete_ended(conn, session.now)?;
     let inserted = conn
         .prepare_cached(
@@ -22,7 +78,7 @@ pub fn insert(conn: &Connection, session: &NewSession, checked: &PasswordDigest)
     Ok(inserted == 1)
 }
 
-pub fn find(conn: &Connection, hash: &SessionHash) -> Result<Option<Session>> {
+fn find(conn: &Connection, hash: &SessionHash) -> Result<Option<Session>> {
     let row = conn
         .prepare_cached(
             "SELECT a.id, a.email, a.created_at, s.created_at, s.last_used_at
@@ -43,18 +99,7 @@ pub fn find(conn: &Connection, hash: &SessionHash) -> Result<Option<Session>> {
     .transpose()
 }
 
-pub fn touch(conn: &Connection, hash: &SessionHash, now: Timestamp) -> Result<()> {
-    conn.prepare_cached("UPDATE sessions SET last_used_at = ?2 WHERE token_hash = ?1 AND last_used_at < ?2")?
-        .execute((hash.0, now.as_milliseconds()))?;
-    Ok(())
-}
-
-pub fn delete(conn: &Connection, hash: &SessionHash) -> Result<()> {
-    conn.prepare_cached("DELETE FROM sessions WHERE token_hash = ?1")?.execute([hash.0])?;
-    Ok(())
-}
-
-pub fn change_password(
+fn change_password(
     conn: &Connection,
     session: &NewSession,
     checked: &PasswordDigest,
@@ -70,23 +115,14 @@ pub fn change_password(
     insert(conn, session, new)
 }
 
-/// Sets a password without checking the current one, and ends every session of the account.
-pub fn set_password(conn: &Connection, account: AccountId, new: &PasswordDigest) -> Result<bool> {
-    let changed = conn
-        .prepare_cached("UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL")?
-        .execute((account.0, &new.0))?;
-    delete_all(conn, account)?;
-    Ok(changed == 1)
-}
-
 /// Deletes the account if `checked` is still the digest of its password, or if `checked` is `None`.
-pub fn delete_account(
+fn delete_account(
     conn: &Connection,
     account: AccountId,
     checked: Option<&PasswordDigest>,
     now: Timestamp,
 ) -> Result<bool> {
-    // No address has a space, so nobody can sign up under what takes the place of the folded one.
+    // Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
     let deleted = conn
         .prepare_cached(
             "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid', email_folded = 'deleted ' || id,
@@ -108,7 +144,7 @@ fn delete_all(conn: &Connection, account: AccountId) -> Result<()> {
     Ok(())
 }
 
-/// So that sessions that nobody signed out of do not pile up.
+/// Deletes expired sessions, which would otherwise accumulate.
 fn delete_ended(conn: &Connection, now: Timestamp) -> Result<()> {
     let (began, used, future) = (now.minus(ABSOLUTE), now.minus(IDLE), now.plus(SKEW));
     conn.prepare_cached(

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::store::{Result, StoreError};
+use crate::store::{Result, StoreError, Version};
 
 /// The number of bytes, of 32-bit words, in one copy of the WAL-index header.
 const HEAD_BYTES: usize = 48;
@@ -44,6 +44,10 @@ impl Stamp {
     /// How many pages lie in the WAL (`mxFrame`).
     pub fn wal_pages(&self) -> u32 {
         self.0[4]
+    }
+
+    pub const fn version(self) -> Version {
+        Version(self.0)
     }
 }
 

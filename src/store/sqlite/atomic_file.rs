@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all, however the process ends, and are swept up after those that were killed.
+//! Files that appear under their name only once they are complete and durable.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,22 +11,22 @@ use tempfile::NamedTempFile;
 
 use super::sync_folder;
 
-/// What the names of files begin and end with that are not finished, or never will be.
+/// Prefix and suffix of unfinished files.
 const NAME: (&str, &str) = (".petstore-", ".partial");
 
 /// An unfinished file, readable by its owner only. Removed on drop. If the process is killed, `sweep` removes the
 /// file: before the next unfinished file is created in the folder, or when the database in the folder is next opened.
 #[derive(Debug)]
-pub struct Partial(NamedTempFile);
+pub struct AtomicFile(NamedTempFile);
 
-impl Partial {
+impl AtomicFile {
     pub fn in_folder(folder: &Path) -> io::Result<Self> {
         sweep(folder)?;
         loop {
             let file = tempfile::Builder::new().prefix(NAME.0).suffix(NAME.1).tempfile_in(folder)?;
-            // Who lives holds a lock.
+            // A running process holds the lock of its unfinished files.
             file.as_file().lock()?;
-            // Somebody may have swept it up before that.
+            // Another process may have removed the file before it was locked.
             if file.as_file().metadata()?.nlink() > 0 {
                 return Ok(Self(file));
             }
@@ -41,7 +41,7 @@ impl Partial {
         self.0.as_file_mut()
     }
 
-    /// Gives it its name, once all of it is on the disk; the name is there for good once this returns.
+    /// Renames the file to `name`. The file and its name are durable once this returns.
     pub fn publish(self, name: &Path, replace: bool) -> io::Result<()> {
         self.0.as_file().sync_all()?;
         let published = if replace { self.0.persist(name) } else { self.0.persist_noclobber(name) };
@@ -55,20 +55,20 @@ impl Partial {
     }
 }
 
-/// The folder that a file lies in.
+/// Returns the folder that contains a file.
 pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes unfinished files that killed processes have left.
+/// Removes unfinished files of killed processes.
 pub fn sweep(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        if !is_partial(&name) {
+        if !is_unfinished(&name) {
             continue;
         }
-        // One that is gone by now, or somebody else's, is left alone; and what is no file may have such a name too.
+        // Skips files that were removed meanwhile or belong to another user, and everything that is not a file.
         if let Ok(file) = open_file(&entry.path())
             && file.metadata().is_ok_and(|file| file.is_file())
             && file.try_lock().is_ok()
@@ -79,18 +79,18 @@ pub fn sweep(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens what has this very name, and does not wait for the other end of a pipe.
+/// Opens a file without following symbolic links or waiting for the other end of a pipe.
 fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?.into())
 }
 
-fn is_partial(name: &OsStr) -> bool {
+fn is_unfinished(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(NAME.0) && name.ends_with(NAME.1))
 }
 
-/// Says in the head of a database that it has no write-ahead log (sqlite.org/fileformat2.html, section 1.3.3), which a
-/// copy of one that has a log says too. So it is one file, and can be read where nothing can be made beside it.
+/// Marks a copy of a database as having no write-ahead log (sqlite.org/fileformat2.html, section 1.3.3). It is then a
+/// single file, and readable in a folder where no other file can be created.
 pub fn without_log(database: &Path) -> io::Result<()> {
     let file = File::options().read(true).write(true).open(database)?;
     let mut versions = [0; 2];

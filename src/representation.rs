@@ -1,0 +1,118 @@
+//! The JSON objects of the interface: animals, orders and messages.
+//!
+//! Written by hand, because listing is the hottest path of the service. Tests compare the text with `serde_json`.
+
+use crate::domain::{Message, Order, Pet, PetRef};
+
+impl Pet {
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = Vec::with_capacity(self.name.len() + 96);
+        self.as_pet_ref().write_json(&mut json);
+        json
+    }
+}
+
+impl PetRef<'_> {
+    /// Appends the animal as a JSON object.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        let mut digits = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"id\":");
+        out.extend_from_slice(digits.format(self.id).as_bytes());
+        out.extend_from_slice(b",\"name\":");
+        write_string(out, self.name);
+        out.extend_from_slice(b",\"categoryId\":");
+        out.extend_from_slice(digits.format(self.category_id).as_bytes());
+        out.extend_from_slice(b",\"status\":\"");
+        out.extend_from_slice(self.status.as_str().as_bytes());
+        out.extend_from_slice(b"\"}");
+    }
+}
+
+impl Order {
+    pub fn to_json(self) -> Vec<u8> {
+        let mut json = Vec::with_capacity(160);
+        self.write_json(&mut json);
+        json
+    }
+
+    /// Appends the order as a JSON object.
+    pub fn write_json(self, out: &mut Vec<u8>) {
+        let mut digits = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"id\":");
+        out.extend_from_slice(digits.format(self.id).as_bytes());
+        out.extend_from_slice(b",\"petId\":");
+        out.extend_from_slice(digits.format(self.pet_id).as_bytes());
+        out.extend_from_slice(b",\"status\":\"");
+        out.extend_from_slice(self.status.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"createdAt\":\"");
+        self.created_at.write(out);
+        out.extend_from_slice(b"\",\"updatedAt\":\"");
+        self.updated_at.write(out);
+        out.extend_from_slice(b"\"}");
+    }
+}
+
+impl Message {
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = Vec::with_capacity(self.text.as_str().len() + 160);
+        json.extend_from_slice(b"{\"id\":\"");
+        json.extend_from_slice(&self.id.to_ascii());
+        json.extend_from_slice(b"\",\"message\":");
+        write_string(&mut json, self.text.as_str());
+        json.extend_from_slice(b",\"status\":\"");
+        json.extend_from_slice(Self::QUEUED.as_bytes());
+        json.extend_from_slice(b"\",\"createdAt\":\"");
+        self.created_at.write(&mut json);
+        json.extend_from_slice(b"\"}");
+        json
+    }
+}
+
+fn write_string(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("encoding a string into a Vec cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::{AccountId, MessageText, NewOrder, PetStatus, Timestamp, Transition};
+
+    const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+    #[test]
+    fn animal_is_written_as_serde_writes_it() {
+        for name in ["Rex", "\"\\/", "ß🦊\u{2028}", "</script>"] {
+            let pet = PetRef { id: 9_007_199_254_740_991, name, category_id: i64::MIN, status: PetStatus::Sold };
+            let expected = format!(
+                r#"{{"id":9007199254740991,"name":{},"categoryId":-9223372036854775808,"status":"sold"}}"#,
+                serde_json::to_string(name).unwrap()
+            );
+            assert_eq!(String::from_utf8(pet.to_owned().to_json()).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn order_is_written_as_documented() {
+        let order = NewOrder { account: AccountId(1), pet_id: 31, now: NOW }.with_id(7);
+        let approved = order.after(Transition::Approve, NOW.plus(Duration::from_secs(1))).unwrap();
+        assert_eq!(
+            String::from_utf8(approved.to_json()).unwrap(),
+            r#"{"id":7,"petId":31,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:01.123Z"}"#
+        );
+    }
+
+    #[test]
+    fn message_is_written_as_serde_writes_it() {
+        for text in ["Hello", "\"\\/\t\r\n", "ß🦊\u{2028}"] {
+            let message = Message::new(AccountId(1), MessageText::parse(text.into()).unwrap(), NOW);
+            let expected = format!(
+                r#"{{"id":"{}","message":{},"status":"queued","createdAt":"2026-11-20T09:30:00.123Z"}}"#,
+                message.id,
+                serde_json::to_string(text).unwrap()
+            );
+            assert_eq!(String::from_utf8(message.to_json()).unwrap(), expected);
+        }
+    }
+}
