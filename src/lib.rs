@@ -1,9 +1,8 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! Reading order: `domain` (values and rules), `store` (both databases), `representation` (the JSON
-//! of the API), `http` (the API), `console` (pages), `server`
-//! (connections), `relay` (messages to NATS), `telemetry` (log, metrics, traces), `tls` (both ends), `config`, `app`
-//! (composes the program) and `cli` (commands).
+//! Reading order: `domain` (values and rules), `store` (both databases), `representation` (the JSON of the API), `http`
+//! (the API), `console` (pages), `server` (connections), `relay` (messages to NATS), `telemetry` (log, metrics, traces),
+//! `tls` (both ends), `config`, `app` (composes the program) and `cli` (commands).
 
 pub mod app;
 pub mod cli;
