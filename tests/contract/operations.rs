@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hyper::header::HeaderName;
 use petstore::config::{Listener, RateLimit};
 use petstore::http::Operation;
 use serde_json::{Value, json};
@@ -98,7 +99,7 @@ async fn responses_have_the_documented_statuses_and_headers() {
     for number in 1..=31 {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex {number}","categoryId":3}}"#)).await;
     }
-    // Approved and delivered, and cancelled.
+    // The first order is approved and delivered below, the second is cancelled.
     for pet in 1..=2 {
         assert_eq!(service.post("/v1/store/orders", &format!(r#"{{"petId":{pet}}}"#)).await.status(), 201);
     }
@@ -167,7 +168,7 @@ fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
 fn has_documented_headers(operation: &Documented, status: &str, response: &Value, answers: &[Answer]) {
     let id = operation.id();
     for answer in answers {
-        for name in answer.head.headers.keys().map(|name| name.as_str()).filter(|name| !TRANSPORT.contains(name)) {
+        for name in answer.head.headers.keys().map(HeaderName::as_str).filter(|name| !TRANSPORT.contains(name)) {
             assert!(names(response).contains(name), "{id} does not document {name} for {status}: {}", answer.shown());
         }
         if status >= "400" {
