@@ -169,6 +169,11 @@ impl Operation {
         all
     };
 
+    /// The operations of the API, which the OpenAPI document describes.
+    pub fn documented() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|operation| operation.path().starts_with("/v1/"))
+    }
+
     fn row(self) -> &'static Row {
         &TABLE[self as usize]
     }
@@ -199,11 +204,6 @@ impl Operation {
     /// The path template, for example `/v1/pets/{petId}`.
     pub fn path(self) -> &'static str {
         self.row().path
-    }
-
-    /// Returns whether the operation is part of the API, and so of the OpenAPI document.
-    pub fn is_documented(self) -> bool {
-        self.path().starts_with("/v1/")
     }
 
     /// The path template below the base address, as in the OpenAPI document: `/pets/{petId}`.

@@ -1,6 +1,8 @@
 //! A request that is wrong twice gets the first answer: route, method, credential, size and media type, syntax and
 //! values, the operation.
 
+use petstore::http::Operation;
+
 use crate::support::{Request, Service, read_answer, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -22,15 +24,12 @@ async fn route_before_method_and_everything_else() {
 #[tokio::test]
 async fn method_before_credential_and_everything_else() {
     let service = Service::start().await;
-    for (address, path) in [
-        (service.store_address, "/v1/pets?x=1"),
-        (service.store_address, "/v1/pets/abc?x=1"),
-        (service.store_address, "/v1/store/orders?x=1"),
-        (service.store_address, "/v1/store/orders/abc/approve?x=1"),
-        (service.messages_address, "/v1/messages?x=1"),
-    ] {
+    for operation in Operation::ALL {
+        let path = format!("{}?x=1", operation.path());
         for (kind, length) in [("text/plain", 3), ("application/json", TOO_MUCH)] {
-            let request = Request::new(address, "PUT", path).header("content-type", kind).body(vec![b'x'; length]);
+            let request = Request::new(service.address_of(operation), "PUT", &path)
+                .header("content-type", kind)
+                .body(vec![b'x'; length]);
             assert_eq!(request.send().await.code(), "method_not_allowed", "{path} {kind}");
         }
     }
@@ -39,19 +38,8 @@ async fn method_before_credential_and_everything_else() {
 #[tokio::test]
 async fn credential_before_size_type_and_values() {
     let service = Service::start().await;
-    let operations = [
-        (service.store_address, "GET", "/v1/pets"),
-        (service.store_address, "POST", "/v1/pets"),
-        (service.store_address, "GET", "/v1/pets/1"),
-        (service.store_address, "GET", "/v1/pets/abc"),
-        (service.store_address, "GET", "/v1/store/orders"),
-        (service.store_address, "POST", "/v1/store/orders"),
-        (service.store_address, "POST", "/v1/store/orders/1/approve"),
-        (service.store_address, "POST", "/v1/store/orders/99/deliver"),
-        (service.store_address, "POST", "/v1/store/orders/abc/cancel"),
-        (service.messages_address, "POST", "/v1/messages"),
-    ];
-    for (address, method, path) in operations {
+    let requests = Operation::documented().flat_map(|operation| ["1", "99", "abc"].map(|id| (operation, id)));
+    for (operation, id) in requests {
         let wrong = [
             ("", "text/plain", "x".to_owned()),
             ("", "application/json", "x".repeat(TOO_MUCH)),
@@ -59,11 +47,17 @@ async fn credential_before_size_type_and_values() {
             ("?limit=0", "application/json", "{}".to_owned()),
         ];
         for (query, kind, body) in wrong {
-            let path = format!("{path}{query}");
-            let request = || Request::new(address, method, &path).header("content-type", kind).body(body.clone());
-            assert_eq!(request().send().await.code(), "missing_api_key", "{method} {path} {kind}");
-            assert_eq!(request().key("wrong").send().await.code(), "invalid_api_key", "{method} {path} {kind}");
-            assert_ne!(request().key(&service.key).send().await.status(), 401, "{method} {path} {kind}");
+            let request = || {
+                let request = service.request_to_query(operation, id, query);
+                request.header("content-type", kind).body(body.clone())
+            };
+            assert_eq!(request().send().await.code(), "missing_api_key", "{operation:?} {id}{query} {kind}");
+            assert_eq!(
+                request().key("wrong").send().await.code(),
+                "invalid_api_key",
+                "{operation:?} {id}{query} {kind}"
+            );
+            assert_ne!(request().key(&service.key).send().await.status(), 401, "{operation:?} {id}{query} {kind}");
         }
     }
 }
@@ -81,25 +75,14 @@ async fn a_path_that_matches_a_template_is_a_route_whatever_it_holds() {
 #[tokio::test]
 async fn size_and_media_type_before_syntax_values_and_the_operation() {
     let service = Service::start().await;
-    let operations = [
-        (service.store_address, "GET", "/v1/pets?limit=0"),
-        (service.store_address, "GET", "/v1/pets?x=1"),
-        (service.store_address, "POST", "/v1/pets?x=1"),
-        (service.store_address, "GET", "/v1/pets/1"),
-        (service.store_address, "GET", "/v1/pets/abc?x=1"),
-        (service.store_address, "GET", "/v1/store/orders?limit=0"),
-        (service.store_address, "POST", "/v1/store/orders?x=1"),
-        (service.store_address, "POST", "/v1/store/orders/1/approve"),
-        (service.store_address, "POST", "/v1/store/orders/99/deliver?x=1"),
-        (service.store_address, "POST", "/v1/store/orders/abc/cancel"),
-        (service.messages_address, "POST", "/v1/messages?x=1"),
-    ];
-    for (address, method, path) in operations {
-        let request = || Request::new(address, method, path).key(&service.key);
-        let too_large = request().json(vec![b'x'; TOO_MUCH]).send().await;
-        assert_eq!(too_large.code(), "payload_too_large", "{method} {path}");
-        let wrong_type = request().header("content-type", "text/plain").body("{").send().await;
-        assert_eq!(wrong_type.code(), "unsupported_media_type", "{method} {path}");
+    for operation in Operation::documented() {
+        for (id, query) in [("1", "?limit=0"), ("99", "?x=1"), ("abc", "")] {
+            let request = || service.request_to_query(operation, id, query).key(&service.key);
+            let too_large = request().json(vec![b'x'; TOO_MUCH]).send().await;
+            assert_eq!(too_large.code(), "payload_too_large", "{operation:?} {id}{query}");
+            let wrong_type = request().header("content-type", "text/plain").body("{").send().await;
+            assert_eq!(wrong_type.code(), "unsupported_media_type", "{operation:?} {id}{query}");
+        }
     }
 }
 

@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use petstore::clock::Clock;
-use petstore::config::{Addresses, Admission, BaseUrl, Network, RateLimit, Registration, Scheme};
+use petstore::config::{Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Deployment, Email, KeyId, Timestamp};
-use petstore::http::{self, Api};
+use petstore::http::{self, Api, Operation};
 use petstore::server::{self, Access, Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
@@ -168,19 +168,42 @@ impl Service {
 
     /// A request for each operation of the API, and one more that places the order which is cancelled. With a key they
     /// get no 4xx but, without an animal, a 404, and a second time a 409.
-    pub fn operations(&self) -> [Request; 10] {
-        [
-            self.request("GET", "/v1/pets"),
-            self.request("POST", "/v1/pets").json(r#"{"name":"Rex","categoryId":3}"#),
-            self.request("GET", "/v1/pets/1"),
-            self.request("GET", "/v1/store/orders"),
-            self.request("POST", "/v1/store/orders").json(r#"{"petId":1}"#),
-            self.request("POST", "/v1/store/orders/1/approve"),
-            self.request("POST", "/v1/store/orders/1/deliver"),
-            self.request("POST", "/v1/store/orders").json(r#"{"petId":2}"#),
-            self.request("POST", "/v1/store/orders/2/cancel"),
-            self.message_request().json(r#"{"message":"Hello"}"#),
-        ]
+    pub fn operations(&self) -> Vec<Request> {
+        let example = |operation| match operation {
+            Operation::ListPets | Operation::ListOrders => vec![self.request_to(operation, "")],
+            Operation::CreatePet => vec![self.request_to(operation, "").json(r#"{"name":"Rex","categoryId":3}"#)],
+            Operation::PlaceOrder => vec![self.request_to(operation, "").json(r#"{"petId":1}"#)],
+            Operation::GetPet | Operation::ApproveOrder | Operation::DeliverOrder => {
+                vec![self.request_to(operation, "1")]
+            }
+            // The first order is delivered by now.
+            Operation::CancelOrder => {
+                vec![self.request_to(Operation::PlaceOrder, "").json(r#"{"petId":2}"#), self.request_to(operation, "2")]
+            }
+            Operation::SendMessage => vec![self.request_to(operation, "").json(r#"{"message":"Hello"}"#)],
+            other => panic!("{other:?} has no example"),
+        };
+        Operation::documented().flat_map(example).collect()
+    }
+
+    /// A request to an operation, without a key and a body. `id` replaces the parameter of its path.
+    pub fn request_to(&self, operation: Operation, id: &str) -> Request {
+        self.request_to_query(operation, id, "")
+    }
+
+    /// Like [`Self::request_to`], with `query`, which is empty or begins with a question mark.
+    pub fn request_to_query(&self, operation: Operation, id: &str, query: &str) -> Request {
+        let path = operation.path().replace("{petId}", id).replace("{orderId}", id) + query;
+        Request::new(self.address_of(operation), operation.method().as_str(), &path)
+    }
+
+    /// The address of the listener that has the operation.
+    pub fn address_of(&self, operation: Operation) -> SocketAddr {
+        match operation.listener() {
+            Some(Listener::Messages) => self.messages_address,
+            Some(Listener::Ops) => self.ops_address,
+            Some(Listener::Store) | None => self.store_address,
+        }
     }
 
     /// `POST /v1/messages` on the messages door, without a key and a body.
