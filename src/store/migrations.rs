@@ -1,42 +1,184 @@
-//! What the migrations of every database have in common: how they are counted, shown and refused.
+//! Migrations of both databases: numbered SQL files and the table that records which of them were applied.
+//!
+//! The table has the name, columns and checksums of the crate refinery, which applied migrations before.
 
-use refinery::{Runner, Target};
+use std::fmt;
+use std::hash::{Hash, Hasher};
 
-use super::StoreError;
+use siphasher::sip::SipHasher13;
 
-/// One migration, and whether a database has it.
+use super::{Result, StoreError};
+
+/// Creates the history. Its columns have these types in both databases.
+pub const CREATE_HISTORY: &str = "CREATE TABLE IF NOT EXISTS refinery_schema_history
+    (version int4 PRIMARY KEY, name varchar(255), applied_on varchar(255), checksum varchar(255))";
+
+pub const READ_HISTORY: &str = "SELECT version, name, checksum FROM refinery_schema_history ORDER BY version";
+
+/// A numbered step of a database's schema. Its SQL never changes once it is released.
+#[derive(Debug)]
+pub struct Migration {
+    pub version: i32,
+    pub name: &'static str,
+    pub sql: &'static str,
+}
+
+/// A row of a database's history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub version: i32,
+    pub name: String,
+    pub checksum: String,
+}
+
+/// A migration's name, and whether a database has it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MigrationStatus {
     pub name: String,
     pub applied: bool,
 }
 
-/// All that this program knows, beside the greatest version that a database has.
-pub fn status(runner: &Runner, applied: i64) -> Vec<MigrationStatus> {
-    let known = runner.get_migrations().iter().map(|migration| MigrationStatus {
+impl Migration {
+    pub const fn new(version: i32, name: &'static str, sql: &'static str) -> Self {
+        Self { version, name, sql }
+    }
+
+    /// The row that records this migration.
+    pub fn applied(&self) -> Applied {
+        let mut hasher = SipHasher13::new();
+        self.name.hash(&mut hasher);
+        self.version.hash(&mut hasher);
+        self.sql.hash(&mut hasher);
+        Applied { version: self.version, name: self.name.to_owned(), checksum: hasher.finish().to_string() }
+    }
+}
+
+impl fmt::Display for Migration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "V{}__{}", self.version, self.name)
+    }
+}
+
+/// Returns the migrations that a database with this history lacks. Fails unless the history is the beginning of
+/// `known`, with the same names and checksums: SQL that expects another schema could destroy data.
+pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [Migration]> {
+    for (position, applied) in history.iter().enumerate() {
+        let expected = known.get(position);
+        if expected.is_none_or(|migration| migration.applied() != *applied) {
+            let expected = expected.map_or("no migration".to_owned(), ToString::to_string);
+            return Err(StoreError::Failed(format!(
+                "migration V{}__{} of the database differs from {expected} of this program: use the petstore that \
+                 migrated the database, or restore a backup",
+                applied.version, applied.name
+            )));
+        }
+    }
+    Ok(&known[history.len()..])
+}
+
+/// Lists the migrations that this program knows. `applied` is the greatest version in the database's history.
+pub fn status(known: &[Migration], applied: i64) -> Vec<MigrationStatus> {
+    let status = |migration: &Migration| MigrationStatus {
         name: migration.to_string(),
-        applied: i64::from(migration.version()) <= applied,
-    });
-    known.collect()
+        applied: i64::from(migration.version) <= applied,
+    };
+    known.iter().map(status).collect()
 }
 
 /// The greatest version that this program knows.
-pub fn newest(runner: &Runner) -> i64 {
-    runner.get_migrations().iter().map(|migration| i64::from(migration.version())).max().unwrap_or(0)
+pub fn newest(known: &[Migration]) -> i64 {
+    known.last().map_or(0, |migration| i64::from(migration.version))
 }
 
-/// What applies the steps that a database lacks, one after the other: each in one transaction with the record that it was
-/// applied. Without being told to, refinery makes that record in a transaction of its own, and a process that ends in
-/// between leaves a database that can't be opened any more.
-pub fn missing(runner: impl Fn() -> Runner, applied: i64) -> impl Iterator<Item = Runner> {
-    let versions: Vec<_> = runner().get_migrations().iter().map(refinery::Migration::version).collect();
-    let missing = versions.into_iter().filter(move |version| i64::from(*version) > applied);
-    missing.map(move |version| runner().set_target(Target::Version(version)).set_grouped(true))
-}
-
-/// Why a database that is too new for this program is refused.
+/// The error for a database that is too new for this program.
 pub fn too_new(applied: i64, newest: i64) -> StoreError {
     StoreError::Failed(format!(
         "the database is at schema version {applied} and this program knows up to {newest}: use a newer petstore"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Migration; 3] = [
+        Migration::new(1, "first", "SQL 1"),
+        Migration::new(2, "second", "SQL 2"),
+        Migration::new(3, "third", "SQL 3"),
+    ];
+
+    #[test]
+    fn missing_migrations_follow_the_history() {
+        let history: Vec<_> = KNOWN.iter().map(Migration::applied).collect();
+        for applied in 0..=3 {
+            let missing = missing(&KNOWN, &history[..applied]).unwrap();
+            assert_eq!(missing.iter().map(|migration| migration.version).collect::<Vec<_>>(), [1, 2, 3][applied..]);
+        }
+    }
+
+    #[test]
+    fn divergent_history_is_rejected() {
+        let history: Vec<_> = KNOWN.iter().map(Migration::applied).collect();
+        let renamed = Applied { name: "other".into(), ..history[1].clone() };
+        let changed = Applied { checksum: "1".into(), ..history[1].clone() };
+        let later = Migration::new(4, "later", "SQL 4").applied();
+        for (history, found) in [
+            (vec![history[0].clone(), renamed], "V2__other of the database differs from V2__second"),
+            (vec![history[0].clone(), changed], "V2__second of the database differs from V2__second"),
+            (vec![history[0].clone(), history[2].clone()], "V3__third of the database differs from V2__second"),
+            ([history, vec![later]].concat(), "V4__later of the database differs from no migration"),
+        ] {
+            let error = missing(&KNOWN, &history).unwrap_err().to_string();
+            assert!(error.contains(found), "{error}");
+        }
+    }
+
+    /// Every file of a folder is among the migrations, in its place.
+    #[test]
+    fn every_migration_file_is_embedded() {
+        for (folder, known) in [
+            ("sqlite", crate::store::sqlite::migrations::MIGRATIONS),
+            ("postgres", crate::store::postgres::migrations::MIGRATIONS),
+        ] {
+            let folder = format!("{}/migrations/{folder}", env!("CARGO_MANIFEST_DIR"));
+            let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+            let mut files: Vec<_> = files.map(|file| (file.clone(), std::fs::read_to_string(file).unwrap())).collect();
+            files.sort();
+            let embedded: Vec<_> = known
+                .iter()
+                .zip(1..)
+                .map(|(migration, version)| {
+                    assert_eq!(migration.version, version);
+                    let file = format!("{folder}/V{version:04}__{}.sql", migration.name);
+                    (file.into(), migration.sql.to_owned())
+                })
+                .collect();
+            assert_eq!(files, embedded);
+        }
+    }
+
+    /// Checksums as refinery 0.10 wrote them. A migration whose SQL changes, even in a comment, no longer matches the
+    /// databases that have it.
+    #[test]
+    fn checksums_match_existing_databases() {
+        let checksums = |known: &[Migration]| known.iter().map(|known| known.applied().checksum).collect::<Vec<_>>();
+        let sqlite = [
+            "11481534938732566877",
+            "18193162038335484929",
+            "7503650111238868431",
+            "7721671202727345605",
+            "16787478074861932693",
+            "15585934075257122975",
+        ];
+        assert_eq!(checksums(crate::store::sqlite::migrations::MIGRATIONS)[..6], sqlite);
+        let postgres = [
+            "8008985463344160163",
+            "2807453863642053941",
+            "15171223119400935861",
+            "4581854608083428674",
+            "6248578243371350154",
+            "5158734921498934191",
+        ];
+        assert_eq!(checksums(crate::store::postgres::migrations::MIGRATIONS)[..6], postgres);
+    }
 }

@@ -244,7 +244,7 @@ fn error_for_an_invalid_value_names_its_variable() {
     "#]].assert_eq(&refused("healthcheck", "PETSTORE_OPS_LISTEN", "8082"));
     expect![[r#"
         exit 2
-        error: PETSTORE_DATABASE_URL: the database URL is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)
+        error: PETSTORE_DATABASE_URL: the database URL is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (separate several HOST:PORT by commas; percent-encode special characters, as in %40)
     "#]].assert_eq(&refused("key list", "PETSTORE_DATABASE_URL", "mysql://ada:s3cret@db/shop"));
     expect![[r#"
         exit 2

@@ -39,7 +39,7 @@ async fn missing_privilege_to_migrate_is_reported() {
 
     let error = open(&url.replace("petstore@", "petstore_serve@")).await.unwrap_err();
 
-    let expected = "migration: permission denied for schema public (SQLSTATE 42501): \
+    let expected = "migration V6__relay_index: permission denied for schema public (SQLSTATE 42501): \
         run `petstore migrate` with the role that owns the tables";
     assert!(error.to_string().ends_with(expected), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What an error of PostgreSQL means to who asked, and to the connection it came on.
+//! Conversion of PostgreSQL's errors.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -20,15 +20,15 @@ pub fn ends_connection(error: &Error) -> bool {
         || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
 }
 
-/// Whether trying again may help: the server stands in the way, and not what was asked.
+/// Whether a retry may succeed, because the cause is the server's state and not the statement.
 fn may_pass(error: &Error) -> bool {
-    // Beyond a lost connection: conflicts (40), no resources (53), a lock (55), cancelled by an operator (57), I/O (58).
+    // Besides a lost connection: conflicts (40), resources (53), locks (55), cancelled by an operator (57), I/O (58).
     ends_connection(error)
         || matches!(error.code().and_then(|state| state.code().get(..2)), Some("40" | "53" | "55" | "57" | "58"))
 }
 
-/// The error with its causes, but without the rows that PostgreSQL puts into details.
-pub fn told(error: &Error) -> String {
+/// Describes an error and its cause. Leaves out PostgreSQL's detail, which may contain values of rows.
+pub fn describe(error: &Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
         None => error.source().map_or(error.to_string(), |cause| format!("{error}: {cause}")),
@@ -38,9 +38,9 @@ pub fn told(error: &Error) -> String {
 impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
         if may_pass(&error) && !tls::is_refused(&error) {
-            Self::Unavailable(told(&error))
+            Self::Unavailable(describe(&error))
         } else {
-            Self::Failed(told(&error))
+            Self::Failed(describe(&error))
         }
     }
 }

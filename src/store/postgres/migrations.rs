@@ -1,28 +1,33 @@
-//! The schema's steps, from `migrations/postgres`, each in a transaction of its own.
+//! Migrations of a PostgreSQL database, from `migrations/postgres`.
 //!
-//! Processes of two versions run side by side while a service is renewed one by one. So a schema may be ahead of a
-//! program: its migrations say in `meta` which is the oldest schema whose programs still work.
+//! During a rolling upgrade, processes of two versions share the database, so the schema may be newer than a program.
+//! Each migration states in `meta` the oldest schema whose programs still work with it.
 
-use std::error::Error as _;
-use std::iter;
 use std::time::Duration;
 
-use refinery::Report;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row};
 
-use self::embedded::migrations::runner;
-use super::error::told;
-use crate::store::migrations::{self, MigrationStatus};
+use super::error::describe;
+use crate::store::migrations::{self, Applied, CREATE_HISTORY, Migration, MigrationStatus, READ_HISTORY};
 use crate::store::{Result, StoreError};
 
-mod embedded {
-    refinery::embed_migrations!("migrations/postgres");
-}
+pub const MIGRATIONS: &[Migration] = &[
+    Migration::new(1, "first", include_str!("../../../migrations/postgres/V0001__first.sql")),
+    Migration::new(2, "console", include_str!("../../../migrations/postgres/V0002__console.sql")),
+    Migration::new(3, "orders", include_str!("../../../migrations/postgres/V0003__orders.sql")),
+    Migration::new(4, "idempotency", include_str!("../../../migrations/postgres/V0004__idempotency.sql")),
+    Migration::new(5, "outbox", include_str!("../../../migrations/postgres/V0005__outbox.sql")),
+    Migration::new(6, "relay_index", include_str!("../../../migrations/postgres/V0006__relay_index.sql")),
+];
 
-/// The advisory lock under which a database is migrated: the bytes of "petstore".
+/// In the format of RFC 3339.
+const RECORD: &str = r#"INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
+    VALUES ($1, $2, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), $3)"#;
+
+/// Advisory lock held while a database is migrated: the bytes of "petstore".
 const LOCK: i64 = i64::from_be_bytes(*b"petstore");
 
 const TAKE_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
@@ -33,12 +38,12 @@ const NO_INDEX_BUILD: &str = "SELECT NOT EXISTS (SELECT FROM pg_stat_progress_cr
     WHERE datname = current_database() AND coalesce(relid, to_regclass('messages')) = to_regclass('messages'))";
 
 /// Maximum time to wait for another process's migrations, and again for an index build.
-const OTHERS: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval at which both conditions are checked.
-const POLL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How far a database's schema is.
+/// The version of a database's schema.
 pub struct Schema {
     /// The greatest version applied, 0 for a new database.
     applied: i64,
@@ -64,9 +69,9 @@ impl Schema {
         self.applied == 0
     }
 
-    /// Whether there is nothing to apply. A database that is too new for this program is refused.
+    /// Whether no migration is missing. Rejects a database that is too new for this program.
     pub fn is_current(&self) -> Result<bool> {
-        let newest = migrations::newest(&runner());
+        let newest = migrations::newest(MIGRATIONS);
         if self.oldest > newest {
             return Err(migrations::too_new(self.applied, newest));
         }
@@ -74,22 +79,41 @@ impl Schema {
     }
 }
 
-/// Applies what is missing. Processes that start together do so one after the other.
+/// Applies the migrations that the database lacks. Processes that start together wait for each other.
 pub async fn run(client: &mut Client) -> Result<()> {
     // The server releases the lock when the connection ends, also if the process dies in the middle.
     wait_until(client, TAKE_LOCK, &[&LOCK], "another process is migrating the database").await?;
     let schema = Schema::read(client).await?;
     if !schema.is_current()? {
-        // A step that changes the table would deadlock with `CREATE INDEX CONCURRENTLY`, which waits for the step's
-        // transaction while the step waits for the table.
+        // A migration that changes the table would deadlock with `CREATE INDEX CONCURRENTLY`, which waits for the
+        // migration's transaction while the migration waits for the table.
         wait_until(client, NO_INDEX_BUILD, &[], "an index on messages is being created; start again afterwards")
             .await?;
-        for step in migrations::missing(runner, schema.applied) {
-            let _report: Report = step.run_async(client).await.map_err(|error| failed(&error))?;
+        for migration in migrations::missing(MIGRATIONS, &history(client).await?)? {
+            apply(client, migration).await.map_err(|error| failed(migration, &error))?;
         }
     }
     client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
     Ok(())
+}
+
+/// Applies a migration and records it, in one transaction.
+async fn apply(client: &mut Client, migration: &Migration) -> std::result::Result<(), Error> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(CREATE_HISTORY).await?;
+    transaction.batch_execute(migration.sql).await?;
+    let Applied { version, name, checksum } = migration.applied();
+    transaction.execute(RECORD, &[&version, &name, &checksum]).await?;
+    transaction.commit().await
+}
+
+async fn history(client: &Client) -> Result<Vec<Applied>> {
+    if !exists(client, "refinery_schema_history").await? {
+        return Ok(Vec::new());
+    }
+    let applied =
+        |row: &Row| Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? });
+    client.query(READ_HISTORY, &[]).await?.iter().map(applied).collect()
 }
 
 /// Polls until the condition holds. A statement that blocks would keep a snapshot, and `CREATE INDEX CONCURRENTLY` in
@@ -102,34 +126,29 @@ async fn wait_until(
 ) -> Result<()> {
     let poll = async {
         while !client.query_one(condition, parameters).await?.try_get(0)? {
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     };
-    let waited = timeout(OTHERS, poll).await;
-    waited.unwrap_or_else(|_| Err(StoreError::Unavailable(format!("waited {OTHERS:?}: {obstacle}"))))
+    let waited = timeout(WAIT_TIMEOUT, poll).await;
+    waited.unwrap_or_else(|_| Err(StoreError::Unavailable(format!("waited {WAIT_TIMEOUT:?}: {obstacle}"))))
 }
 
 pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
-    Ok(migrations::status(&runner(), Schema::read(client).await?.applied))
+    Ok(migrations::status(MIGRATIONS, Schema::read(client).await?.applied))
 }
 
-/// Whether the schema that statements without one speak of has such a table.
+/// Whether the table exists in the schema search path.
 async fn exists(client: &Client, table: &str) -> Result<bool> {
     Ok(client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?.try_get(0)?)
 }
 
-fn failed(error: &refinery::Error) -> StoreError {
-    // refinery wraps the server's error, at times twice.
-    let mut causes = iter::successors(error.source(), |&cause| cause.source());
-    let Some(cause) = causes.find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()) else {
-        return StoreError::Failed(format!("migration: {error}"));
-    };
-    let advice = match cause.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+fn failed(migration: &Migration, error: &Error) -> StoreError {
+    let advice = match error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         true => ": run `petstore migrate` with the role that owns the tables",
         false => "",
     };
-    StoreError::Failed(format!("migration: {}{advice}", told(cause)))
+    StoreError::Failed(format!("migration {migration}: {}{advice}", describe(error)))
 }
 
 #[cfg(test)]
@@ -137,10 +156,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_migration_says_which_programs_still_work() {
-        for migration in runner().get_migrations() {
-            let version = migration.version();
-            let sql = migration.sql().unwrap();
+    fn every_migration_states_the_oldest_schema() {
+        for migration in MIGRATIONS {
+            let (version, sql) = (migration.version, migration.sql);
             let statement = if version == 1 {
                 "INSERT INTO meta (key, value) VALUES ('oldest_schema', '"
             } else {
@@ -150,10 +168,7 @@ mod tests {
                 sql.split_once(statement).and_then(|(_, rest)| rest.split_once('\'')).map(|(oldest, _)| oldest);
             let stated = stated.and_then(|oldest| oldest.parse::<i32>().ok());
             let stated = stated.unwrap_or_else(|| panic!("{migration} does not state the oldest schema"));
-            assert!(
-                version == 1 || stated < version,
-                "{migration}: the programs of the version before must still work"
-            );
+            assert!(version == 1 || stated < version, "{migration}: programs of the previous version must still work");
         }
     }
 }

@@ -11,7 +11,7 @@ mod error;
 mod idempotency;
 pub mod keys;
 pub mod messages;
-mod migrations;
+pub(super) mod migrations;
 pub mod orders;
 pub mod outbox;
 pub mod pets;

@@ -1,62 +1,62 @@
-//! The address of a PostgreSQL database, which may hold a password.
+//! URL of a PostgreSQL database.
 
 use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-use super::tls::Wanted;
+use super::tls::TlsSettings;
 use crate::domain::{Invalid, Secret};
 
-/// For one address to take a connection. A URL's own `connect_timeout` stands over it.
-const CONNECT: Duration = Duration::from_secs(1);
+/// Timeout for a connection to one address, unless the URL has its own `connect_timeout`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection on which nothing comes is asked after this long, and again after each second.
-const KEEPALIVE: Duration = Duration::from_secs(5);
+/// Idle time after which TCP keepalive probes start, one each second.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 
-/// For the network to confirm what was sent: beyond it the other side has vanished.
-const UNCONFIRMED: Duration = Duration::from_secs(5);
+/// Maximum time for the peer to acknowledge sent data before the connection is closed.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE`, checked and with our deadlines; shown without its password.
+/// A URL `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE` with petstore's timeouts. Displayed without its
+/// password.
 #[derive(Clone)]
 pub struct DatabaseUrl {
     config: Config,
-    /// The same, host by host.
+    /// The same configuration for each host.
     hosts: Vec<Config>,
-    tls: Wanted,
-    written: Secret,
+    tls: TlsSettings,
+    text: Secret,
 }
 
 impl DatabaseUrl {
-    /// Its errors name no part of `text`, since any of them may be the password or a piece of it.
+    /// Errors quote no part of `text`, because any part may be a piece of the password.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let malformed = || {
-            Invalid("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (HOST:PORT may be a list, separated by commas; special characters are written as %40)".into())
+            Invalid("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (separate several HOST:PORT by commas; percent-encode special characters, as in %40)".into())
         };
         let rest = ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme));
         let rest = rest.ok_or_else(malformed)?;
-        // tokio-postgres takes what is before the first @, wherever that is, for user and password. Any other would have it
-        // take a piece of the password for the host, which is shown.
+        // tokio-postgres parses everything before the first @ as user and password. With a second @, it would parse a
+        // piece of the password as the host, which is displayed.
         if let Some((credentials, address)) = rest.split_once('@')
             && (credentials.contains(['/', '?']) || address.contains('@'))
         {
             return Err(malformed());
         }
-        let (address, tls) = Wanted::take_from(text)?;
+        let (address, tls) = TlsSettings::take_from(text)?;
         let why = || unusable_parameter(&address).unwrap_or_else(malformed);
         let configure = |text: &str| configure(text, tls.mode()).ok_or_else(why);
         let config = configure(&address)?;
-        let hosts = one_by_one(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
-        Ok(Self { config, hosts, tls, written: Secret::new(text) })
+        let hosts = split_hosts(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
+        Ok(Self { config, hosts, tls, text: Secret::new(text) })
     }
 
-    /// How to connect to each of the hosts.
+    /// The configuration for each host.
     pub(super) fn hosts(&self) -> &[Config] {
         &self.hosts
     }
 
-    /// What it says about TLS.
-    pub(super) const fn tls(&self) -> &Wanted {
+    pub(super) const fn tls(&self) -> &TlsSettings {
         &self.tls
     }
 }
@@ -128,36 +128,36 @@ fn unusable_parameter(address: &str) -> Option<Invalid> {
         .then(|| Invalid(format!("has the parameter {name}, which petstore does not support: take it out")))
 }
 
-/// Reads a URL, and adds our deadlines.
+/// Parses a URL and adds the timeouts.
 fn configure(text: &str, mode: SslMode) -> Option<Config> {
     let mut config: Config = text.parse().ok()?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return None;
     }
-    // A socket of Unix takes no TLS, whatever was asked for. A host without a name, as `hostaddr` alone gives, can't be
-    // held to one, and tokio-postgres speaks no TLS with it.
+    // Unix sockets have no TLS, whatever the mode. `hostaddr` alone gives no name to verify, and tokio-postgres does not
+    // use TLS without one.
     let is_unix = |host: &Host| matches!(host, Host::Unix(_));
     let nameless = config.get_hosts().is_empty();
     config.ssl_mode(match mode {
         SslMode::Prefer if nameless => SslMode::Disable,
         _ if !nameless && config.get_hosts().iter().all(is_unix) => SslMode::Disable,
-        asked_for => asked_for,
+        mode => mode,
     });
     if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT);
+        config.connect_timeout(CONNECT_TIMEOUT);
     }
     if config.get_application_name().is_none() {
         config.application_name("petstore");
     }
-    // A server that takes no writes is passed over, be it the only one: a standby's answers may be old.
+    // Servers that accept no writes are skipped, even a single one: a standby may return old data.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    config.keepalives_idle(KEEPALIVE).keepalives_interval(Duration::from_secs(1)).keepalives_retries(3);
-    config.tcp_user_timeout(UNCONFIRMED);
+    config.keepalives_idle(KEEPALIVE_IDLE).keepalives_interval(Duration::from_secs(1)).keepalives_retries(3);
+    config.tcp_user_timeout(TCP_USER_TIMEOUT);
     Some(config)
 }
 
-/// The URL once for each host of its list. One with `hostaddr` in its query stays whole: there, hosts only give names.
-fn one_by_one(text: &str) -> Vec<String> {
+/// Splits a URL into one for each host. A URL with `hostaddr` is not split, because its hosts are only names.
+fn split_hosts(text: &str) -> Vec<String> {
     let start = text.find("://").map_or(0, |scheme| scheme + 3);
     let end = text[start..].find(['/', '?']).map_or(text.len(), |length| start + length);
     let start = text[start..end].rfind('@').map_or(start, |at| start + at + 1);
@@ -169,11 +169,11 @@ fn one_by_one(text: &str) -> Vec<String> {
 
 impl PartialEq for DatabaseUrl {
     fn eq(&self, other: &Self) -> bool {
-        self.written == other.written
+        self.text == other.text
     }
 }
 
-/// Put together from its parts, so that nothing shows by being in an unexpected place.
+/// Assembled from the parsed parts, so that a misplaced secret is not displayed.
 impl std::fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("postgres://")?;
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_hosts_are_taken_and_the_password_is_never_shown() {
+    fn several_hosts_are_parsed_and_the_password_is_hidden() {
         let url =
             DatabaseUrl::parse("postgres://ada:s%40cret@db1:5433,db2:5434/shop?application_name=s%40cret").unwrap();
         assert_eq!(url.to_string(), "postgres://ada:[hidden]@db1:5433,db2:5434/shop");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_can_be_asked_alone() {
+    fn each_host_has_its_own_configuration() {
         let hosts = |text| {
             let url = DatabaseUrl::parse(text).unwrap();
             let name = |config: &Config| match &config.get_hosts()[0] {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_is_supported_or_refused() {
+    fn every_parameter_is_supported_or_rejected() {
         for name in PARAMETERS.iter().filter(|name| !name.starts_with("sslmode") && !name.starts_with("sslrootcert")) {
             let values = ["5", "disable", "direct", "any", "127.0.0.1"];
             let is_taken = |value: &&str| format!("postgres://db?{name}={value}").parse::<Config>().is_ok();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_repeated() {
+    fn errors_quote_nothing_of_the_url() {
         for refused in [
             "",
             "s3cret",

@@ -1,26 +1,57 @@
-//! The schema's steps, from `migrations/sqlite`, each in a transaction of its own.
+//! Migrations of an embedded database, from `migrations/sqlite`.
 
-use refinery::Report;
 use rusqlite::Connection;
 
-use self::embedded::migrations::runner;
-use crate::store::migrations::{self, MigrationStatus};
+use crate::store::migrations::{self, Applied, CREATE_HISTORY, Migration, MigrationStatus, READ_HISTORY};
 use crate::store::{Result, StoreError};
 
-mod embedded {
-    refinery::embed_migrations!("migrations/sqlite");
+pub const MIGRATIONS: &[Migration] = &[
+    Migration::new(1, "first", include_str!("../../../migrations/sqlite/V0001__first.sql")),
+    Migration::new(2, "console", include_str!("../../../migrations/sqlite/V0002__console.sql")),
+    Migration::new(3, "orders", include_str!("../../../migrations/sqlite/V0003__orders.sql")),
+    Migration::new(4, "idempotency", include_str!("../../../migrations/sqlite/V0004__idempotency.sql")),
+    Migration::new(5, "outbox", include_str!("../../../migrations/sqlite/V0005__outbox.sql")),
+    Migration::new(6, "relay_index", include_str!("../../../migrations/sqlite/V0006__relay_index.sql")),
+];
+
+/// In the format of RFC 3339.
+const RECORD: &str = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
+    VALUES (?1, ?2, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?3)";
+
+/// Applies the migrations that the database lacks. Rejects a database that is newer than this program, or whose
+/// history diverges from it, without a change.
+pub fn run(conn: &mut Connection) -> Result<()> {
+    run_first(conn, MIGRATIONS.len())
 }
 
-/// Applies what is missing. A database newer than this program is refused, untouched.
-pub fn run(conn: &mut Connection) -> Result<()> {
+/// Applies those of the first `count` migrations that the database lacks, each in a transaction with its record.
+fn run_first(conn: &mut Connection, count: usize) -> Result<()> {
     refuse_newer(conn)?;
-    for step in migrations::missing(runner, applied_version(conn)?) {
-        let _report: Report = step.run(conn).map_err(|error| failed(&error))?;
+    for migration in migrations::missing(&MIGRATIONS[..count], &history(conn)?)? {
+        let transaction = conn.transaction()?;
+        let apply = || {
+            transaction.execute_batch(CREATE_HISTORY)?;
+            transaction.execute_batch(migration.sql)?;
+            let Applied { version, name, checksum } = migration.applied();
+            transaction.execute(RECORD, (version, name, checksum))
+        };
+        apply().map_err(|error| StoreError::Failed(format!("migration {migration}: {error}")))?;
+        transaction.commit()?;
     }
     Ok(())
 }
 
-/// Refuses a database that lacks a step, or has one that this program does not know.
+fn history(conn: &Connection) -> Result<Vec<Applied>> {
+    if !has_history(conn)? {
+        return Ok(Vec::new());
+    }
+    let mut statement = conn.prepare(READ_HISTORY)?;
+    let rows = statement
+        .query_map([], |row| Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? }))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Rejects a database that lacks a migration, or has one that this program does not know.
 pub fn require_current(conn: &Connection) -> Result<()> {
     refuse_newer(conn)?;
     if status(conn)?.iter().all(|migration| migration.applied) {
@@ -30,18 +61,18 @@ pub fn require_current(conn: &Connection) -> Result<()> {
 }
 
 pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
-    Ok(migrations::status(&runner(), applied_version(conn)?))
+    Ok(migrations::status(MIGRATIONS, applied_version(conn)?))
 }
 
-/// Refuses a database that this program is too old for.
+/// Rejects a database that is newer than this program.
 pub fn refuse_newer(conn: &Connection) -> Result<()> {
-    let newest = migrations::newest(&runner());
+    let newest = migrations::newest(MIGRATIONS);
     let applied = applied_version(conn)?;
     if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
 }
 
-/// Refuses a database that somebody else has made. One of ours has its history before anything else; that it is empty
-/// yet, of a process that ended at once, is no reason.
+/// Rejects a database that another program made. Ours has its history before any other table. The history may be empty:
+/// earlier versions created it in a transaction of its own.
 pub fn refuse_foreign(conn: &Connection) -> Result<()> {
     let is_empty = conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
     if is_empty || has_history(conn)? { Ok(()) } else { Err(foreign()) }
@@ -51,7 +82,7 @@ pub fn foreign() -> StoreError {
     StoreError::Failed("this is no database of petstore".into())
 }
 
-/// Whether this is a database that any step was applied to.
+/// Whether any migration was applied.
 pub fn has_any(conn: &Connection) -> Result<bool> {
     Ok(applied_version(conn)? > 0)
 }
@@ -69,22 +100,15 @@ fn applied_version(conn: &Connection) -> Result<i64> {
     Ok(conn.query_row("SELECT coalesce(max(version), 0) FROM refinery_schema_history", [], |row| row.get(0))?)
 }
 
-fn failed(error: &refinery::Error) -> StoreError {
-    StoreError::Failed(format!("migration: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use refinery::Target;
-
     use super::*;
 
     #[test]
-    fn a_database_that_was_only_just_begun_is_ours() {
+    fn database_with_an_empty_history_is_accepted() {
         let mut conn = Connection::open_in_memory().unwrap();
         refuse_foreign(&conn).unwrap();
-        // refinery makes it in a transaction of its own.
-        runner().set_target(Target::Version(0)).run(&mut conn).unwrap();
+        conn.execute_batch(CREATE_HISTORY).unwrap();
         assert!(has_history(&conn).unwrap() && !has_any(&conn).unwrap());
         refuse_foreign(&conn).unwrap();
         run(&mut conn).unwrap();
@@ -95,8 +119,8 @@ mod tests {
         assert_eq!(refuse_foreign(&theirs).unwrap_err().to_string(), foreign().to_string());
     }
 
-    /// What each version's program may have left behind, as SQL for that version's schema.
-    const LEFT_BEHIND: [(i32, &str); 6] = [(
+    /// Rows that the program of each version may have stored, as SQL for that version's schema.
+    const LEFT_BEHIND: [(usize, &str); 6] = [(
         1,
         "INSERT INTO accounts VALUES (1, 'Ada@example.com', 'ada@example.com', NULL, 1795167000123);
          INSERT INTO api_keys VALUES (1, 1, 'test', zeroblob(32), 'pet_test_…abcd', 1795167000123, NULL, NULL, NULL, NULL);
@@ -141,16 +165,15 @@ mod tests {
     )];
 
     #[test]
-    fn every_version_is_brought_up_to_date_with_what_it_holds() {
-        let newest = runner().get_migrations().len();
-        assert_eq!(LEFT_BEHIND.len(), newest, "a new migration needs a line of what the one before may leave behind");
+    fn every_version_is_migrated_with_its_rows() {
+        assert_eq!(LEFT_BEHIND.len(), MIGRATIONS.len(), "a new migration needs rows that the one before may store");
         for (version, rows) in LEFT_BEHIND {
             let mut conn = Connection::open_in_memory().unwrap();
-            runner().set_target(Target::Version(version)).run(&mut conn).unwrap();
+            run_first(&mut conn, version).unwrap();
             conn.execute_batch(rows).unwrap();
 
             run(&mut conn).unwrap();
-            run(&mut conn).expect("a second time changes nothing");
+            run(&mut conn).expect("nothing is missing");
 
             let count = |table: &str| -> i64 {
                 conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
@@ -162,8 +185,33 @@ mod tests {
         }
     }
 
+    /// The history as refinery 0.10 wrote it, of a database at version 5.
     #[test]
-    fn a_step_that_can_not_be_recorded_is_not_taken() {
+    fn database_migrated_by_refinery_is_accepted() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        MIGRATIONS[..5].iter().for_each(|migration| conn.execute_batch(migration.sql).unwrap());
+        conn.execute_batch(
+            "CREATE TABLE refinery_schema_history(
+             version int4 PRIMARY KEY,
+             name VARCHAR(255),
+             applied_on VARCHAR(255),
+             checksum VARCHAR(255));
+             INSERT INTO refinery_schema_history (version, name, applied_on, checksum) VALUES
+             (1, 'first', '2026-11-22T14:37:19.964416212Z', '11481534938732566877'),
+             (2, 'console', '2026-11-22T14:37:19.972936299Z', '18193162038335484929'),
+             (3, 'orders', '2026-11-22T14:37:19.982737241Z', '7503650111238868431'),
+             (4, 'idempotency', '2026-11-22T14:37:19.985249875Z', '7721671202727345605'),
+             (5, 'outbox', '2026-11-22T14:37:19.990353657Z', '16787478074861932693');",
+        )
+        .unwrap();
+
+        run(&mut conn).unwrap();
+
+        assert!(status(&conn).unwrap().iter().all(|migration| migration.applied));
+    }
+
+    #[test]
+    fn migration_that_cannot_be_recorded_is_rolled_back() {
         let mut conn = Connection::open_in_memory().unwrap();
         let record = "CREATE TABLE refinery_schema_history
             (version INTEGER CHECK (version < 3), name TEXT, applied_on TEXT, checksum TEXT)";
@@ -171,11 +219,15 @@ mod tests {
         run(&mut conn).unwrap_err();
         assert_eq!(applied_version(&conn).unwrap(), 2);
         let orders = "SELECT count(*) FROM sqlite_schema WHERE name = 'orders'";
-        assert_eq!(conn.query_row(orders, [], |row| row.get::<_, i64>(0)).unwrap(), 0, "made by the third");
+        assert_eq!(
+            conn.query_row(orders, [], |row| row.get::<_, i64>(0)).unwrap(),
+            0,
+            "the third migration creates it"
+        );
     }
 
     #[test]
-    fn the_status_tells_what_is_missing() {
+    fn status_lists_missing_migrations() {
         let mut conn = Connection::open_in_memory().unwrap();
         assert!(status(&conn).unwrap().iter().all(|migration| !migration.applied));
         run(&mut conn).unwrap();

@@ -10,7 +10,7 @@ mod files;
 mod idempotency;
 pub(super) mod keys;
 mod messages;
-mod migrations;
+pub(super) mod migrations;
 mod orders;
 mod outbox;
 mod pets;
