@@ -5,6 +5,7 @@
 //! `tls` (both ends), `config`, `app` (composes the program) and `cli` (commands).
 
 pub mod app;
+pub mod backoff;
 pub mod cli;
 pub mod clock;
 pub mod config;

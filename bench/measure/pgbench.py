@@ -53,7 +53,7 @@ def scripts(animals, account):
 def sent(name, *variables):
     """Returns a statement from petstore's source, with variables for its parameters."""
     source = ROOT / "src/store/postgres/pets.rs"
-    found = re.search(rf'pub const {name}: &str =\s*"([^"]*)";', source.read_text())
+    found = re.search(rf'const {name}: &str =\s*"([^"]*)";', source.read_text())
     if not found:
         raise Failed(f"{source} has no statement {name}")
     return re.sub(r"\$(\d)", lambda number: f":{variables[int(number[1]) - 1]}", found[1])

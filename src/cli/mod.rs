@@ -4,6 +4,7 @@ mod account;
 mod backup;
 mod completions;
 mod config;
+mod copy_to_postgres;
 mod export;
 mod formats;
 mod healthcheck;
@@ -11,7 +12,6 @@ mod interrupt;
 mod key;
 mod messages;
 mod migrate;
-mod moving;
 mod openapi;
 mod passwords;
 mod pets;
@@ -76,7 +76,7 @@ enum Command {
     #[command(subcommand)]
     Messages(messages::Messages),
     Migrate(migrate::Migrate),
-    Move(moving::Move),
+    Move(copy_to_postgres::Move),
     Backup(backup::Backup),
     Restore(backup::Restore),
     Openapi(openapi::Openapi),

@@ -4,8 +4,8 @@
 //! is sent again, and the stream recognizes it by its id. Of all processes on a database, one is the active relay: it holds
 //! a lease that ends with its connection.
 
-mod backoff;
 mod broker;
+mod outage_log;
 mod retention;
 mod status;
 mod url;
@@ -17,11 +17,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::domain::{AccountId, MessageId};
 use crate::store::{RelayLease, Store};
-use backoff::{Backoff, OutageLog};
 use broker::Broker;
+use outage_log::OutageLog;
 use retention::RetentionWorker;
 pub use status::Status;
 pub use url::RelayUrl;
@@ -31,6 +32,10 @@ const BATCH: u32 = 256;
 
 /// Interval of checks for messages queued by other processes, and for a free lease.
 const POLL: Duration = Duration::from_secs(1);
+
+/// Delays between two attempts to reach the broker.
+const MIN_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// Interval at which queued messages are counted.
 const COUNT: Duration = Duration::from_secs(5);
@@ -115,11 +120,11 @@ struct Worker {
 
 impl Worker {
     async fn run(mut self) {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         while !self.is_stopped() {
             let outcome = self.round().await;
             if outcome.is_ok() {
-                backoff = Backoff::default();
+                backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
             }
             let (wait, wakes_on_message) = match outcome {
                 Ok(Round::Relayed) => {

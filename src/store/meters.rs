@@ -1,16 +1,16 @@
-//! What the store counts for the operator.
+//! The store's metrics.
 
 use crate::telemetry::metrics::{Counter, Gauge, Histogram};
 
-/// What a writer counts.
+/// Metrics of a writer.
 #[derive(Debug)]
 pub struct WriterMeter {
-    /// Writes that wait for a batch.
+    /// Writes waiting for a batch.
     pub queued: Gauge,
-    /// Writes that were refused since too many waited.
+    /// Writes rejected because the queue was full.
     pub refused: Counter,
     pub batch: Histogram,
-    /// From the begin of a batch to the end of its commit.
+    /// Time from the start of a batch to the end of its commit.
     pub commit: Histogram,
 }
 
@@ -25,10 +25,10 @@ impl Default for WriterMeter {
     }
 }
 
-/// What readers count.
+/// Metrics of the readers.
 #[derive(Debug)]
 pub struct ReaderMeter {
-    /// Reads that were refused since too many waited.
+    /// Reads rejected because too many were waiting.
     pub refused: Counter,
     pub duration: Histogram,
 }
@@ -39,22 +39,22 @@ impl Default for ReaderMeter {
     }
 }
 
-/// The disk that the embedded database is on, in bytes.
+/// The file system of the embedded database, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
-    /// What this process may still write.
+    /// Space available to this process.
     pub free: u64,
     pub size: u64,
 }
 
-/// All that a store counts.
+/// All metrics of a store.
 #[derive(Debug)]
 pub struct Meters<'a> {
-    /// By what they write.
+    /// Each writer with the kind of its writes.
     pub writers: Vec<(&'static str, &'a WriterMeter)>,
     pub readers: &'a ReaderMeter,
-    /// Reads of the database under way.
+    /// Reads in progress.
     pub reads: i64,
-    /// Of PostgreSQL: its connections by what they are for, and whether each is up.
+    /// PostgreSQL connections: the purpose of each, and whether it is up.
     pub connections: Vec<(&'static str, bool)>,
 }

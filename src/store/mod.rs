@@ -7,6 +7,7 @@
 
 mod accounts;
 mod backup_status;
+pub mod copy_to_postgres;
 mod deployment;
 mod error;
 mod export;
@@ -16,7 +17,6 @@ mod message_query;
 mod messages;
 mod meters;
 mod migrations;
-pub mod moving;
 mod orders;
 mod pets;
 pub mod postgres;

@@ -1,4 +1,4 @@
-//! `--database-url`: PostgreSQL in the place of the folder, for every command.
+//! `--database-url`: PostgreSQL instead of the folder, for every command.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ async fn every_command_works_on_postgresql() {
     expect![[r#"
         exit 0
         {"id":1,"name":"Rex","categoryId":1,"status":"available"}
-        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
         exported 1 animal
     "#]]
     .assert_eq(&run("pets export").shown());
@@ -55,33 +55,33 @@ async fn quickstart_keeps_its_key_in_the_folder() {
 }
 
 #[test]
-fn a_database_is_made_once_and_for_one_deployment() {
+fn database_is_created_once_for_one_deployment() {
     let folder = Folder::new();
     let url = Server::shared().database();
     let shown = |line: &str| folder.run(&format!("{line} --database-url {url}")).shown().replace(&url, "URL");
     expect![[r#"
         exit 1
-        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        error: URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
+        warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
+        error: URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` creates them
     "#]]
     .assert_eq(&shown("key list"));
     expect![[r#"
         exit 1
-        error: URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them
+        error: URL: there are no tables of petstore; `petstore serve` or `petstore quickstart` creates them
     "#]]
     .assert_eq(&shown("migrate status"));
     assert!(shown("migrate --deployment staging").starts_with("exit 0\n"));
     assert!(shown("migrate").starts_with("exit 0\n"));
     expect![[r#"
         exit 1
-        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
         error: URL: the database is a staging one and can't be opened as production
     "#]]
     .assert_eq(&shown("migrate --deployment production"));
 }
 
 #[test]
-fn its_password_is_asked_for_and_never_shown() {
+fn password_is_never_displayed() {
     let folder = Folder::new();
     let secret = "postgres://ada:s3cret@127.0.0.1:1/shop";
     let mut show = folder.command("config show");
@@ -103,7 +103,7 @@ fn its_password_is_asked_for_and_never_shown() {
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
     }
-    // A file that can't be read is told of without the line that is wrong.
+    // The error for an invalid file does not quote the line.
     let line = format!("database-url = \"{secret}");
     for malformed in [&line, &line.replace('"', ""), &format!("{line}\"\n{line}\""), &format!("{line}\\@\"")] {
         folder.write("petstore.toml", malformed);
@@ -141,7 +141,7 @@ fn sslrootcert_system_trusts_the_authorities_of_the_system() {
     for (host, authorities, why) in [
         ("localhost", Path::new("/etc/ssl/certs/ca-certificates.crt"), "UnknownIssuer"),
         ("127.0.0.1", &authority.file, "not valid for name"),
-        ("localhost", Path::new("/dev/null"), "the system has no authorities"),
+        ("localhost", Path::new("/dev/null"), "the system has no certificate authorities"),
     ] {
         let ended = migrate(host, authorities);
         assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -150,7 +150,7 @@ fn sslrootcert_system_trusts_the_authorities_of_the_system() {
 }
 
 #[test]
-fn a_role_with_a_password_gets_in_with_it_alone() {
+fn role_with_a_password_must_use_it() {
     let folder = Folder::new();
     let server = Server::start();
     let url = server.database();

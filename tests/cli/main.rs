@@ -4,6 +4,7 @@ mod accounts;
 mod animals;
 mod backups;
 mod configuration;
+mod copy_to_postgres;
 mod database_url;
 mod documented_commands;
 mod help;
@@ -12,7 +13,6 @@ mod keys;
 mod logs;
 mod messages;
 mod migrations;
-mod moving;
 #[path = "../support/nats.rs"]
 mod nats;
 #[path = "../support/postgres.rs"]

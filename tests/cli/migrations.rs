@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::process::{Folder, Running};
 
 #[test]
-fn a_new_database_is_made_and_its_status_told() {
+fn migrate_creates_a_database_and_status_lists_it() {
     let folder = Folder::new();
 
     let migrated = folder.run("migrate");
@@ -15,11 +15,11 @@ fn a_new_database_is_made_and_its_status_told() {
     assert!(status.starts_with("applied  V1__first\n"), "{status}");
     assert!(status.lines().all(|line| line.starts_with("applied  V")), "{status}");
     folder.succeed("migrate");
-    assert_eq!(folder.succeed("migrate status"), status, "a second time changes nothing");
+    assert_eq!(folder.succeed("migrate status"), status, "nothing is missing");
 }
 
 #[test]
-fn the_status_as_json_is_an_array_of_objects() {
+fn status_as_json_is_an_array_of_objects() {
     let folder = Folder::new();
     folder.succeed("migrate");
 
@@ -30,7 +30,7 @@ fn the_status_as_json_is_an_array_of_objects() {
 }
 
 #[test]
-fn the_status_of_an_empty_database_tells_what_is_pending_and_changes_nothing() {
+fn status_of_an_empty_database_is_pending_and_changes_nothing() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     folder.write("petstore-data/petstore.db", "");
@@ -42,7 +42,7 @@ fn the_status_of_an_empty_database_tells_what_is_pending_and_changes_nothing() {
 }
 
 #[test]
-fn a_database_of_a_newer_version_is_refused_by_every_command_and_not_touched() {
+fn newer_database_is_rejected_unchanged_by_every_command() {
     let folder = Folder::with_account();
     let file = folder.path("petstore-data/petstore.db");
     let database = rusqlite::Connection::open(&file).unwrap();
@@ -68,13 +68,13 @@ fn a_database_of_a_newer_version_is_refused_by_every_command_and_not_touched() {
     assert!(std::fs::read(&file).unwrap() == before);
 }
 
-/// How many migrations this program knows.
+/// The newest version that this program knows.
 fn newest(folder: &Folder) -> String {
     format!("{}:", folder.succeed("migrate status").lines().count())
 }
 
 #[test]
-fn processes_that_make_the_same_database_at_once_all_succeed() {
+fn concurrent_migrations_of_a_new_database_succeed() {
     let folder = Folder::new();
 
     let running: Vec<_> = (0..8).map(|_| Running::start(&mut folder.command("migrate"))).collect();
@@ -87,7 +87,7 @@ fn processes_that_make_the_same_database_at_once_all_succeed() {
 }
 
 #[test]
-fn services_that_make_the_same_database_at_once_all_listen() {
+fn services_that_create_the_same_database_all_listen() {
     let folder = Folder::new();
     std::thread::scope(|scope| {
         let servers: Vec<_> = (0..2).map(|_| scope.spawn(|| folder.serve("serve"))).collect();

@@ -1,4 +1,4 @@
-//! PostgreSQL: what is done to an account while another process is at it.
+//! PostgreSQL: concurrent changes of one account by two processes.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::postgres_server::{self, query, try_query};
 
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
-/// A session as the other process makes it; the row of the account is locked as long as it takes.
+/// Inserts a session as another process does, with the account's row locked.
 const BEGIN_SESSION: &str = "SELECT id FROM accounts WHERE id = 1 FOR SHARE;
     INSERT INTO sessions SELECT sha256('token'), 1, 1795167000123, 1795167000123";
 
@@ -25,7 +25,7 @@ const DELETE_ACCOUNT: &str = "UPDATE accounts SET email_folded = 'deleted 1', pa
     DELETE FROM sessions; UPDATE api_keys SET revoked_at = 1";
 
 #[tokio::test]
-async fn an_account_takes_along_what_was_made_while_it_is_deleted() {
+async fn deleting_an_account_includes_concurrently_created_rows() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(&format!("{BEGIN_SESSION}; {MAKE_KEY}")).await;
 
@@ -37,7 +37,7 @@ async fn an_account_takes_along_what_was_made_while_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_new_password_ends_a_session_that_began_meanwhile() {
+async fn new_password_ends_a_session_that_began_concurrently() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(BEGIN_SESSION).await;
 
@@ -51,7 +51,7 @@ async fn a_new_password_ends_a_session_that_began_meanwhile() {
 }
 
 #[tokio::test]
-async fn an_account_that_is_being_deleted_gets_no_key() {
+async fn account_being_deleted_gets_no_key() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(DELETE_ACCOUNT).await;
     let made = ada.store.create_key(new_key(&ApiKey::generate(ada.store.deployment()), ada.account)).await;
@@ -60,7 +60,7 @@ async fn an_account_that_is_being_deleted_gets_no_key() {
 }
 
 #[tokio::test]
-async fn a_key_of_an_account_that_is_being_deleted_gets_no_successor() {
+async fn key_of_an_account_being_deleted_is_not_rotated() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(DELETE_ACCOUNT).await;
     let successor = ApiKey::generate(ada.store.deployment());
@@ -70,7 +70,7 @@ async fn a_key_of_an_account_that_is_being_deleted_gets_no_successor() {
 }
 
 #[tokio::test]
-async fn an_account_that_is_being_deleted_begins_no_session() {
+async fn account_being_deleted_starts_no_session() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(DELETE_ACCOUNT).await;
     assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap());
@@ -78,7 +78,7 @@ async fn an_account_that_is_being_deleted_begins_no_session() {
 }
 
 #[tokio::test]
-async fn a_password_that_is_being_changed_begins_no_session() {
+async fn password_being_changed_starts_no_session() {
     let ada = Ada::new().await;
     let other = ada.meanwhile("UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions").await;
     assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap());
@@ -107,7 +107,7 @@ impl Ada {
         Self { url, store, account, digest, key }
     }
 
-    /// Another process carries out `sql` and has yet to commit it, which it does a little later.
+    /// Another process executes `sql` and commits a little later.
     async fn meanwhile(&self, sql: &str) -> JoinHandle<()> {
         let (url, sql) = (self.url.clone(), format!("BEGIN; {sql}; SELECT pg_sleep(0.6); COMMIT"));
         let other = tokio::task::spawn_blocking(move || _ = try_query(&url, &sql).unwrap());

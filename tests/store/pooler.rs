@@ -8,7 +8,7 @@ use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 
 use crate::postgres_server::{Server, as_somebody, free_port};
 
-/// A PgBouncer in front of a new database. Ends on drop, or with the test's process.
+/// A PgBouncer in front of a new database. Ends on drop or with the test process.
 struct PgBouncer {
     url: DatabaseUrl,
     keeper: Child,
@@ -48,7 +48,7 @@ impl Drop for PgBouncer {
 }
 
 #[tokio::test]
-async fn pooler_that_shares_connections_is_refused() {
+async fn pooler_that_shares_connections_is_rejected() {
     for mode in
         ["transaction", "statement", "transaction\nserver_round_robin = 1", "transaction\ndefault_pool_size = 1"]
     {

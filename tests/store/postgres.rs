@@ -1,4 +1,4 @@
-//! What is particular to PostgreSQL.
+//! Behaviour specific to PostgreSQL.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::postgres_server::{Server, binaries, query, try_query};
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_write_of_a_batch_gets_its_own_id_back() {
+async fn every_write_of_a_batch_gets_its_own_id() {
     let (store, url) = open(Settings::default()).await;
     let writes: Vec<_> = (0..2_000).map(|n| tokio::spawn(create(Arc::clone(&store), format!("animal {n}")))).collect();
     let mut answered = HashMap::new();
@@ -76,7 +76,7 @@ async fn imported_ids_follow_those_created_meanwhile() {
 }
 
 #[tokio::test]
-async fn ids_end_before_2_to_the_53rd_and_a_batch_that_fails_leaves_nothing() {
+async fn ids_end_at_2_to_the_53rd_and_failed_batches_leave_nothing() {
     let (store, url) = open(Settings::default()).await;
     query(&url, "SELECT setval(pg_get_serial_sequence('pets', 'id'), 9007199254740990)");
     assert_eq!(create(Arc::clone(&store), "last".into()).await.unwrap(), 9_007_199_254_740_991);
@@ -87,7 +87,7 @@ async fn ids_end_before_2_to_the_53rd_and_a_batch_that_fails_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_and_nobody_waits_for_long() {
+async fn full_queue_rejects_writes_and_bounds_their_wait() {
     let (store, url) = open(Settings { queue: 4, ..Settings::default() }).await;
     let blocker = tokio::task::spawn_blocking({
         let url = url.clone();
@@ -95,7 +95,7 @@ async fn a_full_queue_refuses_and_nobody_waits_for_long() {
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     let began = Instant::now();
-    // The first is under way, alone; four wait; the others are refused.
+    // The first write is in progress alone, four wait, and the others are rejected.
     let mut writes = vec![tokio::spawn(create(Arc::clone(&store), "first".into()))];
     tokio::time::sleep(Duration::from_millis(200)).await;
     writes.extend((0..10).map(|n| tokio::spawn(create(Arc::clone(&store), n.to_string()))));
@@ -110,11 +110,11 @@ async fn a_full_queue_refuses_and_nobody_waits_for_long() {
     let after = create(Arc::clone(&store), "after".into()).await.unwrap();
     assert!(after > 0);
     let refused = query(&url, "SELECT count(*) FROM pets WHERE name IN ('4', '5', '6', '7', '8', '9')");
-    assert_eq!(refused, "0", "what was refused at once is not carried out later");
+    assert_eq!(refused, "0", "rejected writes are not executed later");
 }
 
 #[tokio::test]
-async fn reads_that_were_cut_off_are_asked_again() {
+async fn reads_are_retried_when_their_connection_is_lost() {
     let (store, url) = open(Settings::default()).await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     for _ in 0..5 {
@@ -127,7 +127,7 @@ async fn reads_that_were_cut_off_are_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_read_of_a_batch_gets_its_own_answer() {
+async fn every_read_of_a_batch_gets_its_own_result() {
     let (store, _) = open(Settings::default()).await;
     for n in 1..=100 {
         assert_eq!(create(Arc::clone(&store), format!("animal {n}")).await.unwrap(), n);
@@ -135,7 +135,7 @@ async fn every_read_of_a_batch_gets_its_own_answer() {
     let reads = (0..2_000).map(|n| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
-            // Ids that come twice, and some that nobody has.
+            // Some ids repeat, and some do not exist.
             let id = n % 130 - 10;
             let found = store.find_pet(id).await.unwrap().map(|pet| pet.name);
             assert_eq!(found, (1..=100).contains(&id).then(|| format!("animal {id}")));
@@ -150,7 +150,7 @@ async fn every_read_of_a_batch_gets_its_own_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn reads_that_wait_go_together() {
+async fn waiting_reads_share_a_query() {
     let (store, url) = open(Settings { readers: 2, ..Settings::default() }).await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     let blocker = tokio::task::spawn_blocking({
@@ -166,7 +166,7 @@ async fn reads_that_wait_go_together() {
         })
     });
     let reads: Vec<_> = reads.collect();
-    // At the server, no more statements wait than there are connections.
+    // At most one statement per connection waits at the server.
     let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass";
     let mut most = String::new();
     for _ in 0..5 {
@@ -181,32 +181,32 @@ async fn reads_that_wait_go_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn key_look_ups_hold_up_no_other_read() {
+async fn key_lookups_do_not_delay_other_reads() {
     let (store, url) = open(Settings { readers: 2, ..Settings::default() }).await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
-    // Look-ups wait while this transaction locks the table of keys.
+    // Lookups wait while this transaction locks the table of keys.
     let mut blocker = psql(&url);
-    blocker.tell("BEGIN; LOCK TABLE api_keys;");
+    blocker.send("BEGIN; LOCK TABLE api_keys;");
     let locks = "FROM pg_locks WHERE relation = 'api_keys'::regclass AND";
-    first_but_none(&url, &format!("SELECT count(*) {locks} granted AND mode = 'AccessExclusiveLock'")).await;
-    let look_ups: Vec<_> = (0..100)
+    first_nonzero(&url, &format!("SELECT count(*) {locks} granted AND mode = 'AccessExclusiveLock'")).await;
+    let lookups: Vec<_> = (0..100)
         .map(|n| {
             let store = Arc::clone(&store);
             tokio::spawn(async move { store.find_key(&KeyHash([n; 32])).await })
         })
         .collect();
     let waiting = &format!("SELECT count(*) {locks} NOT granted");
-    let at_the_server = first_but_none(&url, waiting).await;
-    assert_eq!(at_the_server, "1", "all other look-ups wait for the next statement");
+    let at_the_server = first_nonzero(&url, waiting).await;
+    assert_eq!(at_the_server, "1", "all other lookups wait for the next statement");
     for _ in 0..20 {
         assert_eq!(list(&store, 20, 0).await, [1]);
         assert!(store.find_pet(1).await.unwrap().is_some());
     }
-    assert_ne!(query(&url, waiting), "0", "the table was locked all the time");
-    blocker.tell("COMMIT;");
-    for look_up in look_ups {
-        let found = look_up.await.unwrap();
-        // On a busy machine a look-up may have timed out.
+    assert_ne!(query(&url, waiting), "0", "the table was locked throughout");
+    blocker.send("COMMIT;");
+    for lookup in lookups {
+        let found = lookup.await.unwrap();
+        // On a busy machine a lookup may have timed out.
         assert!(matches!(found, Ok(None) | Err(StoreError::Unavailable(_))), "{found:?}");
     }
     assert!(store.find_key(&KeyHash([0; 32])).await.unwrap().is_none());
@@ -223,18 +223,18 @@ async fn every_key_of_a_batch_gets_its_own_grant() {
         ids.insert(key.hash().0, store.create_key(NewKey::of(key, account, name, NOW, None)).await.unwrap());
     }
     let unknown = (0..20).map(|n| KeyHash([n; 32]));
-    let look_ups = keys.iter().map(ApiKey::hash).chain(unknown).cycle().take(400).map(|hash| {
+    let lookups = keys.iter().map(ApiKey::hash).chain(unknown).cycle().take(400).map(|hash| {
         let store = Arc::clone(&store);
         tokio::spawn(async move { (hash.0, store.find_key(&hash).await.unwrap()) })
     });
-    for look_up in look_ups.collect::<Vec<_>>() {
-        let (hash, grant) = look_up.await.unwrap();
+    for lookup in lookups.collect::<Vec<_>>() {
+        let (hash, grant) = lookup.await.unwrap();
         assert_eq!(grant.map(|grant| grant.id), ids.get(&hash).copied());
     }
 }
 
 /// Repeats a count until it is not 0, and returns it.
-async fn first_but_none(url: &str, sql: &str) -> String {
+async fn first_nonzero(url: &str, sql: &str) -> String {
     let began = Instant::now();
     loop {
         match query(url, sql) {
@@ -245,7 +245,7 @@ async fn first_but_none(url: &str, sql: &str) -> String {
     }
 }
 
-/// An interactive session of psql. Ends on drop.
+/// An interactive psql. Ends on drop.
 struct Psql(Child);
 
 fn psql(url: &str) -> Psql {
@@ -255,7 +255,7 @@ fn psql(url: &str) -> Psql {
 }
 
 impl Psql {
-    fn tell(&mut self, sql: &str) {
+    fn send(&mut self, sql: &str) {
         writeln!(self.0.stdin.as_mut().unwrap(), "{sql}").unwrap();
     }
 }
@@ -268,7 +268,7 @@ impl Drop for Psql {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_answer_that_is_shared_is_never_older_than_its_request() {
+async fn shared_read_is_never_older_than_its_request() {
     let (store, _) = open(Settings::default()).await;
     let busy: Vec<_> = (0..16)
         .map(|_| {
@@ -282,7 +282,7 @@ async fn an_answer_that_is_shared_is_never_older_than_its_request() {
         })
         .collect();
     for n in 1..=100 {
-        // Asked for all the time, and seen as soon as it is there.
+        // Other tasks read it all the time, and it is visible as soon as it exists.
         assert_eq!(create(Arc::clone(&store), "Rex".into()).await.unwrap(), n);
         assert_eq!(list(&store, 100, 0).await.len() as i64, n);
         assert!(store.find_pet(n).await.unwrap().is_some());
@@ -291,12 +291,12 @@ async fn an_answer_that_is_shared_is_never_older_than_its_request() {
 }
 
 #[tokio::test]
-async fn a_database_of_another_encoding_is_refused() {
+async fn database_with_another_encoding_is_rejected() {
     let server = Server::shared();
     server.sql("postgres", "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
     let url = DatabaseUrl::parse(&server.url("latin")).unwrap();
     let refused = Postgres::open(&Options::new(url)).await.unwrap_err().to_string();
-    assert_eq!(refused, "the database's encoding is LATIN1: make one with ENCODING 'UTF8'");
+    assert_eq!(refused, "the database's encoding is LATIN1: create one with ENCODING 'UTF8'");
 }
 
 #[tokio::test]

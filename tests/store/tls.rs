@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL: what each `sslmode` asks of the server, as libpq has it.
+//! TLS to PostgreSQL: every `sslmode` behaves as in libpq.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 use crate::postgres_server::Server;
 use crate::tls_client::Certificate;
 
-/// A server that takes encrypted connections only, with a certificate for `localhost` alone.
+/// A server that accepts only encrypted connections, with a certificate for `localhost`.
 struct Secure {
     server: Server,
     database: String,
@@ -19,14 +19,14 @@ struct Secure {
 }
 
 impl Secure {
-    /// The one that tests share which leave it as it is. `ada` has a password, which is asked for with and without TLS.
+    /// The server shared by tests that do not change it. The role `ada` needs a password with and without TLS.
     fn shared() -> &'static Self {
         static SHARED: OnceLock<Secure> = OnceLock::new();
         SHARED.get_or_init(|| {
             let secure = Self::start();
             secure.server.sql("postgres", "CREATE ROLE ada LOGIN SUPERUSER PASSWORD 's3cret'");
             let rules = "local all all trust\nhost all ada all scram-sha-256\nhostssl all petstore 127.0.0.1/32 trust";
-            secure.take_connections(rules);
+            secure.set_rules(rules);
             secure
         })
     }
@@ -40,13 +40,13 @@ impl Secure {
         Self { server, database, authority }
     }
 
-    /// By these rules of PostgreSQL's `pg_hba.conf`, and no others.
-    fn take_connections(&self, rules: &str) {
+    /// Replaces the rules in `pg_hba.conf`.
+    fn set_rules(&self, rules: &str) {
         std::fs::write(self.server.folder.join("data/pg_hba.conf"), rules).unwrap();
         self.server.control(&["reload"]);
     }
 
-    /// How connecting goes: whether it is encrypted, or why it failed.
+    /// Connects. Returns whether the connections are encrypted, or the error.
     async fn connect(&self, hosts: &str, parameters: &str) -> Result<bool, String> {
         static TRIED: AtomicU32 = AtomicU32::new(0);
         let name = format!("tried{}", TRIED.fetch_add(1, Ordering::Relaxed));
@@ -69,7 +69,7 @@ impl Secure {
 }
 
 #[tokio::test]
-async fn without_a_word_and_with_require_it_is_encrypted_whoever_answers() {
+async fn default_prefer_and_require_encrypt_without_verification() {
     let secure = Secure::shared();
     for mode in ["", "sslmode=prefer", "sslmode=require"] {
         assert_eq!(secure.connect("127.0.0.1:PORT", mode).await, Ok(true), "{mode}");
@@ -79,7 +79,7 @@ async fn without_a_word_and_with_require_it_is_encrypted_whoever_answers() {
 }
 
 #[tokio::test]
-async fn verify_ca_wants_the_authority_and_verify_full_the_name_too() {
+async fn verify_ca_checks_the_authority_and_verify_full_also_the_name() {
     let secure = Secure::shared();
     let root = secure.root();
     let other = Certificate::of_authority(&secure.server.folder, "other");
@@ -92,7 +92,7 @@ async fn verify_ca_wants_the_authority_and_verify_full_the_name_too() {
         ("127.0.0.1:PORT", format!("sslmode=verify-ca&{other}"), Err("UnknownIssuer")),
         ("127.0.0.1:PORT", format!("sslmode=require&{other}"), Err("UnknownIssuer")),
         ("localhost:PORT", format!("sslmode=verify-full&{other}"), Err("UnknownIssuer")),
-        // Each of several hosts is held to its own name.
+        // Each host must prove its own name.
         ("127.0.0.1:PORT,localhost:PORT", format!("sslmode=verify-full&{root}"), Ok(true)),
         ("127.0.0.1:PORT,127.0.0.1:PORT", format!("sslmode=verify-full&{root}"), Err("not valid for name")),
         ("localhost:PORT", "sslmode=verify-full&sslrootcert=missing.pem".into(), Err("missing.pem: No such file")),
@@ -107,9 +107,9 @@ async fn verify_ca_wants_the_authority_and_verify_full_the_name_too() {
 }
 
 #[tokio::test]
-async fn a_certificate_signed_with_itself_is_believed_where_it_is_the_one_that_is_named() {
+async fn self_signed_certificate_is_trusted_if_it_is_the_root() {
     let secure = Secure::start();
-    // As `openssl req -x509` makes it: marked as an authority's.
+    // `openssl req -x509` marks it as an authority.
     let own =
         openssl(&secure.server.folder, "own", "req -x509 -subj /CN=localhost -addext subjectAltName=DNS:localhost");
     secure.server.require_tls(&own.0, &own.1);
@@ -121,10 +121,10 @@ async fn a_certificate_signed_with_itself_is_believed_where_it_is_the_one_that_i
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_taken_plain_unless_tls_was_asked_for() {
+async fn server_without_tls_is_accepted_unless_tls_is_required() {
     let secure = Secure::start();
     secure.server.set("ssl", "off");
-    secure.take_connections("host all all 127.0.0.1/32 trust");
+    secure.set_rules("host all all 127.0.0.1/32 trust");
     for mode in ["", "sslmode=prefer", "sslmode=disable"] {
         assert_eq!(secure.connect("127.0.0.1:PORT", mode).await, Ok(false), "{mode}");
     }
@@ -133,10 +133,10 @@ async fn a_server_without_tls_is_taken_plain_unless_tls_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_password_is_proven_for_this_very_connection() {
+async fn password_proof_is_bound_to_the_tls_connection() {
     let secure = Secure::shared();
     assert_eq!(secure.connect("127.0.0.1:PORT", "").await, Ok(true), "there are tables");
-    // One connection each time, since the proof takes its time where it is not optimised.
+    // One connection each, because SCRAM is slow in debug builds.
     let connect = async |parameters: &str| {
         let (port, database) = (secure.server.port(), &secure.database);
         let url = format!("postgres://ada:s3cret@127.0.0.1:{port}/{database}?{parameters}");
@@ -150,7 +150,7 @@ async fn a_password_is_proven_for_this_very_connection() {
 }
 
 #[tokio::test]
-async fn a_socket_of_unix_needs_no_tls_whatever_was_asked_for() {
+async fn unix_socket_is_used_without_tls_in_every_mode() {
     let secure = Secure::shared();
     let folder = secure.server.folder.display().to_string().replace('/', "%2F");
     for mode in ["sslmode=prefer".to_owned(), format!("sslmode=verify-full&{}", secure.root())] {
@@ -158,7 +158,7 @@ async fn a_socket_of_unix_needs_no_tls_whatever_was_asked_for() {
     }
 }
 
-/// Runs openssl with a new private key: the files of the certificate and of the key.
+/// Runs openssl with a new private key. Returns the files of the certificate and the key.
 fn openssl(folder: &Path, name: &str, line: &str) -> (std::path::PathBuf, std::path::PathBuf) {
     let (file, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
     let mut openssl = Command::new("openssl");

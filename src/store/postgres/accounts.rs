@@ -59,7 +59,7 @@ fn account(row: &Row) -> Result<Account> {
     })
 }
 
-/// An account by its address, and its password's digest; nothing where the account has none.
+/// Returns an account and its password's digest. `None` if the address is unknown or has no password.
 pub async fn find_password(db: &Postgres, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
     let rows = db.readers.query(FIND_PASSWORD, &[&email.folded()]).await?;
     rows.first().map(|row| Ok((AccountId(row.try_get(0)?), PasswordDigest(row.try_get(1)?)))).transpose()
@@ -67,6 +67,6 @@ pub async fn find_password(db: &Postgres, email: &Email) -> Result<Option<(Accou
 
 pub async fn exist(db: &Postgres) -> Result<bool> {
     let rows = db.readers.query(EXIST, &[]).await?;
-    let row = rows.first().ok_or_else(|| StoreError::Failed("nothing was said of accounts".into()))?;
+    let row = rows.first().ok_or_else(|| StoreError::Failed("EXISTS returned no row".into()))?;
     Ok(row.try_get(0)?)
 }

@@ -18,7 +18,7 @@ use super::tls;
 use super::url::DatabaseUrl;
 use crate::store::{Result, StoreError};
 
-/// For a connection to be made, whichever of the hosts it is to, and once more for it to be ready.
+/// Timeout for connecting to any of the hosts, and again for preparing the connection.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Settings of every connection. They override those of the server, the role, the database and the URL.
@@ -39,9 +39,9 @@ const SETTINGS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
     SET statement_timeout = '5s'; SET lock_timeout = '1400ms'; LISTEN petstore_keys";
 
-/// A connection that is driven by a task of its own.
+/// A connection, driven by its own task.
 ///
-/// It ends when its client is dropped and all was answered, or at once by [`Connection::discard`].
+/// It closes when its client is dropped and all responses have arrived, or at once by [`Connection::discard`].
 #[derive(Debug)]
 pub struct Connection {
     pub client: Client,
@@ -51,19 +51,19 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the first of the hosts that answers and takes writes: all are asked at once, so that one which hangs
-    /// holds nobody up. `keys_changed` is told when the server says that a key was.
+    /// Connects to the first host that answers and accepts writes. All hosts are tried at once, so that one that hangs
+    /// delays nothing. Signals `keys_changed` when the server notifies of a changed key.
     pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Self, JoinHandle<()>)> {
         let tls = url.tls().connector()?;
-        let asked = url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
-        let connected = timeout(OPEN_TIMEOUT, select_ok(asked)).await;
+        let attempts = url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
+        let connected = timeout(OPEN_TIMEOUT, select_ok(attempts)).await;
         let ((client, connection), _others) = connected.map_err(|_| timed_out(OPEN_TIMEOUT))??;
         let warnings = Arc::new(AtomicU64::new(0));
         let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), keys_changed));
         let discarded = AtomicBool::new(false);
         let connection = Self { client, warnings, driver: driver.abort_handle(), discarded };
-        let told = timeout(OPEN_TIMEOUT, connection.client.batch_execute(DURABLE)).await;
-        match told.map_err(|_| timed_out(OPEN_TIMEOUT)).and_then(|told| Ok(told?)) {
+        let configured = timeout(OPEN_TIMEOUT, connection.client.batch_execute(DURABLE)).await;
+        match configured.map_err(|_| timed_out(OPEN_TIMEOUT)).and_then(|configured| Ok(configured?)) {
             Ok(()) => Ok((connection, driver)),
             Err(error) => {
                 connection.discard();
@@ -72,24 +72,26 @@ impl Connection {
         }
     }
 
-    /// How often the server has warned on this connection.
+    /// Number of warnings that the server has sent on this connection.
     ///
-    /// A commit whose wait for the synchronous standby was cut short is reported as a success, with a warning before
-    /// it: a write during which this number has moved is not known to be safe.
+    /// If a commit's wait for the synchronous standby is cancelled, PostgreSQL reports success after a warning. A write
+    /// during which this number has grown may therefore be lost.
     pub fn warnings(&self) -> u64 {
         self.warnings.load(Ordering::Acquire)
     }
 
-    /// Fails where the server has warned since it had warned `before` times.
+    /// Fails if the server has sent warnings since [`Connection::warnings`] returned `before`.
     pub fn not_warned_since(&self, before: u64) -> Result<()> {
         match self.warnings() == before {
             true => Ok(()),
-            false => Err(StoreError::Unavailable("PostgreSQL warned during a write, so it may not be safe".into())),
+            false => Err(StoreError::Unavailable(
+                "PostgreSQL sent a warning during a write, which may not be durable".into(),
+            )),
         }
     }
 
-    /// Closes the connection without a word. What is under way on the server is not cancelled: a commit that was
-    /// waited for too long may still come to be, and then should.
+    /// Closes the connection at once. Statements in progress are not cancelled, because a commit that timed out here may
+    /// still succeed.
     pub fn discard(&self) {
         self.discarded.store(true, Ordering::Release);
         self.driver.abort();
@@ -107,10 +109,10 @@ async fn drive(
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
         match message {
-            // Counted before the answer that follows is passed on.
+            // Counted before the response that follows is delivered.
             AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
                 warnings.fetch_add(1, Ordering::Release);
-                tracing::warn!(warning = notice.message(), "PostgreSQL warns");
+                tracing::warn!(warning = notice.message(), "PostgreSQL sent a warning");
             }
             AsyncMessage::Notification(_) => keys_changed.notify_one(),
             _ => {}
@@ -176,7 +178,7 @@ impl PreparedConnection {
         }
     }
 
-    /// Without its statement, SQL still runs, but takes a round trip more. Tests do not let that happen.
+    /// `None` if the owner did not list `sql`: it then costs another round trip. Debug builds panic.
     fn statement(&self, sql: &str) -> Option<&Statement> {
         let statement = self.statements.get(sql);
         debug_assert!(statement.is_some(), "not among the statements of this connection's owner: {sql}");

@@ -1,5 +1,5 @@
-//! API keys. Every change bumps `keys_version`, by which other processes notice it, and notifies them, so that they
-//! need not wait until they look. Each change is one statement, so that all of it comes to be or nothing.
+//! API keys. Every change increases `keys_version`, which other processes poll, and notifies them, so that they see it
+//! earlier. Each change is one statement and therefore atomic.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError};
 
-/// The account's row is locked first, so that none that is being deleted gets a key.
+/// Locks the account's row first, so that an account that is being deleted gets no key.
 const INSERT: &str = "WITH owner AS (
         SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
     ), new AS (
@@ -41,7 +41,7 @@ const REVOKE: &str = "WITH revoked AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM revoked)
     ) SELECT id, pg_notify('petstore_keys', '') FROM revoked";
 
-/// The account's row is locked first, and then the old key's, so that a key that is being revoked gets no successor.
+/// Locks the account's row and then the old key's row, so that a key that is being revoked gets no successor.
 const ROTATE: &str = "WITH owner AS (
         SELECT a.id FROM accounts a JOIN api_keys k ON k.account_id = a.id WHERE k.id = $1 FOR KEY SHARE OF a
     ), old AS (
@@ -92,7 +92,7 @@ pub async fn list(db: &Postgres) -> Result<Vec<KeyRecord>> {
     rows.iter().map(record).collect()
 }
 
-/// An account's own keys, newest first: those before `before`. Reads one more than asked for, which tells if more follow.
+/// Returns at most `limit` of an account's keys before `before`, newest first, and whether more follow.
 pub async fn list_of(db: &Postgres, account: AccountId, before: KeyId, limit: u32) -> Result<(Vec<KeyRecord>, bool)> {
     let rows = db.readers.query(LIST_OF, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
     let shown = rows.len().min(limit as usize);
@@ -146,7 +146,7 @@ pub async fn rotate(db: &Postgres, key: KeyId, rotation: &Rotation) -> Result<Op
 }
 
 pub async fn touch(db: &Postgres, used: &[(KeyId, Timestamp)]) -> Result<()> {
-    // In one order everywhere, so that no two who change several keys wait for each other.
+    // All processes lock keys in the same order, so that they do not deadlock.
     let mut used = used.to_vec();
     used.sort_unstable_by_key(|(id, _)| id.0);
     let ids: Vec<_> = used.iter().map(|(id, _)| id.0).collect();

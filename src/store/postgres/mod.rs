@@ -1,8 +1,8 @@
 //! PostgreSQL: any number of processes on one database or cluster.
 //!
-//! Every write is one statement, so no transaction is open between two round trips: connections are shared by who
-//! asks, nothing is ever half done, and nothing has to be undone. What takes several statements (an import, a move, a new
-//! password, the end of an account) has a connection of its own.
+//! Every write is one statement, so no transaction is open between two round trips. Requests therefore share connections,
+//! and nothing has to be rolled back. Operations of several statements (an import, a copy, a new password, deleting an
+//! account) open their own connection.
 
 pub mod accounts;
 mod batch_writer;
@@ -12,6 +12,7 @@ mod idempotency;
 pub mod keys;
 pub mod messages;
 pub(super) mod migrations;
+mod open;
 pub mod orders;
 pub mod outbox;
 pub mod pets;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
@@ -42,30 +43,25 @@ use readers::Readers;
 use supervisor::Supervisor;
 pub use url::DatabaseUrl;
 
-use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
+use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError};
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 
-/// How long an operation waits for the database, in all: what is not answered by then is `unavailable`.
+/// Timeout of an operation. It then fails as `Unavailable`.
 const OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
 
-/// Of it, for a batch to be committed, a synchronous standby's confirmation included: then it is not known what became
-/// of it.
+/// Part of it for a commit, including the confirmation of a synchronous standby. After that, its outcome is unknown.
 const COMMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// And for a connection that was just lost to be replaced before a write begins.
+/// Part of it for a write to wait until a lost connection is replaced.
 const RECONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How long a process that starts goes on to try where the server refuses connections or is slow with them: it may be
-/// starting too.
-const START_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Which database, and how much may be asked of it at once.
+/// How to open a database.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub url: DatabaseUrl,
-    /// Refused where the database was made for another.
+    /// The expected deployment. A database created for another is rejected.
     pub deployment: Option<Deployment>,
-    /// What to make a database for where it is empty and `deployment` does not say; nothing where none is made.
+    /// The deployment for a new database if `deployment` is `None`. If `None`, no database is created.
     pub create: Option<Deployment>,
     pub settings: Settings,
 }
@@ -78,15 +74,15 @@ impl Options {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many writes of one kind, and how many reads, may wait before further ones are refused.
+    /// Maximum number of waiting writes of one kind, and of waiting reads. Further ones are rejected.
     pub queue: usize,
-    /// How many connections reads share.
+    /// Number of connections for reads.
     pub readers: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        // A connection is a process of the server's, so this is also how many cores reads may take there.
+        // Each connection is a process of the server, so this also limits the cores that reads use there.
         let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         Self { queue: 4_096, readers }
     }
@@ -96,30 +92,30 @@ impl Default for Settings {
 pub struct Postgres {
     url: DatabaseUrl,
     deployment: Deployment,
-    /// Of the server that was there at the start.
+    /// Version of the server at start.
     version: String,
     readers: Arc<Readers>,
     lists: ReadBatcher<PetQuery>,
     finds: ReadBatcher<PetId>,
     keys: ReadBatcher<KeyHash>,
-    /// One connection for key look-ups. Anybody can send many unknown keys, and they must not hold up other reads.
+    /// One connection for key lookups, so that a flood of unknown keys does not delay other reads.
     key_readers: Arc<Readers>,
     pets: Writer<NewPet>,
     messages: Writer<Message>,
     orders: Writer<NewOrder>,
     keyed_transitions: Queue<OrderTransition>,
-    /// For writes that are too rare to be worth a batch.
+    /// Connection for writes that are too rare for a batch.
     single: Supervisor,
     keys_changed: Arc<Notify>,
 }
 
 impl Postgres {
-    /// Connects to a database, makes its tables where allowed, and brings its schema up to date.
+    /// Connects to a database, creates its tables if `options` allow that, and migrates it.
     pub async fn open(options: &Options) -> Result<Self> {
         let Options { url, settings, .. } = options;
-        let mut connection = connect_at_start(url).await?;
-        let deployment = prepare(&mut connection.client, options).await?;
-        let version = setting(&connection.client, "server_version").await?;
+        let mut connection = open::connect(url).await?;
+        let deployment = open::prepare(&mut connection.client, options).await?;
+        let version = open::setting(&connection.client, "server_version").await?;
         let keys_changed = Arc::new(Notify::new());
         let meter = Arc::<ReaderMeter>::default();
         let reads =
@@ -157,11 +153,11 @@ impl Postgres {
         })
     }
 
-    /// Which migrations a database has and lacks, without changing it.
+    /// Lists the migrations of a database without changing it.
     pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
-        let connection = connect_at_start(url).await?;
+        let connection = open::connect(url).await?;
         if Schema::read(&connection.client).await?.is_new() {
-            return Err(no_tables());
+            return Err(open::no_tables());
         }
         migrations::status(&connection.client).await
     }
@@ -170,21 +166,20 @@ impl Postgres {
         self.deployment
     }
 
-    /// The server's version, without what its packager adds: "17.2".
+    /// The server's version without the packager's suffix, such as "17.2".
     pub fn server_version(&self) -> &str {
         self.version.split(' ').next().unwrap_or_default()
     }
 
-    /// Carries out a write of one statement. It is sent whole before the first wait for an answer, so a caller that
-    /// goes away leaves nothing half done.
+    /// Executes a write of one statement.
     async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
         let rows = prepared.query(sql, parameters);
         await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, rows).await
     }
 
-    /// Carries out a transaction, on a connection of its own. Whatever ends it before its commit, the connection goes with
-    /// it, and nothing was done.
+    /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
+    /// transaction with it.
     async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
         let connection = timeout_at(deadline, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
@@ -198,7 +193,7 @@ impl Postgres {
         .await
     }
 
-    /// A connection for what takes long.
+    /// Opens a connection for a long operation.
     pub(super) async fn connect(&self) -> Result<Connection> {
         if !self.single.is_open() {
             return Err(StoreError::Unavailable("the store is closed".into()));
@@ -206,18 +201,18 @@ impl Postgres {
         Ok(Connection::open(&self.url, Arc::default()).await?.0)
     }
 
-    /// Waits until another process, or this one, may have changed a key.
+    /// Waits until any process may have changed a key.
     pub async fn keys_changed(&self) {
         self.keys_changed.notified().await;
     }
 
-    /// Whether the database answers and takes writes.
+    /// Fails unless the database answers and accepts writes.
     pub async fn check(&self) -> Result<()> {
         let check = async {
             let prepared = self.single.connection(Instant::now() + OPERATION_TIMEOUT).await?;
             match prepared.accepts_writes(OPERATION_TIMEOUT).await? {
                 true => keys::version(self).await.map(|_| ()),
-                false => Err(StoreError::Unavailable("the server takes no writes".into())),
+                false => Err(StoreError::Unavailable("the server accepts no writes".into())),
             }
         };
         timeout(OPERATION_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(OPERATION_TIMEOUT)))
@@ -249,65 +244,4 @@ impl Postgres {
         self.readers.close();
         self.key_readers.close();
     }
-}
-
-async fn connect_at_start(url: &DatabaseUrl) -> Result<Connection> {
-    retry_at_start(async || {
-        let connection = Connection::open(url, Arc::default()).await?.0;
-        pooler::refuse_shared(&connection, url).await?;
-        Ok(connection)
-    })
-    .await
-}
-
-/// Opens something by `open`, and again where the server is out of reach.
-async fn retry_at_start<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
-    let deadline = Instant::now() + START_TIMEOUT;
-    loop {
-        match open().await {
-            Err(StoreError::Unavailable(_)) if Instant::now() < deadline => sleep(Duration::from_millis(100)).await,
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Migrates, and settles what the database is for.
-async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
-    let encoding = setting(client, "server_encoding").await?;
-    if encoding != "UTF8" {
-        return Err(StoreError::Failed(format!(
-            "the database's encoding is {encoding}: make one with ENCODING 'UTF8'"
-        )));
-    }
-    if setting(client, "fsync").await? == "off" {
-        tracing::warn!("PostgreSQL runs with fsync = off: a crash may lose writes that were answered");
-    }
-    // `reset_val` is the value without this connection's own `SET`.
-    let chosen = "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'";
-    let chosen = client.query_one(chosen, &[]).await?;
-    let chosen: &str = chosen.try_get(0)?;
-    if matches!(chosen, "off" | "local") {
-        tracing::warn!("PostgreSQL is set to synchronous_commit = {chosen}, petstore commits with on");
-    }
-    let schema = Schema::read(client).await?;
-    if schema.is_new() && options.create.is_none() {
-        return Err(no_tables());
-    }
-    if !schema.is_current()? {
-        migrations::run(client).await?;
-    }
-    let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
-    let insert = "INSERT INTO meta (key, value) VALUES ('deployment', $1) ON CONFLICT (key) DO NOTHING";
-    client.execute(insert, &[&chosen.as_str()]).await?;
-    let kept = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
-    let kept: &str = kept.try_get(0)?;
-    deployment::agree(deployment::parse(kept)?, options.deployment)
-}
-
-async fn setting(client: &Client, name: &str) -> Result<String> {
-    Ok(client.query_one("SELECT current_setting($1)", &[&name]).await?.try_get(0)?)
-}
-
-fn no_tables() -> StoreError {
-    StoreError::Failed("there are no tables of petstore; `petstore serve` or `petstore quickstart` makes them".into())
 }

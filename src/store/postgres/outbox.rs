@@ -1,4 +1,4 @@
-//! The outbox: messages that wait for the relay, those it has sent, and which process relays.
+//! The outbox: queued messages, sent messages, and the relay lease.
 
 use tokio::time::timeout;
 use tokio_postgres::Row;
@@ -12,7 +12,7 @@ use super::{OPERATION_TIMEOUT, Postgres, messages};
 use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
 use crate::store::{Result, StoreError, export, message_query};
 
-/// By the index's own order, which the planner does not see in `id` alone.
+/// Ordered by the columns of the index. The planner does not use the index for `id` alone.
 const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
     WHERE sent_at IS NULL AND id > $1 ORDER BY sent_at, id LIMIT $2";
 
@@ -20,8 +20,7 @@ const MARK_SENT: &str = "UPDATE messages SET sent_at = $3
     FROM unnest($1::bigint[], $2::uuid[]) AS sent (account_id, id)
     WHERE messages.account_id = sent.account_id AND messages.id = sent.id";
 
-/// By where the rows are, which they keep while they are locked: joined by their key, a plan that is made once would read
-/// the whole table.
+/// Joined by `ctid`, which is stable while the rows are locked. Joined by key, a generic plan would read the whole table.
 const DELETE_SENT: &str = "DELETE FROM messages WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM messages WHERE sent_at < $1 ORDER BY sent_at LIMIT $2 FOR UPDATE SKIP LOCKED))
     RETURNING 1";
@@ -34,21 +33,21 @@ pub const READS: &[&str] = &[UNSENT, COUNT_UNSENT];
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[MARK_SENT, DELETE_SENT];
 
-/// The advisory lock of the process that relays: the bytes of "messages".
+/// Advisory lock of the relay lease: the bytes of "messages".
 const LOCK: i64 = i64::from_be_bytes(*b"messages");
 
-/// The server ends the session, and so gives the lock to somebody else, where nothing is asked for so long: whoever holds
-/// it asks every few seconds, unless it hangs or is cut off.
+/// The holder confirms its lease every few seconds. If it hangs or is cut off, the server ends its session and releases
+/// the lock.
 const SETTINGS: &str = "SET idle_session_timeout = '30s'";
 
-/// A session whose lock makes its process the one that relays. It dies with the session.
+/// A connection that may hold the relay lease. The server releases the lease when the connection ends.
 #[derive(Debug)]
 pub struct LeaseSession {
     connection: Connection,
     held: bool,
 }
 
-/// Takes the lock, or makes sure of it; says whether this process has it.
+/// Acquires the lease or confirms it. Returns whether this process holds it.
 pub async fn hold(db: &Postgres, session: &mut Option<LeaseSession>) -> Result<bool> {
     let held = take(db, session).await;
     if held.is_err()

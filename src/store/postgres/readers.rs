@@ -1,4 +1,4 @@
-//! Reads: a few connections that everybody shares, on each of which many questions are under way at once.
+//! Connections for reads. All requests share them, and each connection pipelines many queries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,11 +18,11 @@ use crate::telemetry::metrics::Gauge;
 #[derive(Debug)]
 pub struct Readers {
     supervisors: Vec<Supervisor>,
-    /// Counts reads, which take the supervisors in turn.
+    /// Counter for the round robin over the connections.
     turn: AtomicUsize,
-    /// Reads that wait for an answer.
+    /// Reads waiting for the server.
     waiting: Gauge,
-    most_waiting: usize,
+    max_waiting: usize,
     meter: Arc<ReaderMeter>,
 }
 
@@ -42,14 +42,14 @@ impl Readers {
             supervisors,
             turn: AtomicUsize::new(0),
             waiting: Gauge::default(),
-            most_waiting: settings.queue,
+            max_waiting: settings.queue,
             meter: Arc::clone(meter),
         })
     }
 
-    /// Asks the database. A read that was cut off together with its connection is asked again on another.
+    /// Runs a query. Retries on another connection if its own is lost.
     pub async fn query(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let _one = self.waiting.one_of(self.most_waiting).ok_or_else(|| self.too_many())?;
+        let _one = self.waiting.one_of(self.max_waiting).ok_or_else(|| self.too_many())?;
         let began = Instant::now();
         let deadline = began + OPERATION_TIMEOUT;
         let mut refused = 0;
@@ -81,7 +81,7 @@ impl Readers {
         }
     }
 
-    /// A read is refused, since others wait already.
+    /// Counts a rejected read and returns its error.
     pub fn too_many(&self) -> StoreError {
         self.meter.refused.increment();
         StoreError::Unavailable("too many reads wait for the database".into())
@@ -95,7 +95,7 @@ impl Readers {
         self.waiting.get()
     }
 
-    /// Of each connection, whether it is up.
+    /// Whether each connection is up.
     pub fn are_up(&self) -> impl Iterator<Item = bool> {
         self.supervisors.iter().map(|supervisor| supervisor.watch().is_up())
     }

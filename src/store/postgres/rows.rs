@@ -14,7 +14,8 @@ use crate::store::Result;
 /// Maximum time for a long query, such as a page of an export.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Shows `each` the rows of a page, of which one more than its limit was asked for: returns whether that one is there.
+/// Passes the rows of a page to `each` and returns whether another page follows. The query must ask for one row more
+/// than `limit`.
 pub fn show(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>) -> Result<bool> {
     let shown = rows.len().min(usize::try_from(limit.get()).unwrap_or(usize::MAX));
     rows[..shown].iter().try_for_each(each)?;

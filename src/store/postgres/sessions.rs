@@ -1,10 +1,10 @@
-//! Sessions, and what only somebody who has just shown the password may do.
+//! Sessions, and operations that require the account's password.
 //!
-//! A password is checked outside of any transaction, since that takes long. So each of these statements asks again
-//! for the digest that was checked: where the password was changed meanwhile, nothing happens.
+//! Passwords are checked outside of transactions, because hashing is slow. Each of these statements therefore compares the
+//! digest that was checked, and does nothing if the password has changed since.
 //!
-//! A new password and the end of an account are transactions. A statement sees what was there when it began, and not what
-//! came while it waited for the account's row; the one after it does. So no session and no key slips through.
+//! Changing a password and deleting an account are transactions of several statements. A statement does not see rows that
+//! were committed while it waited for the account's row, but the next statement does. No session and no key is missed.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
@@ -15,8 +15,8 @@ use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
 use crate::store::{Result, StoreError};
 
-/// Also forgets sessions that have ended, so that those that nobody signed out of do not pile up. The account's row is
-/// locked, so that a password that is being changed begins no session.
+/// Also deletes expired sessions, which otherwise accumulate. Locks the account's row, so that no session starts with a
+/// password that is being changed.
 const INSERT: &str = "WITH ended AS (
         DELETE FROM sessions WHERE token_hash IN (
             SELECT token_hash FROM sessions
@@ -109,7 +109,7 @@ pub async fn delete_account(
     now: Timestamp,
 ) -> Result<bool> {
     db.write_steps(async |client: &Client| {
-        // No address has a space, so nobody can sign up under what takes the place of the folded one.
+        // Email addresses have no spaces, so nobody can sign up under this folded address.
         let delete = "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid',
                 email_folded = 'deleted ' || id, password_hash = NULL, deleted_at = $3
             WHERE id = $1 AND deleted_at IS NULL AND ($2::text IS NULL OR password_hash = $2)";
@@ -121,7 +121,7 @@ pub async fn delete_account(
         let revoke = "UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL";
         client.execute(revoke, &[&account.0, &at]).await?;
         orders::cancel_all(client, account, now).await?;
-        // Last, since every change of any key waits for this row.
+        // Last, because every change of any key waits for this row.
         let bump = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version'";
         client.execute(bump, &[]).await?;
         client.execute("SELECT pg_notify('petstore_keys', '')", &[]).await?;

@@ -9,7 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout
 
 use super::connection::PreparedConnection;
 use super::url::DatabaseUrl;
-use super::{OPERATION_TIMEOUT, retry_at_start};
+use super::{OPERATION_TIMEOUT, open};
+use crate::backoff::Backoff;
 use crate::store::{Result, StoreError};
 
 /// Interval at which a connection is checked: its server must answer and accept writes.
@@ -18,9 +19,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum age of a connection, so that connections spread to hosts that were added.
 const MAX_AGE: Duration = Duration::from_mins(15);
 
-/// Pause between two attempts to connect. The first attempt follows at once, then the pause doubles up to the maximum.
-const PAUSE: Duration = Duration::from_millis(20);
-const MAX_PAUSE: Duration = Duration::from_millis(500);
+/// Delays between two attempts to connect. The first attempt follows at once.
+const MIN_DELAY: Duration = Duration::from_millis(20);
+const MAX_DELAY: Duration = Duration::from_millis(500);
 
 /// Owns one connection. Its worker replaces the connection when it is lost or old.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct Watch(watch::Receiver<State>);
 
 impl Watch {
     pub fn is_up(&self) -> bool {
-        matches!(&*self.0.borrow(), State::Open(open) if open.connection.is_usable())
+        matches!(&*self.0.borrow(), State::Open(current) if current.connection.is_usable())
     }
 }
 
@@ -59,7 +60,7 @@ impl Supervisor {
         name: &'static str,
     ) -> Result<Self> {
         let (current, driver) =
-            retry_at_start(async || PreparedConnection::open(url, Arc::clone(keys_changed), &statements).await).await?;
+            open::retry(async || PreparedConnection::open(url, Arc::clone(keys_changed), &statements).await).await?;
         let (closing, state) = watch::channel(State::Open(Arc::clone(&current)));
         let closing = Arc::new(closing);
         let worker = Worker {
@@ -76,20 +77,20 @@ impl Supervisor {
     /// Returns the connection, or the next one if it opens before `deadline`. Fails at once if the last attempt to
     /// reconnect failed.
     pub async fn connection(&self, deadline: Instant) -> Result<Arc<PreparedConnection>> {
-        if let State::Open(open) = &*self.state.borrow()
-            && open.connection.is_usable()
+        if let State::Open(current) = &*self.state.borrow()
+            && current.connection.is_usable()
         {
-            return Ok(Arc::clone(open));
+            return Ok(Arc::clone(current));
         }
         let mut state = self.state.clone();
         let settled = |state: &State| match state {
-            State::Open(open) => open.connection.is_usable(),
+            State::Open(current) => current.connection.is_usable(),
             State::Lost => false,
             State::Refused(_) | State::Closed => true,
         };
         let state = timeout_at(deadline, state.wait_for(settled)).await.map(|state| state.map(|state| state.clone()));
         Err(StoreError::Unavailable(match state {
-            Ok(Ok(State::Open(open))) => return Ok(open),
+            Ok(Ok(State::Open(current))) => return Ok(current),
             Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL ({why})"),
             Ok(Ok(State::Lost) | Err(_)) | Err(_) if self.is_open() => "no connection to PostgreSQL in time".into(),
             _ => "the store is closed".into(),
@@ -165,16 +166,17 @@ impl Worker {
 
     /// Retries until a connection is open.
     async fn open_next(&self, lost: bool) -> (Arc<PreparedConnection>, JoinHandle<()>) {
-        let mut pause = PAUSE;
+        let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
+        let mut is_first = true;
         loop {
             match PreparedConnection::open(&self.url, Arc::clone(&self.keys_changed), &self.statements).await {
                 Ok(opened) => return opened,
                 // The first attempt may fail for the same reason as the connection. An old connection still serves.
-                Err(error) if lost && pause > PAUSE => self.publish(State::Refused(error.to_string())),
+                Err(error) if lost && !is_first => self.publish(State::Refused(error.to_string())),
                 Err(_) => {}
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
+            is_first = false;
+            sleep(backoff.next()).await;
         }
     }
 }

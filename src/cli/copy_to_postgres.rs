@@ -6,7 +6,7 @@ use tracing::Level;
 use super::pets::{Progress, counted};
 use super::{Failure, Outcome, tell};
 use crate::config::{Common, DATABASE_URL};
-use crate::store::moving;
+use crate::store::copy_to_postgres;
 use crate::store::postgres::DatabaseUrl;
 use crate::store::sqlite::{self, Sqlite};
 
@@ -41,7 +41,7 @@ impl Move {
         let from = Sqlite::open(&options)?;
         let progress = Progress::new(0, "moving", "{msg} {wide_bar} {percent}%{left}");
         let moved = super::serve::runtime()?.block_on(async {
-            let moved = moving::copy(&from, &self.to, |done, of| {
+            let moved = copy_to_postgres::copy(&from, &self.to, |done, of| {
                 progress.0.set_length(of);
                 progress.0.set_position(done);
             });

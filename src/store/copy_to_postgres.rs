@@ -1,7 +1,7 @@
-//! Copies everything from the embedded database into an empty PostgreSQL one: ids, keys, accounts, orders, messages and sessions too.
+//! Copies all rows of the embedded database, with their ids, into an empty PostgreSQL database.
 //!
-//! The embedded database takes no writes meanwhile. All is copied in one transaction, read back, and compared by number
-//! and SHA-256 of the rows before it is committed.
+//! The embedded database accepts no writes during the copy. One transaction inserts the rows, reads them back and compares
+//! their number and SHA-256 before it commits.
 
 use rusqlite::types::Value;
 use sha2::{Digest, Sha256};
@@ -13,14 +13,14 @@ use super::postgres::{self, DatabaseUrl, Postgres};
 use super::sqlite::{Atomicity, Sqlite};
 use super::{Result, StoreError};
 
-/// How many rows go into one statement.
+/// Number of rows in one statement.
 const CHUNK: usize = 1_000;
 
 /// A table, its columns and their types.
 struct Table {
     name: &'static str,
     columns: &'static [(&'static str, Type)],
-    /// How many of the columns, the first ones, are its primary key: the order of its rows.
+    /// Number of columns in the primary key, which come first and give the order of the rows.
     key: usize,
 }
 
@@ -29,13 +29,13 @@ enum Type {
     Integer,
     Text,
     Bytes,
-    /// Sixteen bytes there, a type of its own here.
+    /// A blob of 16 bytes in SQLite, a `uuid` in PostgreSQL.
     Uuid,
 }
 
 use Type::{Bytes, Integer, Text, Uuid};
 
-/// Every table but `meta`, those before that others refer to.
+/// Every table except `meta`. A table follows those that it references.
 const TABLES: [Table; 7] = [
     Table {
         name: "accounts",
@@ -113,25 +113,25 @@ const TABLES: [Table; 7] = [
     },
 ];
 
-/// What comes from the embedded database.
+/// A part of the embedded database, as the writer thread sends it.
 enum Part {
-    /// How many rows there are in all, and the number that other processes watch keys by.
+    /// The number of all rows, and the version of the keys.
     Start {
         rows: u64,
         keys_version: i64,
     },
     Rows(Vec<Vec<Value>>),
-    /// The rows of a table have all come.
+    /// All rows of a table were sent.
     End,
 }
 
-/// How many rows each table has.
+/// The number of rows copied from each table.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Moved(pub Vec<(&'static str, u64)>);
+pub struct Copied(pub Vec<(&'static str, u64)>);
 
-/// Copies all of `from` to `to`, telling `progress` how many rows are done of how many; each counts twice, since it is
-/// read back. What is there afterwards is everything, or nothing.
-pub async fn copy(from: &Sqlite, to: &DatabaseUrl, progress: impl Fn(u64, u64) + Sync) -> Result<Moved> {
+/// Copies everything or nothing. Calls `progress` with the number of rows done and their total. Each row counts twice,
+/// because it is read back.
+pub async fn copy(from: &Sqlite, to: &DatabaseUrl, progress: impl Fn(u64, u64) + Sync) -> Result<Copied> {
     let deployment = from.deployment();
     let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::new(to.clone()) };
     let target = Postgres::open(&options).await?;
@@ -139,20 +139,20 @@ pub async fn copy(from: &Sqlite, to: &DatabaseUrl, progress: impl Fn(u64, u64) +
     let reading = from.submit(Atomicity::Savepoint, move |conn| send(conn, &parts));
     let (read, written) = tokio::join!(reading, async {
         let written = receive(&target, &mut received, &progress).await;
-        // The sender ends where nobody receives.
+        // The sender stops when the receiver is gone.
         drop(received);
         written
     });
     target.close().await;
-    // Where both failed, the second is the consequence.
+    // If both failed, the error of `read` is a consequence.
     let written = written?;
     read?;
     Ok(written)
 }
 
-/// Runs as a write, although it writes nothing, so that nothing is added behind its back.
+/// Runs on the writer thread, so that no write happens during the copy.
 fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
-    let send = |part| parts.blocking_send(part).map_err(|_| StoreError::Unavailable("the copy was given up".into()));
+    let send = |part| parts.blocking_send(part).map_err(|_| StoreError::Unavailable("the copy was aborted".into()));
     let count = |table: &Table| -> Result<u64> {
         let count = format!("SELECT count(*) FROM {}", table.name);
         Ok(conn.query_row(&count, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
@@ -179,7 +179,7 @@ async fn receive(
     target: &Postgres,
     parts: &mut mpsc::Receiver<Part>,
     progress: &(impl Fn(u64, u64) + Sync),
-) -> Result<Moved> {
+) -> Result<Copied> {
     let mut connection = target.connect().await?;
     let warnings = connection.warnings();
     let transaction = connection.client.transaction().await?;
@@ -190,11 +190,11 @@ async fn receive(
     let bump = "UPDATE meta SET value = ($1::bigint + value::bigint)::text WHERE key = 'keys_version'";
     transaction.execute(bump, &[&keys_version]).await?;
     let mut done = 0;
-    let mut told = |more: usize| {
+    let mut report = |more: usize| {
         done += more as u64;
         progress(done, 2 * rows);
     };
-    let mut moved = Vec::new();
+    let mut copied = Vec::new();
     for table in &TABLES {
         let mut sent = Summary::default();
         let insert = transaction.prepare(&table.insert()).await?;
@@ -203,20 +203,20 @@ async fn receive(
             let columns = table.transpose(&chunk)?;
             let parameters: Vec<_> = columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect();
             transaction.execute(&insert, &parameters).await?;
-            told(chunk.len());
+            report(chunk.len());
         }
-        let kept = table.read_back(&transaction, &mut told).await?;
+        let kept = table.read_back(&transaction, &mut report).await?;
         if sent != kept {
-            return Err(StoreError::Failed(format!("{}: what was read back is not what was sent", table.name)));
+            return Err(StoreError::Failed(format!("{}: the rows read back differ from those sent", table.name)));
         }
         if let Some(restart) = table.restart_sequence() {
             transaction.batch_execute(&restart).await?;
         }
-        moved.push((table.name, kept.rows));
+        copied.push((table.name, kept.rows));
     }
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
-    Ok(Moved(moved))
+    Ok(Copied(copied))
 }
 
 async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {
@@ -224,7 +224,7 @@ async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {
         let any = format!("SELECT EXISTS (SELECT FROM {})", table.name);
         if transaction.query_one(&any, &[]).await?.try_get(0)? {
             return Err(StoreError::Refused(format!(
-                "the database is not empty: it has {}, and nothing was moved",
+                "the database is not empty: it has {}; nothing was copied",
                 table.name.replace('_', " ")
             )));
         }
@@ -249,7 +249,7 @@ impl Summary {
     fn add(&mut self, row: &[Value]) {
         self.rows += 1;
         for value in row {
-            // A letter for the type and the length keep neighbours apart.
+            // The type and the length separate adjacent values.
             let (kind, bytes): (u8, &[u8]) = match value {
                 Value::Null => (b'n', &[]),
                 Value::Integer(number) => (b'i', &number.to_be_bytes()),
@@ -290,10 +290,10 @@ impl Table {
         format!("INSERT INTO {} ({names}) SELECT {given} FROM unnest({arrays}) AS given ({names})", self.name)
     }
 
-    /// The columns of rows, as the arrays that `insert` takes.
+    /// Converts rows to the arrays that `insert` takes, one for each column.
     fn transpose(&self, rows: &[Vec<Value>]) -> Result<Vec<Box<dyn ToSql + Sync + Send>>> {
         let column = |(position, (name, kind)): (usize, &(&str, Type))| -> Result<Box<dyn ToSql + Sync + Send>> {
-            let unexpected = || StoreError::Failed(format!("{}.{name} holds another type than it should", self.name));
+            let unexpected = || StoreError::Failed(format!("{}.{name} has a value of an unexpected type", self.name));
             macro_rules! array {
                 ($variant:ident) => {{
                     let values = rows.iter().map(|row| match &row[position] {
@@ -313,7 +313,7 @@ impl Table {
         self.columns.iter().enumerate().map(column).collect()
     }
 
-    async fn read_back(&self, transaction: &Transaction<'_>, told: &mut impl FnMut(usize)) -> Result<Summary> {
+    async fn read_back(&self, transaction: &Transaction<'_>, report: &mut impl FnMut(usize)) -> Result<Summary> {
         let select = self.select(|name, kind| match kind {
             Integer => format!("{name}::bigint"),
             Uuid => format!("uuid_send({name})"),
@@ -330,7 +330,7 @@ impl Table {
             for row in &rows {
                 kept.add(&self.values(row)?);
             }
-            told(rows.len());
+            report(rows.len());
         }
     }
 
@@ -346,7 +346,7 @@ impl Table {
         self.columns.iter().enumerate().map(value).collect()
     }
 
-    /// Lets the next id be greater than all that were moved, where ids are given out.
+    /// Returns the statement that makes the next id greater than all that were copied. `None` if the table assigns no ids.
     fn restart_sequence(&self) -> Option<String> {
         let table = self.name;
         let restart =
@@ -356,7 +356,7 @@ impl Table {
 }
 
 fn stopped() -> StoreError {
-    StoreError::Unavailable("the embedded database could not be read".into())
+    StoreError::Unavailable("cannot read the embedded database".into())
 }
 
 #[cfg(test)]
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_table_and_no_column_is_left_behind() {
+    async fn every_table_and_column_is_copied() {
         let folder = tempfile::tempdir().unwrap();
         let database = Sqlite::open(&crate::store::sqlite::Options::new(folder.path())).unwrap();
         let there = "SELECT t.name || '.' || c.name FROM pragma_table_list t JOIN pragma_table_info(t.name) c
@@ -374,15 +374,15 @@ mod tests {
             .read(|conn| Ok(conn.prepare(there)?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?))
             .unwrap();
         let columns = |table: &Table| table.columns.iter().map(|(name, _)| format!("{}.{name}", table.name)).collect();
-        let mut moved: Vec<String> = TABLES.iter().flat_map(|table| -> Vec<_> { columns(table) }).collect();
+        let mut copied: Vec<String> = TABLES.iter().flat_map(|table| -> Vec<_> { columns(table) }).collect();
         there.sort();
-        moved.sort();
-        assert_eq!(moved, there, "a migration that adds to the schema adds to what is moved");
+        copied.sort();
+        assert_eq!(copied, there, "TABLES lists every column of the schema");
         database.close().await;
     }
 
     #[test]
-    fn a_summary_tells_rows_apart() {
+    fn summaries_of_different_rows_differ() {
         let summary = |rows: &[Vec<Value>]| {
             let mut summary = Summary::default();
             rows.iter().for_each(|row| summary.add(row));

@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::postgres_server::{Server, query};
 use crate::process::{Folder, Running, Signal};
 
-/// A folder with an account, keys, animals, an order and a message, and one of its keys.
+/// A folder with an account, keys, animals, an order and a message, and one of the keys.
 async fn filled() -> (Folder, String) {
     let folder = Folder::with_account();
     let key = folder.key();
@@ -30,15 +30,15 @@ fn keyed_message(server: &crate::process::Server, key: &str) -> crate::support::
 }
 
 #[tokio::test]
-async fn everything_is_moved_and_goes_on() {
+async fn everything_is_copied_and_stays_usable() {
     let (folder, key) = filled().await;
     let url = Server::shared().database();
 
     let moved = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
-    // The address is shown in full where it has no password.
+    // A URL without a password is displayed in full.
     expect![[r#"
         exit 0
-        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
+        warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
         moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 stored response to URL
     "#]]
     .assert_eq(&moved);
@@ -67,7 +67,7 @@ async fn everything_is_moved_and_goes_on() {
 }
 
 #[tokio::test]
-async fn nothing_is_moved_to_where_something_is() {
+async fn database_with_rows_is_rejected_unchanged() {
     let (folder, _) = filled().await;
     let url = Server::shared().database();
     folder.succeed(&format!("account create grace@example.com --database-url {url}"));
@@ -75,15 +75,15 @@ async fn nothing_is_moved_to_where_something_is() {
     let refused = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
     expect![[r#"
         exit 1
-        warning: PostgreSQL runs with fsync = off: a crash may lose writes that were answered
-        error: URL: the database is not empty: it has accounts, and nothing was moved
+        warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
+        error: URL: the database is not empty: it has accounts; nothing was copied
     "#]]
     .assert_eq(&refused);
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
 }
 
 #[test]
-fn a_move_that_is_cut_off_leaves_nothing_behind() {
+fn killed_move_leaves_nothing() {
     let folder = Folder::with_account();
     let animals = (0..200_000).map(|n| format!("{{\"name\":\"{n}\",\"categoryId\":1}}\n"));
     folder.write("animals.ndjson", animals.collect::<String>());
@@ -105,7 +105,7 @@ fn a_move_that_is_cut_off_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_lies_in_postgresql_already_is_not_moved() {
+fn database_url_is_rejected_as_the_source() {
     let folder = Folder::new();
     let refused = folder.run("move --to postgres://db/shop --database-url postgres://db/shop");
     expect![[r#"

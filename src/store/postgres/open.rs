@@ -1,0 +1,80 @@
+//! Opening a database: connecting at start, checking the server, and preparing the schema.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
+
+use super::connection::Connection;
+use super::migrations::{self, Schema};
+use super::url::DatabaseUrl;
+use super::{Options, pooler};
+use crate::domain::Deployment;
+use crate::store::{Result, StoreError, deployment};
+
+/// Time for which a starting process retries while the server refuses connections: the server may be starting too.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects, and fails if a pooler shares the connection with other clients.
+pub async fn connect(url: &DatabaseUrl) -> Result<Connection> {
+    retry(async || {
+        let connection = Connection::open(url, Arc::default()).await?.0;
+        pooler::refuse_shared(&connection, url).await?;
+        Ok(connection)
+    })
+    .await
+}
+
+/// Retries `open` while the server is unavailable, for at most [`START_TIMEOUT`].
+pub async fn retry<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        match open().await {
+            Err(StoreError::Unavailable(_)) if Instant::now() < deadline => sleep(Duration::from_millis(100)).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Checks the server's settings, migrates the database and returns its deployment.
+pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
+    let encoding = setting(client, "server_encoding").await?;
+    if encoding != "UTF8" {
+        return Err(StoreError::Failed(format!(
+            "the database's encoding is {encoding}: create one with ENCODING 'UTF8'"
+        )));
+    }
+    if setting(client, "fsync").await? == "off" {
+        tracing::warn!("PostgreSQL runs with fsync = off: a crash may lose acknowledged writes");
+    }
+    // `reset_val` is the value without this connection's own `SET`.
+    let chosen = "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'";
+    let chosen = client.query_one(chosen, &[]).await?;
+    let chosen: &str = chosen.try_get(0)?;
+    if matches!(chosen, "off" | "local") {
+        tracing::warn!("PostgreSQL is set to synchronous_commit = {chosen}, petstore commits with on");
+    }
+    let schema = Schema::read(client).await?;
+    if schema.is_new() && options.create.is_none() {
+        return Err(no_tables());
+    }
+    if !schema.is_current()? {
+        migrations::run(client).await?;
+    }
+    let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
+    let insert = "INSERT INTO meta (key, value) VALUES ('deployment', $1) ON CONFLICT (key) DO NOTHING";
+    client.execute(insert, &[&chosen.as_str()]).await?;
+    let kept = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
+    let kept: &str = kept.try_get(0)?;
+    deployment::agree(deployment::parse(kept)?, options.deployment)
+}
+
+/// Returns the value of a server setting.
+pub async fn setting(client: &Client, name: &str) -> Result<String> {
+    Ok(client.query_one("SELECT current_setting($1)", &[&name]).await?.try_get(0)?)
+}
+
+pub fn no_tables() -> StoreError {
+    StoreError::Failed("there are no tables of petstore; `petstore serve` or `petstore quickstart` creates them".into())
+}
