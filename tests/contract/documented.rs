@@ -16,7 +16,7 @@ pub struct Documented {
 
 /// The operations that the document lists at the time `now`.
 pub fn operations(now: Timestamp) -> impl Iterator<Item = Operation> {
-    Operation::ALL.into_iter().filter(move |operation| operation.is_documented() && !operation.is_removed(now))
+    Operation::documented().filter(move |operation| !operation.is_removed(now))
 }
 
 impl Documented {
