@@ -1,3 +1,144 @@
-//! Composes the program: state, listeners and background jobs.
+//! Composes the program: state, listeners, background jobs and shutdown.
 
-pub mod backup_schedule;
+mod background;
+mod backup_schedule;
+mod listeners;
+mod shutdown;
+mod systemd;
+mod trace_export;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::config::{Addresses, Admission, Registration, Service, plaintext_check};
+use crate::console::Console;
+use crate::http::{Api, ListenerService};
+use crate::server::{self, Access, Limits, Stop, Tls};
+use crate::store::Store;
+pub use listeners::Sockets;
+use shutdown::Signals;
+use systemd::State;
+
+/// Errors are for the operator.
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The state of the program. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct App {
+    pub api: Api,
+    pub console: Console,
+}
+
+impl App {
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
+        let registration = admission.registration;
+        let api = Api::new(store, clock, addresses, admission);
+        Self { console: Console::new(api.clone(), registration), api }
+    }
+
+    /// Serves `listeners` until `stop` says otherwise or its sender is dropped. Does not close the store.
+    pub async fn serve(
+        self,
+        listeners: Vec<(TcpListener, ListenerService, Access)>,
+        tls: Option<Tls>,
+        limits: Limits,
+        stop: watch::Receiver<Stop>,
+    ) {
+        let jobs = background::start(&self, tls.clone());
+        let mut draining = stop.clone();
+        let drain = async {
+            // An error means that the sender was dropped, which is a stop too.
+            let _ = draining.wait_for(|stop| *stop >= Stop::Drain).await;
+            self.api.start_draining();
+            std::future::pending().await
+        };
+        tokio::select! {
+            // In this order, so that `/readyz` fails before the listeners close.
+            biased;
+            () = drain => {}
+            () = server::run(listeners, tls, limits, stop.clone()) => {}
+        }
+        jobs.abort();
+        self.api.traffic.refusals.report();
+        self.console.unstored_sessions.report();
+        if *stop.borrow() != Stop::Now {
+            self.api.api_keys.flush().await;
+        }
+    }
+}
+
+/// Opens the listeners and serves until SIGTERM or SIGINT. A second signal closes all connections at once.
+///
+/// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
+pub async fn run(
+    settings: &Service,
+    store: Arc<Store>,
+    ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
+) -> Result<()> {
+    let mut signals = Signals::listen()?;
+    tokio::spawn(shutdown::follow_log_level()?);
+    #[cfg(not(feature = "otlp"))]
+    trace_export::warn_of_ignored_collector();
+    let tls = tls(settings)?;
+    let passed = systemd::passed_sockets()?;
+    let settings = &listeners::at_passed_addresses(settings, &passed)?;
+    for warning in plaintext_check::check(settings, store.deployment())? {
+        tracing::warn!("{warning}");
+    }
+    let sockets = Sockets::bind(settings, passed)?;
+    let addresses = sockets.addresses(settings);
+    if sockets.store.is_some() && !store.has_accounts().await? {
+        tracing::info!("{}", first_account(settings, &addresses));
+    }
+    sockets.log(&store);
+    let operations = listeners::bound(sockets.operations.as_ref());
+    ready(&addresses, operations).await?;
+    let app = App::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(settings));
+    let backups = background::start_backups(settings, &store)?;
+    let relay = background::start_relay(settings, &app.api);
+    let listeners = sockets.serving(&app);
+    let listeners =
+        listeners.into_iter().map(|(socket, service, access)| (socket, service.logging(settings.log_requests), access));
+    let (listeners, traces) = trace_export::start(listeners.collect(), &addresses, &store);
+    let (stop, stopped) = watch::channel(Stop::No);
+    let server = tokio::spawn(app.serve(listeners, tls, limits(settings), stopped));
+    systemd::notify(State::Ready);
+    let ended = shutdown::until_stopped(server, &store, &stop, &mut signals).await;
+    shutdown::finish(traces, backups, relay, &store, &mut signals).await;
+    ended
+}
+
+fn tls(settings: &Service) -> Result<Option<Tls>> {
+    match (&settings.tls_cert, &settings.tls_key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(Tls::load(certificate, key)?)),
+        (Some(_), None) => Err("a certificate needs its private key: give --tls-key too".into()),
+        (None, Some(_)) => Err("a private key needs its certificate: give --tls-cert too".into()),
+    }
+}
+
+fn limits(settings: &Service) -> Limits {
+    let defaults = Limits::default();
+    Limits {
+        drain_delay: settings.drain_delay,
+        connections: settings.max_connections.map_or(defaults.connections, |most| most as usize),
+        ..defaults
+    }
+}
+
+/// Says how to create the first account.
+fn first_account(settings: &Service, addresses: &Addresses) -> String {
+    match settings.registration {
+        Registration::Open => {
+            format!("There is no account yet. Create the first one at {}/sign-up", addresses.base_url.root())
+        }
+        Registration::Closed => "There is no account yet, and registration is closed. Create the first one with \
+                                 `petstore account create EMAIL --password-stdin`"
+            .to_owned(),
+    }
+}

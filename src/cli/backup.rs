@@ -1,7 +1,6 @@
 //! `petstore backup` and `petstore restore`
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
 use indicatif::HumanBytes;
@@ -9,10 +8,7 @@ use tracing::Level;
 
 use super::pets::Progress;
 use super::{Failure, Outcome, interrupt, not_opened, tell};
-use crate::app::backup_schedule::{Backups, Schedule};
-use crate::clock::Clock;
 use crate::config::{Common, Service};
-use crate::store::Store;
 use crate::store::sqlite::backup::{self, Target};
 
 const POSTGRES: &str = "petstore backs up only the embedded database; for PostgreSQL, see docs/operations.md";
@@ -100,14 +96,6 @@ fn refuse_postgres(common: &Common) -> Outcome {
 /// Rejects scheduled backups of PostgreSQL.
 pub fn check(service: &Service, common: &Common) -> Outcome {
     if service.backup_every.is_some() { refuse_postgres(common) } else { Ok(()) }
-}
-
-/// Starts scheduled backups. `None` if none are configured.
-pub fn start(service: &Service, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
-    let (Some(every), Store::Sqlite(database)) = (service.backup_every, &**store) else { return Ok(None) };
-    let folder = service.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));
-    let schedule = Schedule { every, keep: service.backup_keep as usize, folder };
-    Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
 }
 
 /// Runs `copy` with a progress bar on a terminal. Also returns whether a signal stopped the copy.

@@ -17,7 +17,6 @@ mod passwords;
 mod pets;
 mod quickstart;
 pub mod serve;
-mod systemd;
 mod table;
 
 use std::ffi::OsString;

@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::oneshot;
 
 use super::formats::quoted;
-use super::serve::{runtime, serve};
-use super::{Create, Failure, Outcome, backup, open};
+use super::serve::runtime;
+use super::{Create, Failure, Outcome, backup, open, print};
+use crate::app;
 use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, Service};
 use crate::domain::account::{HashingMemory, NewPassword};
@@ -25,6 +29,8 @@ const PRODUCTION: &str = "this is a production database, to which quickstart wou
 /// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 const KEY_FILE: &str = "quickstart.key";
+/// Maximum time to wait until the banner is written to stdout.
+const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Create sample data and run the service
 ///
@@ -62,13 +68,29 @@ impl Quickstart {
                 store.import_pets(Box::new(animals())).await?;
             }
             let of_store = Arc::clone(&store);
-            serve(&self.service, store, async |addresses, operations| {
-                // Set after the listeners are open, because a failed start would never show the password.
-                let password = first_password(&of_store, &account).await?;
-                Ok(welcome(addresses, operations, &self, &key, password.as_ref()))
-            })
-            .await
+            let served = app::run(&self.service, store, async |addresses, operations| {
+                let banner = async {
+                    // Set after the listeners are open, because a failed start would never show the password.
+                    let password = first_password(&of_store, &account).await?;
+                    print_banner(welcome(addresses, operations, &self, &key, password.as_ref())).await
+                };
+                banner.await.map_err(|Failure(why)| why.into())
+            });
+            Ok(served.await?)
         })
+    }
+}
+
+/// Prints `text` from its own thread, because writing to a stdout that nobody reads would block the service.
+async fn print_banner(text: String) -> Outcome {
+    let (done, printed) = oneshot::channel();
+    thread::Builder::new().name("banner".into()).spawn(move || done.send(print(&text)))?;
+    match tokio::time::timeout(BANNER_TIMEOUT, printed).await {
+        Ok(outcome) => outcome?,
+        Err(_) => {
+            tracing::warn!("stdout is not read, serving without it");
+            Ok(())
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::store::postgres::DatabaseUrl;
 use crate::telemetry::{LogFormat, LogLevel};
 pub use addresses::{Addresses, BaseUrl, Scheme, reachable};
 use listen::address;
-pub use network::{Network, client};
+pub use network::Network;
 pub use rate_limit::RateLimit;
 
 /// Settings of all commands that open the database.

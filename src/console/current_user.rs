@@ -9,12 +9,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::Response;
 
+use super::Console;
 use super::form::Form;
 use super::layout::redirect;
-use crate::config::{self, Addresses};
+use crate::config::Addresses;
 use crate::domain::{Session, SessionToken};
-use crate::http::Api;
-use crate::http::limits::Peer;
+use crate::http::client_address::{Peer, client_address};
 use crate::store;
 
 /// Who looks at a page.
@@ -32,20 +32,20 @@ pub struct CurrentUser {
 }
 
 impl CurrentUser {
-    pub async fn of(api: &Api, uri: &Uri, headers: &HeaderMap) -> store::Result<Self> {
-        let mut user = Self { addresses: api.addresses.reached_by(headers), ..Self::stranger(api, uri) };
-        let Some(hash) = cookie(headers, name(api)).and_then(SessionToken::hash_presented) else {
+    pub async fn of(console: &Console, uri: &Uri, headers: &HeaderMap) -> store::Result<Self> {
+        let mut user = Self { addresses: console.api.addresses.reached_by(headers), ..Self::stranger(console, uri) };
+        let Some(hash) = cookie(headers, name(console)).and_then(SessionToken::hash_presented) else {
             return Ok(user);
         };
-        let now = api.clock.steady();
-        user.session = api.store.find_session(&hash).await?.filter(|session| session.lasts(now));
+        let now = console.api.clock.steady();
+        user.session = console.api.store.find_session(&hash).await?.filter(|session| session.lasts(now));
         user.had_session = user.session.is_none();
         if user.session.as_ref().is_some_and(|session| session.is_stale(now))
-            && let Err(error) = api.store.touch_session(hash, now.to_the_minute()).await
+            && let Err(error) = console.api.store.touch_session(hash, now.to_the_minute()).await
         {
             // The page can be shown all the same; the session only ends a little earlier.
             let error = error.to_string();
-            if api.unstored_sessions.is_first(&error) {
+            if console.unstored_sessions.is_first(&error) {
                 tracing::warn!(error, "session use not stored");
             }
         }
@@ -53,15 +53,15 @@ impl CurrentUser {
     }
 
     /// The same for pages that are for everybody: who can't be looked up is a stranger.
-    pub async fn or_stranger(api: &Api, uri: &Uri, headers: &HeaderMap) -> Self {
-        Self::of(api, uri, headers).await.unwrap_or_else(|_| Self::stranger(api, uri))
+    pub async fn or_stranger(console: &Console, uri: &Uri, headers: &HeaderMap) -> Self {
+        Self::of(console, uri, headers).await.unwrap_or_else(|_| Self::stranger(console, uri))
     }
 
-    pub fn stranger(api: &Api, uri: &Uri) -> Self {
+    pub fn stranger(console: &Console, uri: &Uri) -> Self {
         let depth = uri.path().matches('/').count().saturating_sub(1);
         Self {
             root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
-            addresses: Arc::clone(&api.addresses),
+            addresses: Arc::clone(&console.api.addresses),
             notice: notice(uri),
             session: None,
             had_session: false,
@@ -74,12 +74,12 @@ impl CurrentUser {
     }
 }
 
-impl FromRequestParts<Api> for CurrentUser {
+impl FromRequestParts<Console> for CurrentUser {
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Self::Rejection> {
         let user: Option<&Arc<Self>> = parts.extensions.get();
-        Ok(user.map_or_else(|| Self::stranger(api, &parts.uri), |user| user.as_ref().clone()))
+        Ok(user.map_or_else(|| Self::stranger(console, &parts.uri), |user| user.as_ref().clone()))
     }
 }
 
@@ -89,11 +89,11 @@ pub struct SignedIn {
     pub session: Session,
 }
 
-impl FromRequestParts<Api> for SignedIn {
+impl FromRequestParts<Console> for SignedIn {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Response> {
-        let Ok(user) = CurrentUser::from_request_parts(parts, api).await;
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Response> {
+        let Ok(user) = CurrentUser::from_request_parts(parts, console).await;
         match user.session.clone() {
             Some(session) => Ok(Self { user, session }),
             None if user.had_session => Err(user.redirect("sign-in?notice=session-ended")),
@@ -106,30 +106,30 @@ impl FromRequestParts<Api> for SignedIn {
 #[derive(Clone, Copy, Debug)]
 pub struct Client(pub Option<IpAddr>);
 
-impl FromRequestParts<Api> for Client {
+impl FromRequestParts<Console> for Client {
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
-        let trusted = &api.console.admission.trusted_proxies;
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Self::Rejection> {
+        let trusted = &console.api.trusted_proxies;
         let peer: Option<&Peer> = parts.extensions.get();
-        Ok(Self(peer.map(|Peer(peer)| config::client(*peer, &parts.headers, trusted))))
+        Ok(Self(peer.map(|Peer(peer)| client_address(*peer, &parts.headers, trusted))))
     }
 }
 
 /// An answer after which the browser holds `token`.
-pub fn with_token(api: &Api, token: &SessionToken, response: Response) -> Response {
-    with_cookie(api, token.expose(), "", response)
+pub fn with_token(console: &Console, token: &SessionToken, response: Response) -> Response {
+    with_cookie(console, token.expose(), "", response)
 }
 
 /// An answer after which the browser holds none.
-pub fn without_token(api: &Api, response: Response) -> Response {
-    with_cookie(api, "", "; Max-Age=0", response)
+pub fn without_token(console: &Console, response: Response) -> Response {
+    with_cookie(console, "", "; Max-Age=0", response)
 }
 
-fn with_cookie(api: &Api, value: &str, age: &str, mut response: Response) -> Response {
+fn with_cookie(console: &Console, value: &str, age: &str, mut response: Response) -> Response {
     // Not readable by scripts, and not sent along when another site posts a form.
-    let secure = if is_https(api) { "; Secure" } else { "" };
-    let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}", name(api));
+    let secure = if is_https(console) { "; Secure" } else { "" };
+    let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}", name(console));
     let mut cookie = HeaderValue::try_from(cookie).expect("a token has hexadecimal digits only");
     cookie.set_sensitive(true);
     response.headers_mut().insert(SET_COOKIE, cookie);
@@ -137,12 +137,12 @@ fn with_cookie(api: &Api, value: &str, age: &str, mut response: Response) -> Res
 }
 
 /// The prefix `__Host-` has browsers refuse the cookie from anywhere but this host, over TLS (RFC 6265bis, 4.1.3).
-fn name(api: &Api) -> &'static str {
-    if is_https(api) { "__Host-petstore" } else { "petstore" }
+fn name(console: &Console) -> &'static str {
+    if is_https(console) { "__Host-petstore" } else { "petstore" }
 }
 
-fn is_https(api: &Api) -> bool {
-    api.addresses.base_url.is_https()
+fn is_https(console: &Console) -> bool {
+    console.api.addresses.base_url.is_https()
 }
 
 fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

@@ -18,9 +18,8 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use sha2::{Digest, Sha256};
 
-use super::{CurrentUser, Site};
+use super::{Console, CurrentUser, Site};
 use crate::config::{Addresses, BaseUrl};
-use crate::http::Api;
 
 /// How much of a file is sent at once, in bytes.
 const PIECE: usize = 16 * 1024;
@@ -52,19 +51,19 @@ pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> 
     is_ours.then(|| Redirect::temporary(&format!("{}{path}", address.root())).into_response())
 }
 
-pub async fn reference(State(api): State<Api>, uri: Uri, request: HeaderMap) -> Response {
-    if let Some(elsewhere) = at_own_address(&api.addresses, &uri, &request) {
+pub async fn reference(State(console): State<Console>, uri: Uri, request: HeaderMap) -> Response {
+    if let Some(elsewhere) = at_own_address(&console.api.addresses, &uri, &request) {
         return elsewhere;
     }
-    let user = CurrentUser::or_stranger(&api, &uri, &request).await;
-    let site = Site::new(&api, &user, "API reference", "docs");
-    page(&Reference { site }, &api.addresses.reached_by(&request))
+    let user = CurrentUser::or_stranger(&console, &uri, &request).await;
+    let site = Site::new(&console, &user, "API reference", "docs");
+    page(&Reference { site }, &console.api.addresses.reached_by(&request))
 }
 
-pub async fn deprecations(State(api): State<Api>, uri: Uri, request: HeaderMap) -> Response {
-    let user = CurrentUser::or_stranger(&api, &uri, &request).await;
-    let site = Site::new(&api, &user, "Deprecations", "docs/deprecations");
-    let addresses = api.addresses.reached_by(&request);
+pub async fn deprecations(State(console): State<Console>, uri: Uri, request: HeaderMap) -> Response {
+    let user = CurrentUser::or_stranger(&console, &uri, &request).await;
+    let site = Site::new(&console, &user, "Deprecations", "docs/deprecations");
+    let addresses = console.api.addresses.reached_by(&request);
     page(&Deprecations { site, base_url: addresses.base_url.as_str() }, &addresses)
 }
 
@@ -99,11 +98,11 @@ fn source(address: &BaseUrl) -> String {
     ipv6.map(|(scheme, port)| format!("{scheme}://*{port}")).unwrap_or(origin)
 }
 
-pub async fn asset(api: State<Api>, request: Request) -> Response {
+pub async fn asset(console: State<Console>, request: Request) -> Response {
     let name = request.uri().path().strip_prefix("/docs/").unwrap_or_default();
     match ASSETS.iter().find(|asset| asset.name == name) {
         Some(asset) => send(asset, request.headers()),
-        None => super::not_found(api, request).await,
+        None => super::not_found(console, request).await,
     }
 }
 

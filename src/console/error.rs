@@ -8,10 +8,11 @@ use axum::http::header::{CONNECTION, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
+use super::Console;
 use super::current_user::CurrentUser;
 use super::layout::{NO_SECTION, Site, page};
 use super::password_hasher::Busy;
-use crate::http::{Api, Cause};
+use crate::http::Cause;
 use crate::store::StoreError;
 
 /// A page that says what went wrong. It is written by the frame, which knows who looks; until then it travels with the
@@ -85,9 +86,9 @@ impl PageError {
         &self.message
     }
 
-    pub fn into_page(self, api: &Api, user: &CurrentUser) -> Response {
+    pub fn into_page(self, console: &Console, user: &CurrentUser) -> Response {
         let mut response =
-            page(self.status, &ErrorPage { site: Site::new(api, user, self.title, NO_SECTION), error: &self });
+            page(self.status, &ErrorPage { site: Site::new(console, user, self.title, NO_SECTION), error: &self });
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
             headers.insert(

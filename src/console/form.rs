@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use super::error::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
-use crate::http::limits;
+use crate::server::BodyTimeout;
 
 /// The largest form, in bytes: the longest message, of 10,000 characters that take 12 bytes each the way forms are
 /// written, and some more.
@@ -80,7 +80,7 @@ impl<S: Sync> FromRequest<S> for Form {
         match Limited::new(body, SIZE).collect().await {
             Ok(body) => Ok(Self::parse(&body.to_bytes())),
             Err(error) if error.is::<LengthLimitError>() => Err(PageError::too_large()),
-            Err(error) if error.source().is_some_and(<dyn Error>::is::<limits::Late>) => Err(PageError::timeout()),
+            Err(error) if error.source().is_some_and(<dyn Error>::is::<BodyTimeout>) => Err(PageError::timeout()),
             // The connection broke: nobody reads this.
             Err(_) => Err(PageError::bad_request("The form could not be read completely.")),
         }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::Console;
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
@@ -16,7 +17,6 @@ use super::times::{ago, day, moment};
 use crate::clock::Clock;
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord};
-use crate::http::Api;
 use crate::http::input::integer;
 
 /// How many keys a page shows.
@@ -78,14 +78,14 @@ struct Opened {
 }
 
 impl Opened {
-    async fn now(api: &Api, who: &SignedIn) -> Result<Self, PageError> {
-        let newest = newest_key(api, who).await?;
+    async fn now(console: &Console, who: &SignedIn) -> Result<Self, PageError> {
+        let newest = newest_key(console, who).await?;
         Ok(Self { newest: newest.map_or(0, |key| key.id), since: None })
     }
 
     /// What the form says, and what has come since.
-    async fn of(api: &Api, who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
-        let newest = newest_key(api, who).await?;
+    async fn of(console: &Console, who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
+        let newest = newest_key(console, who).await?;
         match integer(fields.get("newest")) {
             Some(seen) => Ok(match newest.filter(|key| key.id > seen) {
                 Some(key) => Self { newest: key.id, since: Some(key) },
@@ -144,103 +144,117 @@ impl Made<'_> {
     }
 }
 
-pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let before = integer(Form::of_query(&uri).get("before")).map(KeyId);
-    let (keys, more) = api.store.list_keys_of(who.session.account, before, PAGE).await?;
-    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &api.clock)).collect();
+    let (keys, more) = console.api.store.list_keys_of(who.session.account, before, PAGE).await?;
+    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &console.api.clock)).collect();
     let older = keys.last().filter(|_| more).map(|last| last.id);
-    let site = Site::new(&api, &who.user, "API keys", "keys");
+    let site = Site::new(&console, &who.user, "API keys", "keys");
     Ok(page(StatusCode::OK, &List { site, keys, older, is_first: before.is_none() }))
 }
 
-pub async fn new(State(api): State<Api>, who: SignedIn) -> Result<Response, PageError> {
-    let opened = Opened::now(&api, &who).await?;
-    Ok(new_key(&api, &who, StatusCode::OK, Field::default(), Field::new("90d"), opened))
+pub async fn new(State(console): State<Console>, who: SignedIn) -> Result<Response, PageError> {
+    let opened = Opened::now(&console, &who).await?;
+    Ok(new_key(&console, &who, StatusCode::OK, Field::default(), Field::new("90d"), opened))
 }
 
-pub async fn create(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+pub async fn create(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut name, mut expiry) = (fields.field("name"), fields.field("expiry"));
     let named = name.parse("Enter a name.", "The name", KeyName::parse);
     let lifetime = expiry.parse("Choose when it expires.", "The time", |text| {
         if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
     });
-    let opened = Opened::of(&api, &who, &fields).await?;
+    let opened = Opened::of(&console, &who, &fields).await?;
     let (Some(named), Some(lifetime)) = (named, lifetime) else {
-        return Ok(new_key(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, opened));
+        return Ok(new_key(&console, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, opened));
     };
     if opened.since.is_some() {
-        return Ok(new_key(&api, &who, StatusCode::CONFLICT, name, expiry, opened));
+        return Ok(new_key(&console, &who, StatusCode::CONFLICT, name, expiry, opened));
     }
-    let key = ApiKey::generate(api.store.deployment());
-    api.store.create_key(NewKey::of(&key, who.session.account, named, api.clock.steady(), lifetime)).await?;
-    api.api_keys.note_change();
-    Ok(made(&api, &who, &key, None))
+    let key = ApiKey::generate(console.api.store.deployment());
+    console
+        .api
+        .store
+        .create_key(NewKey::of(&key, who.session.account, named, console.api.clock.steady(), lifetime))
+        .await?;
+    console.api.api_keys.note_change();
+    Ok(made(&console, &who, &key, None))
 }
 
 pub async fn confirm_rotation(
-    State(api): State<Api>,
+    State(console): State<Console>,
     who: SignedIn,
     Path(id): Path<String>,
 ) -> Result<Response, PageError> {
-    let key = own_key(&api, &who, &id).await?;
-    let opened = Opened::now(&api, &who).await?;
-    Ok(rotation(&api, &who, StatusCode::OK, key, opened))
+    let key = own_key(&console, &who, &id).await?;
+    let opened = Opened::now(&console, &who).await?;
+    Ok(rotation(&console, &who, StatusCode::OK, key, opened))
 }
 
 pub async fn rotate(
-    State(api): State<Api>,
+    State(console): State<Console>,
     who: SignedIn,
     Path(id): Path<String>,
     fields: Form,
 ) -> Result<Response, PageError> {
-    let before = own_key(&api, &who, &id).await?;
+    let before = own_key(&console, &who, &id).await?;
     let overlap = choice(fields.get("overlap"), &OVERLAPS)
         .map_err(|invalid| PageError::bad_request(format!("The overlap {invalid}.")))?;
-    let opened = Opened::of(&api, &who, &fields).await?;
+    let opened = Opened::of(&console, &who, &fields).await?;
     if opened.since.is_some() {
-        return Ok(rotation(&api, &who, StatusCode::CONFLICT, before, opened));
+        return Ok(rotation(&console, &who, StatusCode::CONFLICT, before, opened));
     }
-    let key = ApiKey::generate(api.store.deployment());
-    if api.store.rotate_key(KeyId(before.id), Rotation::to(&key, api.clock.steady(), overlap)).await?.is_none() {
+    let key = ApiKey::generate(console.api.store.deployment());
+    if console
+        .api
+        .store
+        .rotate_key(KeyId(before.id), Rotation::to(&key, console.api.clock.steady(), overlap))
+        .await?
+        .is_none()
+    {
         return Err(PageError::not_found(
             "This key has expired or been revoked, so it cannot be rotated. Create a new key.",
         ));
     }
-    api.api_keys.note_change();
+    console.api.api_keys.note_change();
     let end = match overlap.is_zero() {
         true => format!("The old key, {}, no longer works.", before.hint),
         false => {
-            let until = own_key(&api, &who, &id).await?.expires.unwrap_or_default();
+            let until = own_key(&console, &who, &id).await?.expires.unwrap_or_default();
             format!("The old key, {}, works until {until}.", before.hint)
         }
     };
-    Ok(made(&api, &who, &key, Some(end)))
+    Ok(made(&console, &who, &key, Some(end)))
 }
 
 pub async fn confirm_revocation(
-    State(api): State<Api>,
+    State(console): State<Console>,
     who: SignedIn,
     Path(id): Path<String>,
 ) -> Result<Response, PageError> {
-    let key = own_key(&api, &who, &id).await?;
-    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&api, &who.user, "Revoke an API key", "keys"), key }))
+    let key = own_key(&console, &who, &id).await?;
+    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&console, &who.user, "Revoke an API key", "keys"), key }))
 }
 
-pub async fn revoke(State(api): State<Api>, who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
-    let key = own_key(&api, &who, &id).await?;
-    api.store.revoke_key(KeyId(key.id), api.clock.now()).await?;
-    api.api_keys.note_change();
+pub async fn revoke(
+    State(console): State<Console>,
+    who: SignedIn,
+    Path(id): Path<String>,
+) -> Result<Response, PageError> {
+    let key = own_key(&console, &who, &id).await?;
+    console.api.store.revoke_key(KeyId(key.id), console.api.clock.now()).await?;
+    console.api.api_keys.note_change();
     Ok(who.user.redirect("keys?notice=key-revoked"))
 }
 
 /// The key of the path. Another account's is none.
-async fn own_key(api: &Api, who: &SignedIn, id: &str) -> Result<Row, PageError> {
+async fn own_key(console: &Console, who: &SignedIn, id: &str) -> Result<Row, PageError> {
     let key = match integer(id) {
-        Some(id) => api.store.find_key_of(who.session.account, KeyId(id)).await?,
+        Some(id) => console.api.store.find_key_of(who.session.account, KeyId(id)).await?,
         None => None,
     };
     let key = key.ok_or_else(|| PageError::not_found("You have no API key with this id."))?;
-    Ok(Row::new(key, &api.clock))
+    Ok(Row::new(key, &console.api.clock))
 }
 
 /// One of the durations that a form offers.
@@ -251,22 +265,29 @@ fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     }
 }
 
-async fn newest_key(api: &Api, who: &SignedIn) -> Result<Option<Row>, PageError> {
-    let newest = api.store.list_keys_of(who.session.account, None, 1).await?.0.pop();
-    Ok(newest.map(|key| Row::new(key, &api.clock)))
+async fn newest_key(console: &Console, who: &SignedIn) -> Result<Option<Row>, PageError> {
+    let newest = console.api.store.list_keys_of(who.session.account, None, 1).await?.0.pop();
+    Ok(newest.map(|key| Row::new(key, &console.api.clock)))
 }
 
-fn new_key(api: &Api, who: &SignedIn, status: StatusCode, name: Field, expiry: Field, opened: Opened) -> Response {
-    let site = Site::new(api, &who.user, "Create an API key", "keys");
+fn new_key(
+    console: &Console,
+    who: &SignedIn,
+    status: StatusCode,
+    name: Field,
+    expiry: Field,
+    opened: Opened,
+) -> Response {
+    let site = Site::new(console, &who.user, "Create an API key", "keys");
     page(status, &New { site, name, expiry, lifetimes: &LIFETIMES, opened })
 }
 
-fn rotation(api: &Api, who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
-    let site = Site::new(api, &who.user, "Rotate an API key", "keys");
+fn rotation(console: &Console, who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
+    let site = Site::new(console, &who.user, "Rotate an API key", "keys");
     page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
 }
 
-fn made(api: &Api, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
-    let site = Site::new(api, &who.user, "Your new API key", "keys");
+fn made(console: &Console, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
+    let site = Site::new(console, &who.user, "Your new API key", "keys");
     page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.user.addresses.base_url.as_str(), before })
 }

@@ -5,9 +5,9 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, REFER
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 
+use super::Console;
 use super::current_user::CurrentUser;
 use crate::domain::Deployment;
-use crate::http::Api;
 
 /// Nothing but our own files, no script or style within a page, forms to us alone, no frame around us.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; \
@@ -31,14 +31,14 @@ pub struct Site<'a> {
 
 impl<'a> Site<'a> {
     /// `section` is the path of the header's link that the page belongs to, or `NO_SECTION`.
-    pub fn new(api: &Api, user: &'a CurrentUser, title: &'a str, section: &'static str) -> Self {
+    pub fn new(console: &Console, user: &'a CurrentUser, title: &'a str, section: &'static str) -> Self {
         Self {
             root: &user.root,
             title,
             notice: user.notice,
             email: user.session.as_ref().map(|session| session.email.as_str()),
-            deployment: api.store.deployment(),
-            may_sign_up: api.console.may_sign_up(),
+            deployment: console.api.store.deployment(),
+            may_sign_up: console.may_sign_up(),
             version: env!("CARGO_PKG_VERSION"),
             section,
         }

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::Console;
 use super::api_call::ApiCall;
 use super::current_user::SignedIn;
 use super::error::PageError;
@@ -13,7 +14,6 @@ use super::layout::Site;
 use super::request_key::RequestKey;
 use super::times::moment;
 use crate::domain::{Message, MessageId, MessageText};
-use crate::http::Api;
 
 /// How many messages a page shows, and how many characters of each: the longest have 10,000.
 const PAGE: u32 = 10;
@@ -55,26 +55,26 @@ impl Row {
     }
 }
 
-pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let before = MessageId::parse(Form::of_query(&uri).get("before"));
-    show(&api, &who, StatusCode::OK, before, Field::default(), RequestKey::generate(), None).await
+    show(&console, &who, StatusCode::OK, before, Field::default(), RequestKey::generate(), None).await
 }
 
-pub async fn send(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+pub async fn send(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     // A browser sends each end of a line as two characters (the HTML standard, 4.10.22.4); what was typed is one.
     let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
     let key = RequestKey::of(&fields);
     let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
-        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
+        return show(&console, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
     };
     let body = serde_json::json!({ "message": parsed.as_str() });
-    let api_call = ApiCall::send_message(&api, &who, &key, &body.to_string()).await;
+    let api_call = ApiCall::send_message(&console.api, &who, &key, &body.to_string()).await;
     let text = if api_call.status.is_success() { Field::default() } else { text };
-    show(&api, &who, api_call.status, None, text, key.after(&api_call), Some(api_call)).await
+    show(&console, &who, api_call.status, None, text, key.after(&api_call), Some(api_call)).await
 }
 
 async fn show(
-    api: &Api,
+    console: &Console,
     who: &SignedIn,
     status: StatusCode,
     before: Option<MessageId>,
@@ -82,10 +82,10 @@ async fn show(
     key: RequestKey,
     api_call: Option<ApiCall>,
 ) -> Result<Response, PageError> {
-    let (messages, more) = api.store.list_messages_of(who.session.account, before, PAGE).await?;
+    let (messages, more) = console.api.store.list_messages_of(who.session.account, before, PAGE).await?;
     let messages: Vec<Row> = messages.iter().map(|(message, sent_at)| Row::new(message, sent_at.is_some())).collect();
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
-    let site = Site::new(api, &who.user, "Messages", "messages");
+    let site = Site::new(console, &who.user, "Messages", "messages");
     let list = List { site, text, key, api_call, messages, older, is_first: before.is_none() };
     Ok(ApiCall::page(status, &list, list.api_call.as_ref()))
 }

@@ -10,23 +10,25 @@ use futures_util::FutureExt;
 
 use super::current_user::CurrentUser;
 use super::error::PageError;
-use super::{docs, origin};
-use crate::http::{Api, Cause};
+use super::{Console, docs, origin};
+use crate::http::Cause;
 
 /// Refuses forms of other sites, finds out who looks, and shows what failed as a page.
-pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    if !request.method().is_safe() && !origin::is_ours(request.headers(), &api.addresses) {
+pub async fn frame(State(console): State<Console>, mut request: Request, next: Next) -> Response {
+    if !request.method().is_safe() && !origin::is_ours(request.headers(), &console.api.addresses) {
         let error = PageError::forbidden("This form was sent from another site, so nothing was changed.");
-        return error.into_page(&api, &CurrentUser::stranger(&api, request.uri()));
+        return error.into_page(&console, &CurrentUser::stranger(&console, request.uri()));
     }
     if request.method().is_safe()
-        && let Some(elsewhere) = docs::at_own_address(&api.addresses, request.uri(), request.headers())
+        && let Some(elsewhere) = docs::at_own_address(&console.api.addresses, request.uri(), request.headers())
     {
         return elsewhere;
     }
-    let user = match CurrentUser::of(&api, request.uri(), request.headers()).await {
+    let user = match CurrentUser::of(&console, request.uri(), request.headers()).await {
         Ok(user) => Arc::new(user),
-        Err(error) => return PageError::from(error).into_page(&api, &CurrentUser::stranger(&api, request.uri())),
+        Err(error) => {
+            return PageError::from(error).into_page(&console, &CurrentUser::stranger(&console, request.uri()));
+        }
     };
     request.extensions_mut().insert(Arc::clone(&user));
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
@@ -35,7 +37,7 @@ pub async fn frame(State(api): State<Api>, mut request: Request, next: Next) -> 
         Err(panic) => PageError::internal(Cause::of_panic(&*panic)).into_response(),
     };
     match response.extensions_mut().remove::<PageError>() {
-        Some(error) => error.into_page(&api, &user),
+        Some(error) => error.into_page(&console, &user),
         None => response,
     }
 }

@@ -5,7 +5,7 @@ mod account;
 mod api_call;
 mod counts;
 mod current_user;
-pub mod docs;
+mod docs;
 mod error;
 mod form;
 mod keys;
@@ -26,6 +26,9 @@ mod sign_in;
 mod sign_up;
 mod times;
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
@@ -34,9 +37,9 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::config::{Admission, Registration};
+use crate::config::Registration;
 use crate::http::{Api, ApiError};
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::Sampler;
 use counts::Counts;
 pub use current_user::CurrentUser;
 use error::PageError;
@@ -44,45 +47,53 @@ pub use layout::Site;
 use login_throttle::LoginThrottle;
 use password_hasher::PasswordHasher;
 
-/// What the console's pages share beyond the API's.
+/// The console's state: the API's, and what only the pages need. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Console(Arc<Shared>);
+
 #[derive(Debug)]
-pub struct Console {
-    pub(crate) admission: Admission,
+pub struct Shared {
+    pub api: Api,
+    registration: Registration,
     passwords: PasswordHasher,
-    attempts: LoginThrottle,
-    /// How many attempts to sign in or up were refused, since there were too many.
-    pub(crate) refused_attempts: Counter,
+    throttle: LoginThrottle,
     counts: Counts,
+    /// Samples warnings about session uses that could not be stored.
+    pub unstored_sessions: Sampler,
 }
 
 impl Console {
-    pub fn new(admission: Admission) -> Self {
-        Self {
-            admission,
-            passwords: PasswordHasher::new(),
-            attempts: LoginThrottle::new(),
-            refused_attempts: Counter::default(),
+    pub fn new(api: Api, registration: Registration) -> Self {
+        Self(Arc::new(Shared {
+            registration,
+            passwords: PasswordHasher::new(Arc::clone(&api.password_counters)),
+            throttle: LoginThrottle::new(),
             counts: Counts::default(),
-        }
-    }
-
-    /// How many passwords were hashed or checked so far.
-    pub fn hashes(&self) -> u64 {
-        self.passwords.count()
-    }
-
-    /// How many were not, since too many waited already.
-    pub fn refused_hashes(&self) -> u64 {
-        self.passwords.refused()
+            unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),
+            api,
+        }))
     }
 
     pub fn may_sign_up(&self) -> bool {
-        self.admission.registration == Registration::Open
+        self.registration == Registration::Open
     }
 }
 
-/// The pages' routes.
-pub fn routes(api: &Api) -> Router<Api> {
+impl Deref for Console {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// The routes of all pages, of the documentation and of the files that they load. Answers 404 to all other paths.
+pub fn routes(console: &Console) -> Router {
+    let docs = Router::new()
+        .route("/docs", get(docs::reference))
+        .route("/docs/deprecations", get(docs::deprecations))
+        .route("/docs/{file}", get(docs::asset))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed());
     let pages = Router::new()
         .route("/", get(overview::show))
         .route("/sign-up", get(sign_up::show).post(sign_up::submit))
@@ -100,18 +111,18 @@ pub fn routes(api: &Api) -> Router<Api> {
         .route("/orders", get(orders::list).post(orders::place))
         .route("/orders/{id}/{step}", get(orders::show_step).post(orders::step))
         .route("/messages", get(messages::list).post(messages::send));
-    framed(api, pages)
+    docs.merge(framed(console, pages)).fallback(not_found).with_state(console.clone())
 }
 
-/// `pages` with what happens around every page.
-pub fn framed(api: &Api, pages: Router<Api>) -> Router<Api> {
+/// Wraps `pages` in the middleware of every page.
+pub fn framed(console: &Console, pages: Router<Console>) -> Router<Console> {
     pages
         .method_not_allowed_fallback(async || PageError::method_not_allowed())
-        .layer(from_fn_with_state(api.clone(), middleware::frame))
+        .layer(from_fn_with_state(console.clone(), middleware::frame))
 }
 
 /// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
-pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
+pub async fn not_found(State(console): State<Console>, request: Request) -> Response {
     const SECTIONS: [&str; 8] = ["account", "animals", "keys", "messages", "orders", "sign-in", "sign-out", "sign-up"];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
     /// slashes would be many times as long as the path.
@@ -122,8 +133,8 @@ pub async fn not_found(State(api): State<Api>, request: Request) -> Response {
     if !is_for_people || path.matches('/').count() > DEEPEST {
         return ApiError::route_not_found().into_response();
     }
-    let user = CurrentUser::or_stranger(&api, request.uri(), request.headers()).await;
-    PageError::not_found("There is no page at this address.").into_page(&api, &user)
+    let user = CurrentUser::or_stranger(&console, request.uri(), request.headers()).await;
+    PageError::not_found("There is no page at this address.").into_page(&console, &user)
 }
 
 /// Returns whether the client names `text/html` in `Accept`, as browsers do when they open a page.

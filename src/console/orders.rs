@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::Console;
 use super::api_call::ApiCall;
 use super::current_user::{CurrentUser, SignedIn};
 use super::error::PageError;
@@ -15,7 +16,6 @@ use super::path::Path;
 use super::request_key::RequestKey;
 use super::times::moment;
 use crate::domain::{Order, OrderQuery, OrderStatus, Transition};
-use crate::http::Api;
 use crate::http::input::integer;
 
 #[derive(Template)]
@@ -59,22 +59,22 @@ impl Row {
     }
 }
 
-pub async fn list(State(api): State<Api>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
     let query = pagination::query(&parameters, OrderStatus::parse)?;
     // A link from an animal fills in its number.
-    show(&api, &who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
+    show(&console, &who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
 }
 
-pub async fn place(State(api): State<Api>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+pub async fn place(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
     let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
-        return show(&api, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
+        return show(&console, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
-    let api_call = ApiCall::place_order(&api, &who, &key, &body).await;
+    let api_call = ApiCall::place_order(&console.api, &who, &key, &body).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
-    done(&api, &who, pet_id, key, api_call).await
+    done(&console, &who, pet_id, key, api_call).await
 }
 
 /// Redirects to the orders, because the address of a step stays in the browser's address bar.
@@ -83,7 +83,7 @@ pub async fn show_step(user: CurrentUser) -> Response {
 }
 
 pub async fn step(
-    State(api): State<Api>,
+    State(console): State<Console>,
     who: SignedIn,
     Path((id, step)): Path<(String, String)>,
     fields: Form,
@@ -92,13 +92,13 @@ pub async fn step(
         return Err(PageError::not_found("There is no page at this address."));
     };
     let key = RequestKey::of(&fields);
-    let api_call = ApiCall::step_order(&api, &who, &key, id, step).await;
-    done(&api, &who, Field::default(), RequestKey::generate(), api_call).await
+    let api_call = ApiCall::step_order(&console.api, &who, &key, id, step).await;
+    done(&console, &who, Field::default(), RequestKey::generate(), api_call).await
 }
 
 /// The list after a form, from the order on that it was about.
 async fn done(
-    api: &Api,
+    console: &Console,
     who: &SignedIn,
     pet_id: Field,
     key: RequestKey,
@@ -115,11 +115,11 @@ async fn done(
     };
     let outcome = api_call.outcome(&done, "Nothing was changed.");
     let (status, query) = (api_call.status, OrderQuery { after, ..OrderQuery::default() });
-    show(api, who, status, query, pet_id, key.after(&api_call), Some((outcome, api_call))).await
+    show(console, who, status, query, pet_id, key.after(&api_call), Some((outcome, api_call))).await
 }
 
 async fn show(
-    api: &Api,
+    console: &Console,
     who: &SignedIn,
     status_code: StatusCode,
     query: OrderQuery,
@@ -128,20 +128,23 @@ async fn show(
     done: Option<(String, ApiCall)>,
 ) -> Result<Response, PageError> {
     let mut orders: Vec<Row> = Vec::new();
-    let more = api.store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
+    let more =
+        console.api.store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
     let next = orders.last().filter(|_| more).map(|last| last.id);
     let mut first = None;
     if query.after.is_some() {
-        api.store
+        console
+            .api
+            .store
             .list_orders(who.session.account, &pagination::first(&query), &mut |order| first = Some(order.id))
             .await?;
     }
     let is_first = query.after.is_none() || first == orders.first().map(|order| order.id);
     let (outcome, api_call) = match done {
         Some((outcome, api_call)) => (Some(outcome), api_call),
-        None => (None, ApiCall::list_orders(api, who, &pagination::as_api(&query, OrderStatus::as_str)).await),
+        None => (None, ApiCall::list_orders(&console.api, who, &pagination::as_api(&query, OrderStatus::as_str)).await),
     };
-    let site = Site::new(api, &who.user, "Orders", "orders");
+    let site = Site::new(console, &who.user, "Orders", "orders");
     let list = List { site, pet_id, key, orders, status: query.status, next, is_first, outcome, api_call };
     Ok(ApiCall::page(status_code, &list, Some(&list.api_call)))
 }

@@ -5,13 +5,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::Console;
 use super::current_user::CurrentUser;
 use super::error::PageError;
 use super::layout::{Site, page};
 use super::plot::Plot;
 use crate::config::Addresses;
 use crate::domain::{PetStatus, StatusCounts, grouped};
-use crate::http::{Api, deprecation};
+use crate::http::deprecation;
 
 #[derive(Template)]
 #[template(path = "console/welcome.html")]
@@ -33,20 +34,20 @@ struct Overview<'a> {
     warns_of_removal: bool,
 }
 
-pub async fn show(State(api): State<Api>, user: CurrentUser) -> Result<Response, PageError> {
+pub async fn show(State(console): State<Console>, user: CurrentUser) -> Result<Response, PageError> {
     let addresses = &*user.addresses;
     let Some(session) = &user.session else {
-        let site = Site::new(&api, &user, "An animal store with an API", "");
+        let site = Site::new(&console, &user, "An animal store with an API", "");
         return Ok(page(StatusCode::OK, &Welcome { site, addresses }));
     };
-    let now = api.clock.now();
+    let now = console.api.clock.now();
     let overview = Overview {
-        site: Site::new(&api, &user, "Overview", ""),
+        site: Site::new(&console, &user, "Overview", ""),
         addresses,
-        counts: api.console.counts.get(&api.store).await?,
-        plot: Plot::new(&api.requests.last_hour(now)),
-        database: api.store.database(),
-        has_keys: !api.store.list_keys_of(session.account, None, 1).await?.0.is_empty(),
+        counts: console.counts.get(&console.api.store).await?,
+        plot: Plot::new(&console.api.requests.last_hour(now)),
+        database: console.api.store.database(),
+        has_keys: !console.api.store.list_keys_of(session.account, None, 1).await?.0.is_empty(),
         warns_of_removal: now < deprecation::REMOVED_AT,
     };
     Ok(page(StatusCode::OK, &overview))

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::domain::Secret;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
-use crate::telemetry::metrics::Counter;
+use crate::http::PasswordCounters;
 
 /// How many may wait or run; further ones are refused at once, so that a flood of sign-ins stays small.
 const PLACES: usize = 32;
@@ -29,8 +29,7 @@ type Work = Box<dyn FnOnce(&mut HashingMemory) + Send>;
 pub struct PasswordHasher {
     places: Arc<Semaphore>,
     queue: Sender<Work>,
-    hashed: AtomicU64,
-    refused: Counter,
+    counters: Arc<PasswordCounters>,
     began: Instant,
     /// The second, since `began`, in which the log was last told of refusals, and one more.
     told: AtomicU64,
@@ -39,7 +38,7 @@ pub struct PasswordHasher {
 /// A place among those who wait or whose password is being hashed.
 #[derive(Debug)]
 pub struct Place<'p> {
-    passwords: &'p PasswordHasher,
+    hasher: &'p PasswordHasher,
     permit: Arc<OwnedSemaphorePermit>,
 }
 
@@ -48,7 +47,7 @@ pub struct Place<'p> {
 pub struct Busy;
 
 impl PasswordHasher {
-    pub fn new() -> Self {
+    pub fn new(counters: Arc<PasswordCounters>) -> Self {
         let (queue, work) = mpsc::channel();
         let work = Arc::new(Mutex::new(work));
         for _ in 0..threads() {
@@ -59,28 +58,18 @@ impl PasswordHasher {
         Self {
             places: Arc::new(Semaphore::new(PLACES)),
             queue,
-            hashed: AtomicU64::new(0),
-            refused: Counter::default(),
+            counters,
             began: Instant::now(),
             told: AtomicU64::new(0),
         }
     }
 
-    /// How many passwords were hashed or checked so far.
-    pub fn count(&self) -> u64 {
-        self.hashed.load(Ordering::Relaxed)
-    }
-
-    pub fn refused(&self) -> u64 {
-        self.refused.get()
-    }
-
     /// A place, where one is free. It is asked for before anything else is done, so that who is refused costs nothing.
     pub fn place(&self) -> Result<Place<'_>, Busy> {
         match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(permit) => Ok(Place { passwords: self, permit: Arc::new(permit) }),
+            Ok(permit) => Ok(Place { hasher: self, permit: Arc::new(permit) }),
             Err(_) => {
-                self.refused.increment();
+                self.counters.refused.increment();
                 self.tell_of_refusals();
                 Err(Busy)
             }
@@ -91,7 +80,7 @@ impl PasswordHasher {
     fn tell_of_refusals(&self) {
         let second = self.began.elapsed().as_secs() + 1;
         if self.told.swap(second, Ordering::Relaxed) != second {
-            let refused = self.refused.get();
+            let refused = self.counters.refused.get();
             tracing::warn!(refused, "too many passwords are being hashed; so many attempts were refused so far");
         }
     }
@@ -112,7 +101,7 @@ impl Place<'_> {
     }
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce(&mut HashingMemory) -> T + Send + 'static) -> T {
-        self.passwords.hashed.fetch_add(1, Ordering::Relaxed);
+        self.hasher.counters.hashed.increment();
         // The place goes along: a client that goes away does not stop the hashing, and must not make room for more.
         let (place, (answer, hashed)) = (Arc::clone(&self.permit), oneshot::channel());
         let work: Work = Box::new(move |memory| {
@@ -121,7 +110,7 @@ impl Place<'_> {
             // Whoever asked may have gone away.
             let _ = answer.send(result);
         });
-        self.passwords.queue.send(work).expect("the threads end after the queue");
+        self.hasher.queue.send(work).expect("the threads end after the queue");
         hashed.await.expect("hashing does not panic")
     }
 }
@@ -151,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_is_refused_beyond_the_places_there_are() {
-        let passwords = Arc::new(PasswordHasher::new());
+        let passwords = Arc::new(PasswordHasher::new(Arc::default()));
         let (release, hold) = mpsc::channel::<()>();
         let hold = Arc::new(Mutex::new(hold));
         let waiting: Vec<_> = (0..PLACES)
@@ -167,7 +156,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(passwords.place().unwrap_err(), Busy);
-        assert_eq!(passwords.refused(), 1);
+        assert_eq!(passwords.counters.refused.get(), 1);
 
         drop(release);
         for one in waiting {
@@ -178,7 +167,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_goes_away_does_not_make_room_for_more() {
-        let passwords = PasswordHasher::new();
+        let passwords = PasswordHasher::new(Arc::default());
         let (release, wait) = mpsc::channel::<()>();
         let hashing = async { passwords.place().unwrap().run(move |_| wait.recv().unwrap()).await };
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use super::Console;
 use super::current_user::{Client, CurrentUser, with_token, without_token};
 use super::error::PageError;
 use super::form::{Field, Form};
@@ -13,7 +14,6 @@ use super::password_hasher::Place;
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{AccountId, Email, Secret, SessionToken};
-use crate::http::Api;
 
 #[derive(Template)]
 #[template(path = "console/sign-in.html")]
@@ -23,15 +23,15 @@ struct SignIn<'a> {
     password: Field,
 }
 
-pub async fn show(State(api): State<Api>, user: CurrentUser) -> Response {
+pub async fn show(State(console): State<Console>, user: CurrentUser) -> Response {
     if user.session.is_some() {
         return user.redirect("");
     }
-    form(&api, &user, StatusCode::OK, Field::default(), Field::default())
+    form(&console, &user, StatusCode::OK, Field::default(), Field::default())
 }
 
 pub async fn submit(
-    State(api): State<Api>,
+    State(console): State<Console>,
     user: CurrentUser,
     from: Client,
     fields: Form,
@@ -40,32 +40,32 @@ pub async fn submit(
     let password = fields.password("password", "Enter your password.");
     let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
     let Some(address) = address.filter(|_| password.error.is_none()) else {
-        return Ok(form(&api, &user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&console, &user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
-    let place = begin_attempt(&api, from, &address)?;
-    let Some((account, checked)) = check_password(&api, &place, &address, fields.secret("password")).await? else {
-        return Ok(refused(&api, &user, email));
+    let place = begin_attempt(&console, from, &address)?;
+    let Some((account, checked)) = check_password(&console, &place, &address, fields.secret("password")).await? else {
+        return Ok(refused(&console, &user, email));
     };
-    let signed_in = begin_session(&api, &user, account, checked).await?;
+    let signed_in = begin_session(&console, &user, account, checked).await?;
     // `None` if the password was changed while this one was being checked.
-    Ok(signed_in.unwrap_or_else(|| refused(&api, &user, email)))
+    Ok(signed_in.unwrap_or_else(|| refused(&console, &user, email)))
 }
 
 /// Begins a session with a new token and ends the user's previous one. `None` if `checked` is no longer the digest
 /// of the account's password.
 pub async fn begin_session(
-    api: &Api,
+    console: &Console,
     user: &CurrentUser,
     account: AccountId,
     checked: PasswordDigest,
 ) -> Result<Option<Response>, PageError> {
     if let Some(before) = &user.session {
-        api.store.delete_session(before.hash).await?;
+        console.api.store.delete_session(before.hash).await?;
     }
     let token = SessionToken::generate();
-    let session = NewSession { hash: token.hash(), account, now: api.clock.steady() };
-    let begun = api.store.create_session(session, checked).await?;
-    Ok(begun.then(|| with_token(api, &token, user.redirect(""))))
+    let session = NewSession { hash: token.hash(), account, now: console.api.clock.steady() };
+    let begun = console.api.store.create_session(session, checked).await?;
+    Ok(begun.then(|| with_token(console, &token, user.redirect(""))))
 }
 
 /// Redirects to the overview. Does not sign out, because a GET changes nothing.
@@ -73,43 +73,43 @@ pub async fn show_sign_out(user: CurrentUser) -> Response {
     user.redirect("")
 }
 
-pub async fn sign_out(State(api): State<Api>, user: CurrentUser) -> Result<Response, PageError> {
+pub async fn sign_out(State(console): State<Console>, user: CurrentUser) -> Result<Response, PageError> {
     if let Some(session) = &user.session {
-        api.store.delete_session(session.hash).await?;
+        console.api.store.delete_session(session.hash).await?;
     }
-    Ok(without_token(&api, user.redirect("?notice=signed-out")))
+    Ok(without_token(&console, user.redirect("?notice=signed-out")))
 }
 
 /// The account, and the digest that the password was held against, where it is the right one.
 ///
 /// Whether there is an account or not, the same is done, so that neither the answer nor its time tells.
 pub async fn check_password(
-    api: &Api,
+    console: &Console,
     place: &Place<'_>,
     email: &Email,
     password: Secret,
 ) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
-    let known = api.store.find_password(email).await?;
+    let known = console.api.store.find_password(email).await?;
     let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await;
     Ok(known.filter(|_| matches))
 }
 
 /// Refuses who tries too often. An attempt for which there is no place is none.
-pub fn begin_attempt<'a>(api: &'a Api, Client(from): Client, email: &Email) -> Result<Place<'a>, PageError> {
-    let place = api.console.passwords.place()?;
-    api.console.attempts.count(from, email, api.clock.steady()).map_err(|wait| {
-        api.console.refused_attempts.increment();
+pub fn begin_attempt<'a>(console: &'a Console, Client(from): Client, email: &Email) -> Result<Place<'a>, PageError> {
+    let place = console.passwords.place()?;
+    console.throttle.count(from, email, console.api.clock.steady()).map_err(|wait| {
+        console.api.password_counters.throttled.increment();
         PageError::too_many_attempts(wait)
     })?;
     Ok(place)
 }
 
-fn refused(api: &Api, user: &CurrentUser, email: Field) -> Response {
+fn refused(console: &Console, user: &CurrentUser, email: Field) -> Response {
     let why = "The e-mail address or the password is wrong.".to_owned();
-    form(api, user, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
+    form(console, user, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
 }
 
-fn form(api: &Api, user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
-    let site = Site::new(api, user, "Sign in", NO_SECTION);
+fn form(console: &Console, user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
+    let site = Site::new(console, user, "Sign in", NO_SECTION);
     page(status, &SignIn { site, email, password }).into_response()
 }

@@ -10,11 +10,7 @@ use axum::http::uri::Scheme;
 use axum::http::{HeaderValue, Version};
 
 use super::error::{ApiError, Code};
-
-/// Extension of a request whose target contains a fragment. RFC 9112, section 3.2 has no such form, so a proxy could read
-/// the target differently. The parser removes fragments, so the connection looks for them.
-#[derive(Clone, Copy, Debug)]
-pub struct HasFragment;
+use crate::server::HasFragment;
 
 /// Refuses a request that does not say, once and clearly, whom it is for and where its body ends.
 pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {

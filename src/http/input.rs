@@ -14,7 +14,8 @@ use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 
 use super::error::{ApiError, Code};
-use super::limits::{self, Late};
+use super::limits;
+use crate::server::BodyTimeout;
 
 /// The query of an operation without a body.
 ///
@@ -155,7 +156,7 @@ where
             match [Some(&*error as &(dyn Error + 'static)), error.source()]
                 .into_iter()
                 .flatten()
-                .find(|e| e.is::<Late>())
+                .find(|e| e.is::<BodyTimeout>())
             {
                 Some(late) => ApiError::new(Code::RequestTimeout, late.to_string()),
                 // The connection broke or the chunks are malformed: nobody, or nobody sensible, reads this answer.

@@ -115,10 +115,10 @@ fn limits(api: &Api, meters: &Meters<'_>, out: &mut Exposition) {
     let mut refused = out.counter("petstore_refused_total", "What was refused, by the limit that it ran into.");
     refused
         .sample(&[("limit", "account_rate")], api.rate_limits.as_ref().map_or(0, |limits| limits.refused()))
-        .sample(&[("limit", "sign_in_attempts")], api.console.refused_attempts.get())
-        .sample(&[("limit", "password_hashes")], api.console.refused_hashes())
+        .sample(&[("limit", "sign_in_attempts")], api.password_counters.throttled.get())
+        .sample(&[("limit", "password_hashes")], api.password_counters.refused.get())
         .sample(&[("limit", "write_queue")], meters.writers.iter().map(|(_, writer)| writer.refused.get()).sum::<u64>())
         .sample(&[("limit", "reads_waiting")], meters.readers.refused.get());
     out.counter("petstore_password_hashes_total", "Passwords that were hashed or checked.")
-        .sample(&[], api.console.hashes());
+        .sample(&[], api.password_counters.hashed.get());
 }

@@ -17,17 +17,17 @@ use http_body_util::{Either, Full};
 use tower::{Layer, Service, service_fn};
 use tower_http::cors::CorsLayer;
 
+use super::client_address::Peer;
 use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause};
 use super::framing;
-use super::limits::Peer;
 use super::operations::Operation::GetPet;
 use super::operations::Target;
 use super::request_context::RequestContext;
 use super::request_id::{X_REQUEST_ID, request_id};
 use super::state::Api;
-use super::traffic::Connections;
 use crate::config::Listener;
+use crate::server::Connections;
 use crate::telemetry::request_log::RequestLogEntry;
 #[cfg(feature = "otlp")]
 use crate::telemetry::traces::{Recording, Tracer};

@@ -129,7 +129,7 @@ mod tests {
     use crate::domain::{MessageText, OrderStatus, PageLimit, PetName, PetStatus};
     use crate::http::error::{ApiError, Code};
     use crate::http::idempotency;
-    use crate::http::limits::Late;
+    use crate::server::BodyTimeout;
 
     fn at(pointer: &str) -> Value {
         let source: Value = serde_json::from_str(SOURCE).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn examples_of_errors_that_no_request_causes_are_exact() {
         for (name, error) in [
-            ("request_timeout", ApiError::new(Code::RequestTimeout, Late.to_string())),
+            ("request_timeout", ApiError::new(Code::RequestTimeout, BodyTimeout.to_string())),
             ("idempotency_key_in_progress", idempotency::in_progress()),
             ("internal_error", ApiError::internal("")),
             ("unavailable", ApiError::unavailable("")),

@@ -10,12 +10,10 @@ use super::rate_limit::RateLimits;
 use super::requests::Requests;
 use super::traffic::Traffic;
 use crate::clock::Clock;
-use crate::config::{Addresses, Admission};
-use crate::console::Console;
+use crate::config::{Addresses, Admission, Network};
 use crate::relay;
 use crate::store::Store;
-use crate::telemetry::Sampler;
-use crate::telemetry::metrics::Process;
+use crate::telemetry::metrics::{Counter, Process};
 
 /// A handle on everything a handler needs; cheap to clone.
 #[derive(Clone, Debug)]
@@ -32,12 +30,22 @@ pub struct Shared {
     pub rate_limits: Option<Arc<RateLimits>>,
     pub requests: Arc<Requests>,
     pub traffic: Arc<Traffic>,
-    /// Samples warnings about session uses that could not be stored.
-    pub unstored_sessions: Sampler,
     pub process: Process,
-    pub console: Console,
+    pub password_counters: Arc<PasswordCounters>,
+    pub trusted_proxies: Vec<Network>,
     relay: OnceLock<Arc<relay::Status>>,
     draining: AtomicBool,
+}
+
+/// Counters of the console's password checks, kept here because `/metrics` shows them.
+#[derive(Debug, Default)]
+pub struct PasswordCounters {
+    /// Passwords that were hashed or checked.
+    pub hashed: Counter,
+    /// Passwords that were not, because too many were waiting.
+    pub refused: Counter,
+    /// Attempts to sign in or up that were refused, because there were too many.
+    pub throttled: Counter,
 }
 
 impl Api {
@@ -49,9 +57,9 @@ impl Api {
             rate_limits: admission.rate_limit.map(|limit| Arc::new(RateLimits::new(limit, clock.clone()))),
             requests: Arc::default(),
             traffic: Arc::new(Traffic::new()),
-            unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),
             process: Process::started_now(),
-            console: Console::new(admission),
+            password_counters: Arc::default(),
+            trusted_proxies: admission.trusted_proxies,
             store,
             clock,
             addresses: Arc::new(addresses),

@@ -7,6 +7,7 @@ use axum::http::{Method, StatusCode};
 
 use super::operations::Operation;
 use crate::config::Listener;
+use crate::server::Connections;
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
 
@@ -49,29 +50,6 @@ struct Answered {
     /// In the order of [`STATUSES`], and then all others.
     statuses: [Counter; STATUSES.len() + 1],
     duration: Histogram,
-}
-
-/// The connections of one listener.
-#[derive(Debug, Default)]
-pub struct Connections {
-    open: Gauge,
-    accepted: Counter,
-    refused: Counter,
-    expired: [Counter; 4],
-}
-
-/// What a connection took too long with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expired {
-    Handshake,
-    Head,
-    Idle,
-    Answer,
-}
-
-impl Expired {
-    const ALL: [(Self, &str); 4] =
-        [(Self::Handshake, "handshake"), (Self::Head, "head"), (Self::Idle, "idle"), (Self::Answer, "answer")];
 }
 
 /// A request that is being answered.
@@ -160,26 +138,7 @@ impl Traffic {
 
         let listeners = [Listener::Store, Listener::Messages, Listener::Ops]
             .map(|listener| (listener.to_string(), self.connections(listener)));
-        let mut open = out.gauge("petstore_connections_open", "Connections open, by listener.");
-        for (listener, connections) in &listeners {
-            open.sample(&[("listener", listener)], connections.open.get());
-        }
-        let mut accepted = out.counter("petstore_connections_accepted_total", "Connections taken.");
-        for (listener, connections) in &listeners {
-            accepted.sample(&[("listener", listener)], connections.accepted.get());
-        }
-        let mut refused =
-            out.counter("petstore_connections_refused_total", "Connections turned away, since all were taken.");
-        for (listener, connections) in &listeners {
-            refused.sample(&[("listener", listener)], connections.refused.get());
-        }
-        let mut expired = out
-            .counter("petstore_connections_expired_total", "Connections closed at a deadline, by what took too long.");
-        for (listener, connections) in &listeners {
-            for (reason, name) in Expired::ALL {
-                expired.sample(&[("listener", listener), ("reason", name)], connections.expired[reason as usize].get());
-            }
-        }
+        Connections::write(&listeners, out);
     }
 }
 
@@ -238,22 +197,6 @@ impl Drop for UnderWay<'_> {
         if !self.ended {
             self.traffic.abandoned.increment();
         }
-    }
-}
-
-impl Connections {
-    /// A connection was taken, and is open until what is returned goes away.
-    pub fn accept(&self) -> One<'_> {
-        self.accepted.increment();
-        self.open.one()
-    }
-
-    pub fn refuse(&self) {
-        self.refused.increment();
-    }
-
-    pub fn expire(&self, what: Expired) {
-        self.expired[what as usize].increment();
     }
 }
 

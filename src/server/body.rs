@@ -11,9 +11,13 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
 
 use super::deadlines::Deadlines;
-use crate::http::limits::Late;
 
-/// A body that may take so long to arrive. A timer is made only where there is something to wait for.
+/// The error of a body that did not arrive within [`Limits::request`](super::Limits::request).
+#[derive(Debug, thiserror::Error)]
+#[error("The request did not arrive in time.")]
+pub struct BodyTimeout;
+
+/// A request body with a deadline. The timer is created only when there is something to wait for.
 pub struct TimedBody {
     body: Incoming,
     time: Duration,
@@ -48,7 +52,7 @@ impl Body for TimedBody {
         }
         let time = self.time;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(time)));
-        timer.as_mut().poll(cx).map(|()| Some(Err(Late.into())))
+        timer.as_mut().poll(cx).map(|()| Some(Err(BodyTimeout.into())))
     }
 
     fn is_end_stream(&self) -> bool {

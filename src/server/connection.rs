@@ -21,57 +21,57 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Limits;
 use super::body::TimedBody;
 use super::deadlines::{Deadlines, Phase};
 use super::request_line::RequestLine;
 use super::stream::{Secured, Stream};
 use super::tls::Tls;
-use crate::http::{ApiError, Code, Expired, HasFragment, ListenerService};
+use super::{Expired, HasFragment, Limits, Rejection, Service};
 
-/// How long to read what a client still sends after its connection's last answer. Closing with unread bytes would
-/// reset the connection, and the client might never see the answer.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long to read what a client still sends after its connection's last response. Closing with unread bytes would
+/// reset the connection, and the client might never see the response.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Heads larger than this are refused by the parser with 431.
+/// The parser rejects larger heads with 431.
 const HEAD_BYTES: usize = 32 * 1024;
 
-/// How far a connection's buffers grow for what was read and not yet looked at, and for what waits to be sent: twice the
-/// largest head. Only a body that is one piece goes beyond, as far as that is long.
+/// Maximum size of a connection's buffers for bytes not yet parsed or not yet sent: twice the largest head. Only a body
+/// in one piece may exceed it, by its length.
 const BUFFER_BYTES: usize = 2 * HEAD_BYTES;
 
-pub struct Connection {
+pub struct Connection<S> {
     stream: TcpStream,
     tls: Option<Tls>,
     peer: SocketAddr,
-    edge: ListenerService,
+    service: S,
     limits: Limits,
     stopped: watch::Receiver<bool>,
 }
 
-impl Connection {
+impl<S: Service> Connection<S> {
     pub fn new(
         stream: TcpStream,
         tls: Option<Tls>,
         peer: SocketAddr,
-        edge: ListenerService,
+        service: S,
         limits: Limits,
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        Self { stream, tls, peer, edge, limits, stopped }
+        Self { stream, tls, peer, service, limits, stopped }
     }
 
     pub async fn run(mut self) {
-        let _open = self.edge.connections().accept();
-        // Answers are written whole; waiting to fill a packet would only delay them.
+        let _open = self.service.connections().accept();
+        // Responses are written whole, so waiting to fill a packet would only delay them.
         if self.stream.set_nodelay(true).is_err() {
             return;
         }
         let stream = match &self.tls {
             None => Stream::Plain(self.stream),
-            // In a box, so that plain connections don't carry the room for a handshake along.
+            // Boxed, so that the futures of plain connections have no room for a handshake.
             Some(tls) => {
-                match Box::pin(handshake(self.stream, tls, self.peer, self.limits, &self.edge, &mut self.stopped)).await
+                match Box::pin(handshake(self.stream, tls, self.peer, self.limits, &self.service, &mut self.stopped))
+                    .await
                 {
                     Some(stream) => stream,
                     None => return,
@@ -82,16 +82,16 @@ impl Connection {
         let request_line = Arc::new(RequestLine::default());
         let (for_socket, line) = (Arc::clone(&deadlines), Arc::clone(&request_line));
         let socket = TokioIo::new(Socket { stream, deadlines: for_socket, request_line });
-        let (edge, answering, peer) = (&self.edge, &deadlines, self.peer.ip());
-        let service = service_fn(move |request: http::Request<Incoming>| {
+        let (service, answering, peer) = (&self.service, &deadlines, self.peer.ip());
+        let answer = service_fn(move |request: http::Request<Incoming>| {
             let time = answering.request_began();
             let mut request = request.map(|body| TimedBody::new(body, time, answering));
             if line.take_fragment() {
                 request.extensions_mut().insert(HasFragment);
             }
-            edge.answer(request, peer).map(move |mut response| {
+            service.answer(request, peer).map(move |mut response| {
                 if !answering.answered() {
-                    // hyper would close without a word unless the rest happens to be there already.
+                    // hyper announces the close only if the rest of the body has arrived already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(response)
@@ -103,20 +103,20 @@ impl Connection {
             .writev(false)
             .max_header_size(HEAD_BYTES)
             .max_buf_size(BUFFER_BYTES)
-            .serve_connection(socket, service);
+            .serve_connection(socket, answer);
         let mut timer = std::pin::pin!(sleep_until(deadlines.check().unwrap_or_else(|_| Instant::now())));
-        let told = self.stopped.clone();
+        let stop_requested = self.stopped.clone();
         let mut stop = std::pin::pin!(self.stopped.wait_for(|stopped| *stopped));
         let (mut awaited, mut stopping) = (false, false);
         let expired = poll_fn(|cx| {
             loop {
-                // Errors are the client's: a reset, or bytes that are not HTTP, which hyper has answered.
+                // Errors are the client's: a reset, or bytes that are not HTTP, to which hyper has responded.
                 if Pin::new(&mut http).poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }
-                // The timer and the stop seldom come, and polling them costs several times what looking at them does.
-                // Once polled, each wakes this task when it comes: until then it need not be polled again.
-                if awaited && !timer.is_elapsed() && (stopping || matches!(told.has_changed(), Ok(false))) {
+                // Polling the timer and the stop costs several times what checking their state does. Once polled,
+                // each wakes this task, so until then neither is polled again.
+                if awaited && !timer.is_elapsed() && (stopping || matches!(stop_requested.has_changed(), Ok(false))) {
                     return Poll::Pending;
                 }
                 awaited = true;
@@ -136,7 +136,7 @@ impl Connection {
         })
         .await;
         if let Some(phase) = expired {
-            edge.connections().expire(match phase {
+            service.connections().expire(match phase {
                 Phase::Head => Expired::Head,
                 Phase::Idle => Expired::Idle,
                 Phase::Handling | Phase::Answering | Phase::Blocked => Expired::Answer,
@@ -145,38 +145,38 @@ impl Connection {
         let mut stream = http.into_parts().io.into_inner().stream;
         match expired {
             Some(Phase::Head) => {
-                let answer = head_timeout(self.limits.head);
-                if timeout(LINGER, stream.write_all(&answer)).await.is_err() {
+                let response = service.reject(Rejection::HeadTimeout(self.limits.head));
+                if timeout(LINGER_TIMEOUT, stream.write_all(&response)).await.is_err() {
                     return;
                 }
             }
-            // There is nothing to say, but that it is the end: through TLS, a connection that only breaks off looks cut.
+            // Without a TLS close notification, the client would take the connection for truncated.
             Some(Phase::Idle) => {
-                let _ = timeout(LINGER, stream.shutdown()).await;
+                let _ = timeout(LINGER_TIMEOUT, stream.shutdown()).await;
                 return;
             }
-            // A client that does not read would not read this either.
+            // A client that does not read would not read a response either.
             Some(_) => return,
             None => {}
         }
-        let _ = timeout(LINGER, stream.linger()).await;
+        let _ = timeout(LINGER_TIMEOUT, stream.linger()).await;
     }
 }
 
-/// The stream once TLS is agreed on. A handshake may take as long as a head, and ends where the service is to stop.
+/// Returns the stream after the TLS handshake, which may take as long as a head. `None` if it failed or the service stops.
 async fn handshake(
     stream: TcpStream,
     tls: &Tls,
     peer: SocketAddr,
     limits: Limits,
-    edge: &ListenerService,
+    service: &impl Service,
     stopped: &mut watch::Receiver<bool>,
 ) -> Option<Stream> {
     let secured = tokio::select! {
-        secured = timeout(limits.head, Stream::secure(stream, tls, peer)) => match secured {
+        secured = timeout(limits.head, Stream::secure(stream, tls, peer, service)) => match secured {
             Ok(secured) => secured.ok()?,
             Err(_) => {
-                edge.connections().expire(Expired::Handshake);
+                service.connections().expire(Expired::Handshake);
                 return None;
             }
         },
@@ -184,20 +184,14 @@ async fn handshake(
     };
     match secured {
         Secured::Tls(stream) => Some(stream),
-        Secured::Told(mut stream) => {
-            let _ = timeout(LINGER, stream.linger()).await;
+        Secured::Rejected(mut stream) => {
+            let _ = timeout(LINGER_TIMEOUT, stream.linger()).await;
             None
         }
     }
 }
 
-/// The answer to a head that did not arrive in time, of which there is no request to give to a handler.
-fn head_timeout(limit: Duration) -> Vec<u8> {
-    let message = format!("The head of the request did not arrive within {} seconds.", limit.as_secs_f32());
-    ApiError::new(Code::RequestTimeout, message).last_response()
-}
-
-/// The socket, which reports to the deadlines what it sees.
+/// The socket, which reports reads and writes to the deadlines.
 struct Socket {
     stream: Stream,
     deadlines: Arc<Deadlines>,
@@ -227,12 +221,12 @@ impl AsyncWrite for Socket {
         written
     }
 
-    /// hyper flushes once its own buffer is empty.
+    /// hyper flushes when its own buffer is empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         match flushed {
             Poll::Ready(_) => self.deadlines.flushed(),
-            // Only through TLS, which takes what is written before the network does.
+            // Only with TLS, which accepts bytes before the network does.
             Poll::Pending => self.deadlines.flush_blocked(),
         }
         flushed

@@ -1,4 +1,4 @@
-//! Connections for which there is no slot: told so, at a pace that leaves those who have one their service.
+//! Rejects connections above the limit, at a rate that leaves the accepted ones their service.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -11,56 +11,57 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::http::ApiError;
+/// Maximum rejections per second, after a burst of as many. Each costs as much as three lists, so clients that
+/// reconnect at once, whatever `Retry-After` says, must not take the time of accepted connections.
+const REJECTIONS_PER_SECOND: u32 = 1_500;
 
-/// How many are told so in a second, once as many have been: each takes as long as three lists. Clients that come back
-/// at once, whatever `Retry-After` says, must not take the time of those who have a slot.
-const A_SECOND: u32 = 1_500;
-
-/// How many are told so before everybody else gets a turn.
+/// Consecutive rejections before other tasks get a turn.
 const IN_A_ROW: u32 = 512;
 
-/// How long to wait for the request of a client that is turned away.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long to wait for the request of a rejected client.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How much of a request is taken off the socket at a time.
+/// Size of a read from the socket, in bytes.
 const BUFFER: usize = 4_096;
 
-/// Of one listener.
+/// The rejections of one listener.
 pub struct LoadShedding {
-    /// For those whose requests are not here yet; further clients wait in the listener's backlog for one.
-    places: Arc<Semaphore>,
-    /// When the next one may be told.
+    /// For clients whose requests have not arrived; further ones wait in the listener's backlog.
+    waiting: Arc<Semaphore>,
+    /// When the next connection may be rejected.
     pub next: Instant,
     in_a_row: u32,
 }
 
 impl LoadShedding {
+    /// `connections` is the maximum number of accepted connections.
     pub fn new(connections: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(places(connections))), next: Instant::now(), in_a_row: 0 }
+        Self { waiting: Arc::new(Semaphore::new(max_waiting(connections))), next: Instant::now(), in_a_row: 0 }
     }
 
-    /// Waits until one more may be told.
+    /// Waits until one more connection may be rejected.
     pub async fn ready(&self) {
-        drop(self.places.acquire().await);
+        drop(self.waiting.acquire().await);
         sleep_until(self.next).await;
     }
 
-    /// Refuses a connection. Its request is taken off the socket, and not looked at: closing with it unread would reset
-    /// the connection, and the client might never see the answer.
-    pub async fn turn_away(&mut self, stream: TcpStream, encrypted: bool) {
+    /// Rejects a connection with `response`. Reads and discards its request: closing with unread bytes would reset the
+    /// connection, and the client might never see the response.
+    ///
+    /// Closes encrypted connections without a response, because a flood must not cost TLS handshakes.
+    pub async fn reject(&mut self, stream: TcpStream, encrypted: bool, response: impl FnOnce() -> Vec<u8>) {
         let second = Duration::from_secs(1);
-        self.next = self.next.max(Instant::now() - second) + second / A_SECOND;
+        self.next = self.next.max(Instant::now() - second) + second / REJECTIONS_PER_SECOND;
         if encrypted {
-            // It would take a handshake to say so, which a flood must not cost.
             return;
         }
-        if let Some(stream) = tell_at_once(stream) {
-            let place = Arc::clone(&self.places).acquire_owned().await;
+        let response = response();
+        if let Some(stream) = reject_at_once(stream, &response) {
+            let permit = Arc::clone(&self.waiting).acquire_owned().await;
             tokio::spawn(async move {
-                // Who does not listen has gone.
-                let _ = timeout(PATIENCE, tell(stream)).await;
-                drop(place);
+                // Ignore clients that do not read the response.
+                let _ = timeout(REQUEST_TIMEOUT, reject_slowly(stream, &response)).await;
+                drop(permit);
             });
         }
         self.in_a_row += 1;
@@ -71,21 +72,21 @@ impl LoadShedding {
     }
 }
 
-/// How many may be told so at once where each has to be waited for.
-pub fn places(connections: usize) -> usize {
+/// Maximum number of rejected clients whose requests are awaited at once.
+pub fn max_waiting(connections: usize) -> usize {
     (connections / 8).clamp(16, 1_024)
 }
 
-/// Tells a client whose request is here already, as it is of those who had to queue: a third of the work, since nothing
-/// waits. Otherwise hands the connection back.
-fn tell_at_once(stream: TcpStream) -> Option<TcpStream> {
-    // tokio asks the system only once it was told that there is something, which is too late here.
+/// Rejects a client whose request has arrived, as it has if the client had to queue. This takes a third of the work,
+/// because nothing waits. Otherwise returns the connection.
+fn reject_at_once(stream: TcpStream, response: &[u8]) -> Option<TcpStream> {
+    // tokio reads only after a readiness event, which is too late here.
     let socket = SockRef::from(&stream);
     let mut request = [0; BUFFER];
     match (&*socket).read(&mut request) {
         Ok(taken) if taken < BUFFER && request[..taken].windows(4).any(|end| end == b"\r\n\r\n") => {
-            // A socket that nothing was sent on has room for this, and who is gone needs none.
-            let _ = (&*socket).write(&refusal());
+            // The send buffer of an unused socket has room for this. An error means that the client is gone.
+            let _ = (&*socket).write(response);
             None
         }
         Ok(0) => None,
@@ -95,14 +96,10 @@ fn tell_at_once(stream: TcpStream) -> Option<TcpStream> {
     }
 }
 
-/// The same for one that is not, or not all of it: reads until the client has seen the answer and closes.
-async fn tell(mut stream: TcpStream) -> io::Result<()> {
-    stream.write_all(&refusal()).await?;
+/// Rejects a client whose request has not arrived in full: reads until the client has seen the response and closes.
+async fn reject_slowly(mut stream: TcpStream, response: &[u8]) -> io::Result<()> {
+    stream.write_all(response).await?;
     stream.shutdown().await?;
     while stream.read(&mut [0; BUFFER]).await? > 0 {}
     Ok(())
-}
-
-fn refusal() -> Vec<u8> {
-    ApiError::unavailable("all connections are taken").last_response()
 }

@@ -2,6 +2,11 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+/// Extension of a request whose target contains a fragment. RFC 9112, section 3.2 has no such form, so a proxy could read
+/// the target differently. The parser removes fragments, so the connection looks for them.
+#[derive(Clone, Copy, Debug)]
+pub struct HasFragment;
+
 /// Reads along with the parser until the end of each request line.
 ///
 /// RFC 9112, section 3.2 has no form of target with a fragment, so a proxy may read `/pets#x` differently. A request

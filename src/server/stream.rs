@@ -10,51 +10,50 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::tls::Tls;
-use crate::http::{ApiError, Code};
+use super::{Rejection, Service};
 
 pub enum Stream {
     Plain(TcpStream),
-    /// In a box, since it is large and most connections of a service behind a proxy are plain.
+    /// Boxed, because it is large and most connections of a service behind a proxy are plain.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// What came of a handshake.
+/// The result of a handshake.
 pub enum Secured {
     Tls(Stream),
-    /// The client speaks plain HTTP. It was told, and may still be reading.
-    Told(Stream),
+    /// The client speaks plain HTTP. The response was sent, and the client may still be reading it.
+    Rejected(Stream),
 }
 
 impl Stream {
-    /// Shakes hands with the client. Its errors are the client's, which is told by an alert.
-    pub async fn secure(mut stream: TcpStream, tls: &Tls, peer: SocketAddr) -> io::Result<Secured> {
-        // TLS begins with the type of a record, 22 (RFC 8446, section 5.1), and HTTP with the name of a method.
+    /// Performs the TLS handshake. Errors are the client's, which gets an alert.
+    pub async fn secure(
+        mut stream: TcpStream,
+        tls: &Tls,
+        peer: SocketAddr,
+        service: &impl Service,
+    ) -> io::Result<Secured> {
+        // TLS begins with the record type 22 (RFC 8446, section 5.1), HTTP with the name of a method.
         let mut first = [0];
         stream.peek(&mut first).await?;
         if first[0].is_ascii_uppercase() {
-            tracing::debug!(%peer, "plain HTTP came where TLS is spoken");
-            stream.write_all(&https_only()).await?;
-            return Ok(Secured::Told(Self::Plain(stream)));
+            tracing::debug!(%peer, "plain HTTP on a TLS listener");
+            stream.write_all(&service.reject(Rejection::TlsRequired)).await?;
+            return Ok(Secured::Rejected(Self::Plain(stream)));
         }
         let stream = tls.acceptor().accept(stream).await.inspect_err(|error| {
-            tracing::debug!(%peer, %error, "a TLS handshake failed");
+            tracing::debug!(%peer, %error, "TLS handshake failed");
         })?;
         Ok(Secured::Tls(Self::Tls(Box::new(stream))))
     }
 
-    /// Says that nothing follows, and reads on until the client has heard it.
+    /// Closes the sending side and reads until the client closes too.
     pub async fn linger(&mut self) -> io::Result<()> {
         self.shutdown().await?;
         let mut rest = [0; 4096];
         while self.read(&mut rest).await? > 0 {}
         Ok(())
     }
-}
-
-/// Not a redirect: a key that was sent in the clear should be noticed, and not work all the same.
-fn https_only() -> Vec<u8> {
-    let message = "This port speaks TLS: the address begins with https://.";
-    ApiError::new(Code::InvalidValue, message).last_response()
 }
 
 impl AsyncRead for Stream {

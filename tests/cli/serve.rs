@@ -48,7 +48,7 @@ fn a_second_signal_does_not_wait_for_the_drain_delay() {
         exit 0
         INFO stopping
         INFO stopping
-        WARN stopping at once
+        WARN closing all connections
     "#]]
     .assert_eq(&ended.shown_log());
 }
@@ -148,7 +148,7 @@ fn a_port_in_use_is_named_with_its_flag() {
             command.args([door, if door == flag { &taken } else { "127.0.0.1:0" }]);
         }
         let ended = Running::start(&mut command).end();
-        let wanted = format!("ERROR can't listen on {taken} ({flag}): Address already in use (os error 98)\n");
+        let wanted = format!("ERROR cannot listen on {taken} ({flag}): Address already in use (os error 98)\n");
         assert_eq!((ended.code, ended.log(), ended.stdout.as_str()), (Some(1), wanted, ""));
     }
 }

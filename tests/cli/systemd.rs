@@ -43,7 +43,8 @@ fn a_supervisor_that_does_not_listen_is_no_reason_not_to_serve() {
     let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
     let server = Server::start(serve.env("NOTIFY_SOCKET", folder.path("nobody")));
 
-    assert_eq!(server.logged("can't tell the supervisor READY=1")["level"], "WARN");
+    let line = server.logged("cannot notify the supervisor");
+    assert_eq!((&line["level"], &line["state"]), (&"WARN".into(), &"READY=1".into()));
     assert_eq!(server.stop(Signal::TERM).code, Some(0));
 }
 

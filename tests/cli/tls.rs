@@ -201,21 +201,21 @@ fn production_refuses_an_address_that_others_reach_without_tls() {
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --insecure
         exit 1
         WARN the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS
-        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --data-dir staging --deployment staging
         exit 1
         WARN the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS
-        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --trusted-proxy 10.0.0.1
         exit 1
-        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --tls-cert cert.pem --tls-key cert.key
         exit 1
-        ERROR can't listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
+        ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops
         exit 1
         WARN the operations listener is bound to 192.0.2.1:8082, which other machines may reach: it requires no credentials
-        ERROR can't listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
+        ERROR cannot listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
     "#]]
     .assert_eq(&shown);
 }

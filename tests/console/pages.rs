@@ -280,7 +280,7 @@ async fn a_page_that_panics_is_a_page_that_says_so() {
     let service = Service::start().await;
     let ada = Person::signed_in(&service, "ada@lovelace.example").await;
     let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
-    let pages = console::framed(&service.api, pages).with_state(service.api.clone());
+    let pages = console::framed(&service.app.console, pages).with_state(service.app.console.clone());
     let door = ListenerService::new(Listener::Store, &service.api).with_pages(pages);
     let request = http::Request::builder().uri("/keys/new").header("host", "x").header("cookie", ada.cookie.unwrap());
 

@@ -353,7 +353,7 @@ async fn a_collector_behind_tls_must_have_the_certificate_that_is_configured() {
     server.stop(Signal::TERM);
 
     let server = serve(String::new());
-    let line = server.logged("there are no traces");
+    let line = server.logged("cannot export traces");
     assert!(line["why"].as_str().unwrap().contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{line}");
 }
 

@@ -84,7 +84,7 @@ fn serve(folder: &Path) -> ! {
                 assert!(runtime.block_on(failing.import_pets(source)).is_err());
             }
         });
-        petstore::cli::serve::serve(&service, store, async |_, _| Ok(String::new())).await
+        petstore::app::run(&service, store, async |_, _| Ok(())).await
     });
     std::process::exit(i32::from(outcome.is_err()))
 }

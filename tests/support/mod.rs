@@ -9,12 +9,13 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
+use petstore::app::{App, Sockets};
 use petstore::clock::Clock;
 use petstore::config::{Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Deployment, Email, KeyId, Timestamp};
-use petstore::http::{self, Api, Operation};
-use petstore::server::{self, Access, Limits, Stop, Tls};
+use petstore::http::{Api, Operation};
+use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
@@ -70,6 +71,7 @@ pub struct Service {
     pub clock: Clock,
     pub store: Arc<Store>,
     pub api: Api,
+    pub app: App,
     pub folder: tempfile::TempDir,
     /// A key of the account `ada@example.com`.
     pub key: String,
@@ -120,14 +122,10 @@ impl Service {
             trusted_proxies: setup.trusted_proxies,
             rate_limit: setup.rate_limit,
         };
-        let api = Api::new(Arc::clone(&store), clock.clone(), addresses, admission);
-        let doors = vec![
-            (store_door, http::store_listener(&api), Access::Public),
-            (messages_door, http::messages_listener(&api), Access::Public),
-            (ops_door, http::operations_listener(&api), Access::Operator),
-        ];
+        let app = App::new(Arc::clone(&store), clock.clone(), addresses, admission);
+        let sockets = Sockets { store: Some(store_door), messages: Some(messages_door), operations: Some(ops_door) };
         let (stop, stopped) = watch::channel(Stop::No);
-        let running = tokio::spawn(server::run(doors, setup.tls, api.clone(), setup.limits, stopped));
+        let running = tokio::spawn(app.clone().serve(sockets.serving(&app), setup.tls, setup.limits, stopped));
         let email = Email::parse("ada@example.com").unwrap();
         let account = store.create_account(email, None, NOW).await.unwrap().unwrap();
         let key = make_key(&store, account, None).await.1;
@@ -137,7 +135,8 @@ impl Service {
             ops_address,
             clock,
             store,
-            api,
+            api: app.api.clone(),
+            app,
             folder,
             key,
             account,

@@ -1,4 +1,7 @@
 //! Readiness notification (sd_notify(3)) and socket activation (sd_listen_fds(3)) of systemd and compatible supervisors.
+//!
+//! The crates `sd-notify` and `listenfd` would replace some 25 lines: neither maps sockets to listeners by name, which is
+//! most of this file.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,7 +19,7 @@ const FIRST: i32 = 3;
 
 /// State of the service.
 #[derive(Clone, Copy, Debug)]
-pub enum Standing {
+pub enum State {
     /// All listeners are open.
     Ready,
     /// The shutdown has begun.
@@ -24,11 +27,11 @@ pub enum Standing {
 }
 
 /// Notifies the supervisor, if it has set `NOTIFY_SOCKET`.
-pub fn notify(standing: Standing) {
+pub fn notify(state: State) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let state = match standing {
-        Standing::Ready => "READY=1",
-        Standing::Stopping => "STOPPING=1",
+    let state = match state {
+        State::Ready => "READY=1",
+        State::Stopping => "STOPPING=1",
     };
     if let Err(error) = send(&socket, state) {
         tracing::warn!(%error, state, "cannot notify the supervisor");

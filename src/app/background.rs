@@ -1,0 +1,52 @@
+//! Jobs that run beside the requests.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::App;
+use super::backup_schedule::{Backups, Schedule};
+use crate::clock::Clock;
+use crate::config::Service;
+use crate::http::{Api, idempotency};
+use crate::relay::{self, Relay};
+use crate::server::Tls;
+use crate::store::Store;
+
+/// Starts the jobs that a serving process needs. They run until they are aborted.
+pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
+    let (api, console) = (app.api.clone(), app.console.clone());
+    tokio::spawn(async move {
+        let certificate = async {
+            if let Some(tls) = tls {
+                tls.follow().await;
+            }
+        };
+        tokio::join!(
+            api.api_keys.follow(),
+            api.api_keys.write_down_uses(),
+            api.requests.follow(&api.clock),
+            api.traffic.refusals.follow(),
+            console.unstored_sessions.follow(),
+            api.clock.follow(),
+            idempotency::forget_expired(&api.store, &api.clock),
+            certificate
+        );
+    })
+}
+
+/// Starts scheduled backups if they are configured.
+pub fn start_backups(settings: &Service, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
+    let (Some(every), Store::Sqlite(database)) = (settings.backup_every, &**store) else { return Ok(None) };
+    let folder = settings.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));
+    let schedule = Schedule { every, keep: settings.backup_keep as usize, folder };
+    Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
+}
+
+/// Starts the relay if a broker is configured.
+pub fn start_relay(settings: &Service, api: &Api) -> Option<Relay> {
+    let options = relay::Options { url: settings.relay.clone()?, retention: settings.relay_retention };
+    let status = Arc::<relay::Status>::default();
+    api.relay_by(Arc::clone(&status));
+    Some(Relay::start(options, Arc::clone(&api.store), Clock::System, status))
+}

@@ -1,0 +1,176 @@
+//! The listeners: their sockets and what they serve.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderMap, Request, Response};
+use axum::routing::get;
+use tokio::net::{TcpListener, TcpSocket};
+
+use super::{App, Result};
+use crate::config::{Addresses, BaseUrl, Listener, Scheme, Service};
+use crate::console;
+use crate::http::{ApiError, Code, ListenerService, Sent, cors, openapi};
+use crate::server::{self, Access, Connections, Rejection, TimedBody};
+use crate::store::Store;
+
+/// Connections that the system queues until the process accepts them. tokio's own `bind` queues 128, fewer than may
+/// arrive at once; beyond the queue, clients wait a second before they try again. The system may allow less.
+const BACKLOG: u32 = 4_096;
+
+/// The sockets of the listeners that this process opens.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    pub store: Option<TcpListener>,
+    pub messages: Option<TcpListener>,
+    pub operations: Option<TcpListener>,
+}
+
+impl Sockets {
+    /// Takes the sockets that the supervisor has passed and opens the others.
+    pub fn bind(settings: &Service, mut passed: Vec<(Listener, std::net::TcpListener)>) -> Result<Self> {
+        let mut bind = |listener: Listener, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>> {
+            if !settings.listeners.contains(&listener) {
+                return Ok(None);
+            }
+            if let Some(at) = passed.iter().position(|(passed_for, _)| *passed_for == listener) {
+                return Ok(Some(TcpListener::from_std(passed.swap_remove(at).1)?));
+            }
+            let socket = listen(address).map_err(|error| format!("cannot listen on {address} ({flag}): {error}"))?;
+            Ok(Some(socket))
+        };
+        if settings.listeners.is_empty() {
+            return Err("there is no listener to open: `listeners` is empty".into());
+        }
+        Ok(Self {
+            store: bind(Listener::Store, settings.listen, "--listen")?,
+            messages: bind(Listener::Messages, settings.messages_listen, "--messages-listen")?,
+            operations: bind(Listener::Ops, settings.ops_listen, "--ops-listen")?,
+        })
+    }
+
+    /// The public addresses. For a listener that another process opens, the configured ones.
+    pub fn addresses(&self, settings: &Service) -> Addresses {
+        let store = bound(self.store.as_ref()).unwrap_or(settings.listen);
+        let messages = bound(self.messages.as_ref()).unwrap_or(settings.messages_listen);
+        Addresses::new(settings, store, messages)
+    }
+
+    pub fn log(&self, store: &Store) {
+        let shown = |socket: &Option<TcpListener>| bound(socket.as_ref()).map(tracing::field::display);
+        tracing::info!(
+            store = shown(&self.store),
+            messages = shown(&self.messages),
+            ops = shown(&self.operations),
+            deployment = %store.deployment(),
+            version = env!("CARGO_PKG_VERSION"),
+            "listening"
+        );
+    }
+
+    /// Pairs each socket with what it serves.
+    pub fn serving(self, app: &App) -> Vec<(TcpListener, ListenerService, Access)> {
+        let listeners = [
+            (self.store, app.store_listener(), Access::Public),
+            (self.messages, app.messages_listener(), Access::Public),
+            (self.operations, app.operations_listener(), Access::Operator),
+        ];
+        listeners.into_iter().filter_map(|(socket, service, access)| Some((socket?, service, access))).collect()
+    }
+}
+
+/// Returns the settings with the addresses of the sockets that the supervisor has passed.
+pub fn at_passed_addresses(settings: &Service, passed: &[(Listener, std::net::TcpListener)]) -> Result<Service> {
+    let mut settings = settings.clone();
+    for (listener, socket) in passed {
+        if !settings.listeners.contains(listener) {
+            let why = format!("a socket is passed for the {listener} listener, which `listeners` does not open");
+            return Err(why.into());
+        }
+        let address = match listener {
+            Listener::Store => &mut settings.listen,
+            Listener::Messages => &mut settings.messages_listen,
+            Listener::Ops => &mut settings.ops_listen,
+        };
+        *address = socket.local_addr()?;
+    }
+    Ok(settings)
+}
+
+pub fn bound(socket: Option<&TcpListener>) -> Option<SocketAddr> {
+    socket.and_then(|socket| socket.local_addr().ok())
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Otherwise the address would stay in use for a minute after a process has ended.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+impl App {
+    /// The store listener: animals and orders, their document and reference, and the console.
+    fn store_listener(&self) -> ListenerService {
+        let api = &self.api;
+        let document = Router::new()
+            .route("/openapi.json", get(openapi::serve))
+            .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+            .with_state(api.clone());
+        let pages = console::routes(&self.console).merge(document);
+        ListenerService::new(Listener::Store, api)
+            .with_pages(pages)
+            .with_cors(cors::layer(Listener::Store, &api.addresses.cors_origins, |_| None))
+            .https_only(self.is_https_only(&api.addresses.base_url))
+    }
+
+    /// The messages listener. The API reference on the store listener calls it from the browser.
+    fn messages_listener(&self) -> ListenerService {
+        let addresses = Arc::clone(&self.api.addresses);
+        let origins = [addresses.cors_origins.clone(), addresses.store_origins()].concat();
+        let store_origin = move |request: &HeaderMap| addresses.store_origin_beside(request);
+        ListenerService::new(Listener::Messages, &self.api)
+            .with_cors(cors::layer(Listener::Messages, &origins, store_origin))
+            .https_only(self.is_https_only(&self.api.addresses.messages_base_url))
+    }
+
+    /// The operations listener, for the operator.
+    fn operations_listener(&self) -> ListenerService {
+        ListenerService::new(Listener::Ops, &self.api).https_only(self.api.addresses.scheme == Scheme::Https)
+    }
+
+    /// Returns whether clients use TLS: the listener's own, or that of the proxy in front of it.
+    fn is_https_only(&self, public: &BaseUrl) -> bool {
+        let behind_a_proxy = !self.api.trusted_proxies.is_empty();
+        self.api.addresses.scheme == Scheme::Https || (behind_a_proxy && public.is_https())
+    }
+}
+
+impl server::Service for ListenerService {
+    type Body = Sent;
+
+    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Response<Sent>> + Send {
+        Self::answer(self, request, peer)
+    }
+
+    fn connections(&self) -> &Connections {
+        Self::connections(self)
+    }
+
+    fn reject(&self, why: Rejection) -> Vec<u8> {
+        let error = match why {
+            Rejection::ConnectionLimit => ApiError::unavailable("all connections are taken"),
+            Rejection::HeadTimeout(limit) => {
+                let seconds = limit.as_secs_f32();
+                let message = format!("The head of the request did not arrive within {seconds} seconds.");
+                ApiError::new(Code::RequestTimeout, message)
+            }
+            // Not a redirect: it would work despite having sent the key in plain text.
+            Rejection::TlsRequired => {
+                ApiError::new(Code::InvalidValue, "This port speaks TLS: the address begins with https://.")
+            }
+        };
+        error.last_response()
+    }
+}

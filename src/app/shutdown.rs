@@ -1,0 +1,123 @@
+//! Signals, and the order in which the parts of the program end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::Result;
+use super::backup_schedule::Backups;
+use super::systemd::{self, State};
+use super::trace_export::TraceExport;
+use crate::relay::Relay;
+use crate::server::Stop;
+use crate::store::Store;
+use crate::telemetry::{self, Step};
+
+/// Maximum time for the responses to waiting requests after the store has failed.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// The signals that ask the process to stop.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Waits for `server` to end. Asks it to drain on the first signal and to close all connections on the second.
+///
+/// # Errors
+///
+/// If the store fails, the process cannot serve any longer. Waiting requests get their errors, then the server ends.
+pub async fn until_stopped(
+    mut server: JoinHandle<()>,
+    store: &Arc<Store>,
+    stop: &watch::Sender<Stop>,
+    signals: &mut Signals,
+) -> Result<()> {
+    let mut failure = None;
+    loop {
+        tokio::select! {
+            ended = &mut server => {
+                ended?;
+                return failure.map_or(Ok(()), |why: String| Err(why.into()));
+            }
+            () = signals.next() => {
+                tracing::info!("stopping");
+                systemd::notify(State::Stopping);
+                stop.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Drain } else { Stop::Now });
+            }
+            why = store.failed(), if failure.is_none() => {
+                tracing::error!(why, "the store failed, stopping");
+                systemd::notify(State::Stopping);
+                failure = Some(why);
+                // Requests that need the store fail at once.
+                stop.send_replace(Stop::Drain);
+                let stop = stop.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(SHUTDOWN_GRACE).await;
+                    stop.send_replace(Stop::Now);
+                });
+            }
+        }
+    }
+}
+
+/// Ends everything but the server, each part in its own time. A signal ends the wait for the current part.
+pub async fn finish(
+    traces: Option<TraceExport>,
+    backups: Option<Backups>,
+    relay: Option<Relay>,
+    store: &Store,
+    signals: &mut Signals,
+) {
+    if let Some(traces) = traces {
+        tokio::select! {
+            () = traces.flush() => {}
+            () = signals.next() => {}
+        }
+    }
+    if let Some(backups) = backups {
+        backups.stop().await;
+    }
+    if let Some(relay) = relay {
+        tokio::select! {
+            () = relay.stop() => {}
+            // Messages whose acknowledgement is not stored are sent again.
+            () = signals.next() => tracing::warn!("second signal received, exiting without draining the relay"),
+        }
+    }
+    tokio::select! {
+        () = store.close() => {}
+        // Acknowledged writes are in the log on the disk. Others may be lost.
+        () = signals.next() => tracing::warn!("second signal received, exiting without closing the database"),
+    }
+}
+
+/// Changes the log level: SIGUSR1 logs more, a level at a time, and SIGUSR2 less. The future never ends.
+pub fn follow_log_level() -> io::Result<impl Future<Output = ()> + Send> {
+    let (mut more, mut less) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
+    Ok(async move {
+        loop {
+            tokio::select! {
+                _ = more.recv() => telemetry::change_level(Step::More),
+                _ = less.recv() => telemetry::change_level(Step::Less),
+            }
+        }
+    })
+}

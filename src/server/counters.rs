@@ -1,0 +1,68 @@
+//! Counters of a listener's connections.
+
+use crate::telemetry::metrics::{Counter, Exposition, Gauge, One};
+
+/// The connections of one listener.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: Gauge,
+    accepted: Counter,
+    refused: Counter,
+    expired: [Counter; 4],
+}
+
+/// What a connection exceeded its time limit with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    Handshake,
+    Head,
+    Idle,
+    Answer,
+}
+
+impl Expired {
+    const ALL: [(Self, &str); 4] =
+        [(Self::Handshake, "handshake"), (Self::Head, "head"), (Self::Idle, "idle"), (Self::Answer, "answer")];
+}
+
+impl Connections {
+    /// Counts an accepted connection, which is open until the returned guard is dropped.
+    pub fn accept(&self) -> One<'_> {
+        self.accepted.increment();
+        self.open.one()
+    }
+
+    pub fn refuse(&self) {
+        self.refused.increment();
+    }
+
+    pub fn expire(&self, what: Expired) {
+        self.expired[what as usize].increment();
+    }
+
+    /// Writes the counters of all listeners, each with its name.
+    pub fn write(listeners: &[(String, &Self)], out: &mut Exposition) {
+        let mut open = out.gauge("petstore_connections_open", "Connections open, by listener.");
+        for (listener, connections) in listeners {
+            open.sample(&[("listener", listener)], connections.open.get());
+        }
+        let mut accepted = out.counter("petstore_connections_accepted_total", "Connections accepted.");
+        for (listener, connections) in listeners {
+            accepted.sample(&[("listener", listener)], connections.accepted.get());
+        }
+        let mut refused = out.counter(
+            "petstore_connections_refused_total",
+            "Connections rejected because the connection limit was reached.",
+        );
+        for (listener, connections) in listeners {
+            refused.sample(&[("listener", listener)], connections.refused.get());
+        }
+        let mut expired =
+            out.counter("petstore_connections_expired_total", "Connections closed at a deadline, by what exceeded it.");
+        for (listener, connections) in listeners {
+            for (reason, name) in Expired::ALL {
+                expired.sample(&[("listener", listener), ("reason", name)], connections.expired[reason as usize].get());
+            }
+        }
+    }
+}
