@@ -1,40 +1,34 @@
-//! How often somebody may try to sign in or up: per address of the network, and per account.
+//! Limits on attempts to sign in or up: per network address and per account.
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 
-use crate::domain::{Email, Timestamp};
+use crate::domain::{Email, Timestamp, TokenBucket};
 
-/// How many addresses and accounts are remembered. Beyond, those that have not tried for longest begin anew.
+/// Maximum number of addresses and accounts that are remembered. Beyond it, those with the oldest attempts are forgotten.
 const REMEMBERED: usize = 20_000;
 
-/// So many at once, and then one more in each such time.
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    burst: i64,
-    one_each: Duration,
-}
+/// In milliseconds.
+const PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };
+const PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
 
-const PER_ADDRESS: Allowance = Allowance { burst: 30, one_each: Duration::from_secs(20) };
-const PER_ACCOUNT: Allowance = Allowance { burst: 10, one_each: Duration::from_secs(60) };
-
-/// The generic cell rate algorithm (ITU-T I.371): of each subject, only when its allowance will be whole again.
+/// For each address and account, the time at which its bucket will be full.
 #[derive(Debug)]
-pub struct LoginThrottle(Cache<[u8; 16], Arc<AtomicI64>>);
+pub struct LoginThrottle(Cache<[u8; 16], Arc<AtomicU64>>);
 
 impl LoginThrottle {
     pub fn new() -> Self {
         Self(Cache::new(REMEMBERED))
     }
 
-    /// Counts an attempt, or says how long to wait for the next one.
+    /// Counts an attempt. The error is the time to wait until the next one.
     ///
-    /// An address that nobody has signed up with counts as any other: the limit tells nothing about accounts.
+    /// Addresses without an account count too, so the limit reveals nothing about accounts.
     pub fn count(&self, from: Option<IpAddr>, email: &Email, now: Timestamp) -> Result<(), Duration> {
         if let Some(from) = from {
             self.take(&format!("address {}", network(from)), PER_ADDRESS, now)?;
@@ -42,25 +36,21 @@ impl LoginThrottle {
         self.take(&format!("account {}", email.folded()), PER_ACCOUNT, now)
     }
 
-    fn take(&self, subject: &str, allowance: Allowance, now: Timestamp) -> Result<(), Duration> {
+    fn take(&self, subject: &str, bucket: TokenBucket, now: Timestamp) -> Result<(), Duration> {
         let digest = Sha256::digest(subject);
         let key = std::array::from_fn(|position| digest[position]);
-        let whole_at = self.0.get_or_insert_with(&key, || Ok::<_, std::convert::Infallible>(Arc::default()));
-        let Ok(whole_at) = whole_at;
-        let now = now.as_milliseconds();
-        let each = allowance.one_each.as_millis() as i64;
-        let latest = now + each * allowance.burst;
-        let after = |whole_at: i64| whole_at.max(now) + each;
-        let counted = whole_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| Some(after(at).min(latest)));
-        let (Ok(before) | Err(before)) = counted;
-        match after(before) - latest {
-            ..=0 => Ok(()),
-            wait => Err(Duration::from_millis(wait.unsigned_abs())),
-        }
+        let full_at = self.0.get_or_insert_with(&key, || Ok::<_, std::convert::Infallible>(Arc::default()));
+        let Ok(full_at) = full_at;
+        let now = u64::try_from(now.as_milliseconds()).unwrap_or(0);
+        let take = |full_at| bucket.take(full_at, now);
+        let updated = full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| Some(take(full_at).full_at));
+        let (Ok(before) | Err(before)) = updated;
+        let taken = take(before);
+        taken.is_allowed.then_some(()).ok_or(Duration::from_millis(taken.next))
     }
 }
 
-/// What counts as one address: of IPv6, the /64 that a provider gives to one customer at least.
+/// Returns what counts as one address. For IPv6, this is the /64 network, the least that a provider assigns to a customer.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
@@ -79,30 +69,30 @@ mod tests {
     }
 
     #[test]
-    fn an_account_has_ten_attempts_and_then_one_a_minute_from_wherever_they_come() {
-        let attempts = LoginThrottle::new();
+    fn account_has_ten_attempts_and_then_one_a_minute() {
+        let throttle = LoginThrottle::new();
         for attempt in 0..10 {
             let from = IpAddr::from([10, 0, 0, attempt]);
-            assert_eq!(attempts.count(Some(from), &email("ada@example.com"), NOW), Ok(()), "{attempt}");
+            assert_eq!(throttle.count(Some(from), &email("ada@example.com"), NOW), Ok(()), "{attempt}");
         }
-        assert_eq!(attempts.count(None, &email("ADA@example.com"), NOW), Err(Duration::from_secs(60)));
-        assert_eq!(attempts.count(None, &email("grace@example.com"), NOW), Ok(()));
+        assert_eq!(throttle.count(None, &email("ADA@example.com"), NOW), Err(Duration::from_secs(60)));
+        assert_eq!(throttle.count(None, &email("grace@example.com"), NOW), Ok(()));
         let later = NOW.plus(Duration::from_secs(60));
-        assert_eq!(attempts.count(None, &email("ada@example.com"), later), Ok(()));
-        assert!(attempts.count(None, &email("ada@example.com"), later).is_err());
+        assert_eq!(throttle.count(None, &email("ada@example.com"), later), Ok(()));
+        assert!(throttle.count(None, &email("ada@example.com"), later).is_err());
     }
 
     #[test]
-    fn an_address_has_thirty_attempts_whatever_account_they_are_for() {
-        let attempts = LoginThrottle::new();
+    fn address_has_thirty_attempts_for_all_accounts() {
+        let throttle = LoginThrottle::new();
         let count = |from: &str, who: u32| {
-            attempts.count(Some(from.parse().unwrap()), &email(&format!("{who}@example.com")), NOW)
+            throttle.count(Some(from.parse().unwrap()), &email(&format!("{who}@example.com")), NOW)
         };
         for who in 0..30 {
             assert_eq!(count(&format!("2001:db8::{who}"), who), Ok(()), "{who}");
         }
         assert_eq!(count("2001:db8::ffff", 99), Err(Duration::from_secs(20)));
-        assert_eq!(count("2001:db8:0:1::1", 99), Ok(()), "that is another network");
+        assert_eq!(count("2001:db8:0:1::1", 99), Ok(()), "another network");
         assert_eq!(count("::ffff:192.0.2.1", 98), Ok(()));
     }
 }

@@ -11,6 +11,7 @@ pub mod pet;
 pub mod secret;
 pub mod session;
 pub mod time;
+pub mod token_bucket;
 
 pub use account::{Account, AccountId, Email};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
@@ -23,6 +24,7 @@ pub use pet::{NewPet, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};
 pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};
 pub use time::Timestamp;
+pub use token_bucket::{Taken, TokenBucket};
 
 /// Purpose of a database and of the API keys in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,10 @@
-//! How many requests an account may send: the generic cell rate algorithm (ITU-T I.371), and its headers
-//! (draft-ietf-httpapi-ratelimit-headers-11).
+//! Rate limits of accounts, and their headers (draft-ietf-httpapi-ratelimit-headers-11).
 //!
-//! An account has a bucket that holds as many requests as the limit allows and fills up steadily, in one window from
-//! empty to full. All that is remembered of it is when it will be full, and that only until then: what is not there is
-//! full. So memory is bounded by how many accounts have asked within the last two windows, and nothing is lost by it.
+//! An account has a token bucket with as many tokens as the limit allows, which refills within one window. Only buckets
+//! that may not be full are stored, so memory is bounded by the number of accounts with requests in the last two windows.
 //!
-//! Points in time are milliseconds times the number of requests in a window. On this scale a request takes as long to
-//! come back as the window has milliseconds: limits that do not divide their window add up exactly all the same.
+//! Times are milliseconds multiplied by the number of requests in a window. On this scale a token comes back after as many
+//! units as the window has milliseconds, so limits that do not divide their window are exact too.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,7 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use super::error::{ApiError, Code};
 use crate::clock::Clock;
 use crate::config::RateLimit;
-use crate::domain::AccountId;
+use crate::domain::{AccountId, Taken, TokenBucket};
 use crate::telemetry::metrics::Counter;
 
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -66,12 +64,14 @@ impl RateLimits {
     pub fn take(&self, account: AccountId) -> Quota {
         let part = &self.parts[account.0.unsigned_abs() as usize % PARTS];
         let requests = u64::from(self.limit.requests);
-        let each = self.limit.window.as_millis() as u64;
+        let bucket = TokenBucket { capacity: requests, refill: self.limit.window.as_millis() as u64 };
         let now = self.clock.elapsed().as_millis() as u64 * requests;
-        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-        let (is_allowed, left) = part.take(account, now, each, each * requests);
-        let next = each - left % each;
-        Quota { is_allowed, remaining: left / each, seconds: next.div_ceil(1_000 * requests) }
+        let taken = part.lock().unwrap_or_else(PoisonError::into_inner).take(account, bucket, now);
+        Quota {
+            is_allowed: taken.is_allowed,
+            remaining: taken.remaining,
+            seconds: taken.next.div_ceil(1_000 * requests),
+        }
     }
 
     /// Writes `RateLimit`, `RateLimit-Policy` and, if the request was rejected, `Retry-After`.
@@ -113,11 +113,10 @@ struct Part {
 }
 
 impl Part {
-    /// Takes what one request takes, `each`, out of a bucket; says whether it was there, and what is left. `full` is a
-    /// full bucket, and one window.
-    fn take(&mut self, account: AccountId, now: u64, each: u64, full: u64) -> (bool, u64) {
+    /// Takes a token out of the account's bucket.
+    fn take(&mut self, account: AccountId, bucket: TokenBucket, now: u64) -> Taken {
         match now.checked_sub(self.began) {
-            Some(age) if age < full => {}
+            Some(age) if age < bucket.window() => {}
             Some(_) => {
                 self.before = mem::take(&mut self.recent);
                 self.began = now;
@@ -127,14 +126,9 @@ impl Part {
         }
         let earlier = self.before.remove(&account);
         let full_at = self.recent.entry(account).or_insert_with(|| earlier.unwrap_or(now));
-        // And then nobody waits for longer than an empty bucket takes to fill.
-        *full_at = (*full_at).clamp(now, now + full);
-        let left = now + full - *full_at;
-        if left < each {
-            return (false, left);
-        }
-        *full_at += each;
-        (true, left - each)
+        let taken = bucket.take(*full_at, now);
+        *full_at = taken.full_at;
+        taken
     }
 }
 
