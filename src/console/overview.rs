@@ -1,4 +1,4 @@
-//! The first page: what this is, to a stranger; how the store stands, to who is signed in.
+//! The first page: an introduction if signed out, the state of the store if signed in.
 
 use askama::Template;
 use axum::extract::State;
@@ -30,7 +30,7 @@ struct Overview<'a> {
     plot: Plot,
     database: String,
     has_keys: bool,
-    /// Whether `GET /pets/{petId}` is still there to be warned of.
+    /// Whether to warn of the removal of `GET /pets/{petId}`.
     warns_of_removal: bool,
 }
 
@@ -45,7 +45,7 @@ pub async fn show(State(console): State<Console>, user: CurrentUser) -> Result<R
         site: Site::new(&console, &user, "Overview", ""),
         addresses,
         counts: console.counts.get(&console.api.store).await?,
-        plot: Plot::new(&console.api.requests.last_hour(now)),
+        plot: Plot::new(&console.api.requests.last_hour(console.api.traffic.api_requests(), now)),
         database: console.api.store.database(),
         has_keys: !console.api.store.list_keys_of(session.account, None, 1).await?.0.is_empty(),
         warns_of_removal: now < deprecation::REMOVED_AT,
@@ -54,7 +54,7 @@ pub async fn show(State(console): State<Console>, user: CurrentUser) -> Result<R
 }
 
 impl Welcome<'_> {
-    /// A first call, for who has a key.
+    /// Returns a first API call.
     fn curl(&self) -> String {
         let pets = self.addresses.base_url.path("/pets?status=available");
         format!("curl '{pets}' \\\n  -H \"Authorization: Bearer $KEY\"")

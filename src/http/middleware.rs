@@ -115,7 +115,6 @@ impl ListenerService {
             let target = Target::of(self.listener, &head.method, head.uri.path());
             let under_way = api.traffic.begin(&head.method);
             let id = request_id(&head.headers);
-            api.requests.count(head.uri.path());
             let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
             let log_entry = is_logged.then(|| RequestLogEntry::of(&head));
             let needs_context = is_logged || api.rate_limits.is_some();

@@ -7,7 +7,7 @@ use super::api_key_cache::ApiKeyCache;
 use super::openapi::Documents;
 use super::page_cache::PageCache;
 use super::rate_limit::RateLimits;
-use super::requests::Requests;
+use super::requests::RequestHistory;
 use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Network};
@@ -28,7 +28,7 @@ pub struct Shared {
     pub documents: Documents,
     pub pages: PageCache,
     pub rate_limits: Option<Arc<RateLimits>>,
-    pub requests: Arc<Requests>,
+    pub requests: RequestHistory,
     pub traffic: Arc<Traffic>,
     pub process: Process,
     pub password_counters: Arc<PasswordCounters>,
@@ -55,7 +55,7 @@ impl Api {
             documents: Documents::new(&addresses, store.deployment()),
             pages: PageCache::new(),
             rate_limits: admission.rate_limit.map(|limit| Arc::new(RateLimits::new(limit, clock.clone()))),
-            requests: Arc::default(),
+            requests: RequestHistory::default(),
             traffic: Arc::new(Traffic::new()),
             process: Process::started_now(),
             password_counters: Arc::default(),

@@ -100,6 +100,13 @@ impl Traffic {
         (!std::ptr::eq(route, &raw const self.unmatched)).then(|| route.template())
     }
 
+    /// Number of requests to the operations of the API; not health checks, pages and files.
+    pub fn api_requests(&self) -> u64 {
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let api = routes.iter().filter(|route| route.template.starts_with("/v1/"));
+        api.flat_map(|route| &route.methods).flat_map(|answered| &answered.statuses).map(Counter::get).sum()
+    }
+
     pub const fn connections(&self, listener: Listener) -> &Connections {
         &self.connections[listener as usize]
     }

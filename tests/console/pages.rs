@@ -4,10 +4,11 @@ use std::net::Ipv4Addr;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::{Method, StatusCode};
 use axum::routing::get;
 use petstore::config::Listener;
 use petstore::console;
-use petstore::http::ListenerService;
+use petstore::http::{ListenerService, Operation};
 
 use crate::person::{Person, between};
 use crate::support::{NOW, Request, Service};
@@ -246,7 +247,8 @@ async fn large_numbers_have_separators() {
     });
     service.store.import_pets(Box::new(animals.by_ref().collect::<Vec<_>>().into_iter())).await.unwrap();
     for _ in 0..1_001 {
-        service.api.requests.count("/v1/pets");
+        let traffic = &service.api.traffic;
+        traffic.begin(&Method::GET).end(traffic.operation(Operation::ListPets), StatusCode::OK);
     }
 
     let overview = ada.get("/").await.body;
