@@ -1,4 +1,4 @@
-//! The account of who is signed in: its password, and its end.
+//! The account page: change the password, delete the account.
 
 use askama::Template;
 use axum::extract::State;

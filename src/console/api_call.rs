@@ -1,5 +1,5 @@
-//! A request of the API and its answer, shown so that the API can be learnt from the page: the answer is given by the
-//! API's own handlers, to the account that looks.
+//! API calls made by pages. Each is shown with its response, so that users can learn the API from the console. The
+//! API's own handlers respond, for the account that is signed in.
 
 use askama::Template;
 use axum::body::Body;
@@ -21,52 +21,52 @@ use crate::http::json::Response;
 use crate::http::orders::{self, OrderId};
 use crate::http::{Api, ApiError, Cause, messages, pets};
 
-/// A call of the API as text.
+/// An API call as text.
 pub struct ApiCall {
-    /// A line for a shell, where `$KEY` is an API key.
+    /// A shell command, in which `$KEY` is an API key.
     pub curl: String,
-    /// The answer as HTTP writes it: status, headers, body.
+    /// The response as HTTP writes it: status, headers, body.
     pub answer: String,
     pub status: StatusCode,
-    /// The answer's body alone.
+    /// The body of the response.
     pub body: String,
-    /// Whether it is the answer to an earlier request with the same `Idempotency-Key`, and nothing was done now.
+    /// Whether this replays the response to an earlier request with the same `Idempotency-Key`.
     pub is_replayed: bool,
-    /// For the log.
+    /// The cause of an error, for the log.
     cause: Option<Cause>,
     retry_after: Option<HeaderValue>,
 }
 
 impl ApiCall {
-    /// `GET /pets` with this query, without its question mark.
+    /// Calls `GET /pets` with a query, given without its question mark.
     pub async fn list_pets(api: &Api, who: &SignedIn, query: &str) -> Self {
         Self::look(api, who, &format!("/pets?{query}"), pets::list).await
     }
 
-    /// `GET /store/orders` with this query, without its question mark.
+    /// Calls `GET /store/orders` with a query, given without its question mark.
     pub async fn list_orders(api: &Api, who: &SignedIn, query: &str) -> Self {
         Self::look(api, who, &format!("/store/orders?{query}"), orders::list).await
     }
 
-    /// `POST /pets` with this body.
+    /// Calls `POST /pets`.
     pub async fn create_pet(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
         let post = Post { base_url: &who.user.addresses.base_url, path: "/pets", key, body };
         Self::send(api, who, post, pets::create).await
     }
 
-    /// `POST /messages` with this body.
+    /// Calls `POST /messages`.
     pub async fn send_message(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
         let post = Post { base_url: &who.user.addresses.messages_base_url, path: "/messages", key, body };
         Self::send(api, who, post, messages::send).await
     }
 
-    /// `POST /store/orders` with this body.
+    /// Calls `POST /store/orders`.
     pub async fn place_order(api: &Api, who: &SignedIn, key: &RequestKey, body: &str) -> Self {
         let post = Post { base_url: &who.user.addresses.base_url, path: "/store/orders", key, body };
         Self::send(api, who, post, orders::place).await
     }
 
-    /// `POST /store/orders/{id}/approve`, or another step.
+    /// Calls `POST /store/orders/{id}/approve`, or another step.
     pub async fn step_order(api: &Api, who: &SignedIn, key: &RequestKey, id: i64, step: Transition) -> Self {
         let path = format!("/store/orders/{id}/{}", step.as_str());
         let post = Post { base_url: &who.user.addresses.base_url, path: &path, key, body: "" };
@@ -79,7 +79,7 @@ impl ApiCall {
         Self::send(api, who, post, operation).await
     }
 
-    /// What became of a form, for people: `done`, or `not_done` and why.
+    /// Returns the outcome of a form for the user: `done`, or `not_done` and the reason.
     pub fn outcome(&self, done: &str, not_done: &str) -> String {
         match self.status {
             _ if self.is_replayed => "This form was sent twice and counts once. Nothing was changed this time.".to_owned(),
@@ -98,8 +98,8 @@ impl ApiCall {
         }
     }
 
-    /// A page that shows it, if there is one, with what else its answer has: when to come back, and for the log why it
-    /// failed.
+    /// Returns a page that shows the call, if there was one, with the `Retry-After` of its response and the cause of
+    /// its error.
     pub fn page(status: StatusCode, template: &impl Template, shown: Option<&Self>) -> axum::response::Response {
         let mut page = page(status, template);
         if let Some(retry_after) = shown.and_then(|shown| shown.retry_after.clone()) {
@@ -111,8 +111,8 @@ impl ApiCall {
         page
     }
 
-    /// What every list goes through. Looking does not count against the account's rate limit, so that a person can see
-    /// what a program that has used it up is doing.
+    /// Calls an operation that reads. Does not count against the rate limit of the account, so that users can see what
+    /// a program that exhausted it is doing.
     async fn look<F>(
         api: &Api,
         who: &SignedIn,
@@ -129,8 +129,8 @@ impl ApiCall {
         Self::new(get(&who.user.addresses.base_url.path(target)), answer.into_response()).await
     }
 
-    /// What every form goes through. It counts against the account's rate limit as a program's request does: a form is
-    /// no way around it.
+    /// Calls an operation that writes. Counts against the rate limit of the account as a program's request does, so
+    /// that forms are no way around it.
     async fn send<F>(
         api: &Api,
         who: &SignedIn,
@@ -171,18 +171,18 @@ impl ApiCall {
     }
 }
 
-/// A request that changes something, as a program would send it: a program that sends it too, with a key of the same
-/// account, gets the same answer.
+/// A request that writes, as a program would send it. If a program sends it too, with a key of the same account, it
+/// gets the same response.
 struct Post<'a> {
     base_url: &'a BaseUrl,
     path: &'a str,
     key: &'a RequestKey,
-    /// JSON; empty where the operation takes none.
+    /// JSON. Empty if the operation takes no body.
     body: &'a str,
 }
 
 impl Post<'_> {
-    /// What the operation's extractors read of it.
+    /// Returns what the operation's extractors read.
     async fn read(&self) -> Result<(Idempotency, JsonBody), ApiError> {
         let request = Request::post(format!("/v1{}", self.path))
             .header(CONTENT_TYPE, "application/json")
@@ -215,10 +215,10 @@ fn get(address: &str) -> String {
 
 const AUTHORIZATION: &str = r#"-H "Authorization: Bearer $KEY""#;
 
-/// Goes on in the next line of a shell.
+/// Continues a shell command on the next line.
 const NEXT: &str = " \\\n  ";
 
-/// As a shell reads `text` and nothing else.
+/// Quotes `text` for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quote_does_not_end_the_shells() {
+    fn quotes_are_escaped_for_the_shell() {
         assert_eq!(quoted(r#"{"name":"O'Malley"}"#), r#"'{"name":"O'\''Malley"}'"#);
     }
 }

@@ -1,4 +1,4 @@
-//! How many animals there are, for the overview.
+//! The numbers of animals on the overview.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use tokio::sync::Mutex;
 use crate::domain::StatusCounts;
 use crate::store::{self, Store};
 
-/// How much longer than counting took its result is shown: counting takes at most a hundredth of one core.
+/// How long a count is shown, as a multiple of the time that it took. Counting takes at most 1 % of one core.
 const KEPT: u32 = 100;
 
-/// The last counts, and until when they are shown. In a small store that is no time at all.
+/// The last counts and their expiry. In a small store they expire at once.
 #[derive(Debug, Default)]
 pub struct Counts(Arc<Mutex<Option<(StatusCounts, Instant)>>>);
 
 impl Counts {
-    /// Counts on a thread of its own, since it may take long, and one count at a time: who goes away meanwhile leaves it
-    /// to those who come, and starts no second one by coming back.
+    /// Counts on a blocking thread, because it may take long, and one count at a time. If the caller goes away, later
+    /// callers get the result; reloading the page starts no second count.
     pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
         let mut kept = Arc::clone(&self.0).lock_owned().await;
         if let Some((counts, until)) = *kept
@@ -30,7 +30,7 @@ impl Counts {
             let began = Instant::now();
             let counts = runtime.block_on(store.count_pets_by_status())?;
             let took = began.elapsed();
-            // Small stores are counted anew each time, so that what was just added is there.
+            // Small stores are counted each time, so that new animals show at once.
             let shown = if took < Duration::from_millis(50) { Duration::ZERO } else { took * KEPT };
             *kept = Some((counts, began + shown));
             Ok(counts)
@@ -48,7 +48,7 @@ mod tests {
     use crate::store::sqlite::{Options, Sqlite};
 
     #[tokio::test]
-    async fn a_count_that_nobody_waits_for_any_more_is_kept_and_not_joined_by_another() {
+    async fn abandoned_count_is_kept_for_later_callers() {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap()));
         let counts = Counts::default();
@@ -56,7 +56,7 @@ mod tests {
             let mut asked = std::pin::pin!(counts.get(&store));
             let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
-        // Whoever comes waits for the one that goes on, and finds what it has found.
+        // The lock is released when the abandoned count has stored its result.
         assert!(counts.0.lock().await.is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Who looks at a page, and from where: the session behind the cookie.
+//! The user of a page, signed in or not: the session behind the cookie.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::domain::{Session, SessionToken};
 use crate::http::client_address::{Peer, client_address};
 use crate::store;
 
-/// Who looks at a page.
+/// The user of a page, signed in or not.
 #[derive(Clone, Debug)]
 pub struct CurrentUser {
-    /// Leads from the page to where our paths begin, so that links hold behind a path prefix too.
+    /// Relative path from the page to the root of our paths, so that links work behind a path prefix.
     pub root: String,
-    /// Addresses by which this user reaches the service, as the page shows them.
+    /// The addresses by which this user reaches the service.
     pub addresses: Arc<Addresses>,
-    /// What the page before has to say.
+    /// A message from the previous page.
     pub notice: Option<&'static str>,
     pub session: Option<Session>,
-    /// Whether there was a session once: a cookie came, and nothing is behind it any more.
+    /// Whether a cookie was sent whose session has ended.
     had_session: bool,
 }
 
@@ -43,7 +43,7 @@ impl CurrentUser {
         if user.session.as_ref().is_some_and(|session| session.is_stale(now))
             && let Err(error) = console.api.store.touch_session(hash, now.to_the_minute()).await
         {
-            // The page can be shown all the same; the session only ends a little earlier.
+            // The page can be shown. Only the session ends a little earlier.
             let error = error.to_string();
             if console.unstored_sessions.is_first(&error) {
                 tracing::warn!(error, "session use not stored");
@@ -52,7 +52,7 @@ impl CurrentUser {
         Ok(user)
     }
 
-    /// The same for pages that are for everybody: who can't be looked up is a stranger.
+    /// Returns the user of a public page. If the session cannot be read, the user counts as signed out.
     pub async fn or_stranger(console: &Console, uri: &Uri, headers: &HeaderMap) -> Self {
         Self::of(console, uri, headers).await.unwrap_or_else(|_| Self::stranger(console, uri))
     }
@@ -68,7 +68,7 @@ impl CurrentUser {
         }
     }
 
-    /// To another of our pages.
+    /// Redirects to another page.
     pub fn redirect(&self, path: &str) -> Response {
         redirect(&format!("{}{path}", self.root))
     }
@@ -83,7 +83,7 @@ impl FromRequestParts<Console> for CurrentUser {
     }
 }
 
-/// Who is signed in: a page that has this among its arguments shows nothing to others.
+/// The user of a page that requires a session. Other users are redirected to the sign-in page.
 pub struct SignedIn {
     pub user: CurrentUser,
     pub session: Session,
@@ -102,7 +102,7 @@ impl FromRequestParts<Console> for SignedIn {
     }
 }
 
-/// The address of the network that a form came from, as far as it is known.
+/// The network address of the client, if known.
 #[derive(Clone, Copy, Debug)]
 pub struct Client(pub Option<IpAddr>);
 
@@ -116,18 +116,18 @@ impl FromRequestParts<Console> for Client {
     }
 }
 
-/// An answer after which the browser holds `token`.
+/// Adds the session cookie to a response.
 pub fn with_token(console: &Console, token: &SessionToken, response: Response) -> Response {
     with_cookie(console, token.expose(), "", response)
 }
 
-/// An answer after which the browser holds none.
+/// Removes the session cookie.
 pub fn without_token(console: &Console, response: Response) -> Response {
     with_cookie(console, "", "; Max-Age=0", response)
 }
 
 fn with_cookie(console: &Console, value: &str, age: &str, mut response: Response) -> Response {
-    // Not readable by scripts, and not sent along when another site posts a form.
+    // Not readable by scripts, and not sent with forms of other sites.
     let secure = if is_https(console) { "; Secure" } else { "" };
     let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}", name(console));
     let mut cookie = HeaderValue::try_from(cookie).expect("a token has hexadecimal digits only");
@@ -136,7 +136,8 @@ fn with_cookie(console: &Console, value: &str, age: &str, mut response: Response
     response
 }
 
-/// The prefix `__Host-` has browsers refuse the cookie from anywhere but this host, over TLS (RFC 6265bis, 4.1.3).
+/// Returns the cookie's name. Browsers accept the prefix `__Host-` only from this host and over TLS (RFC 6265bis,
+/// section 4.1.3).
 fn name(console: &Console) -> &'static str {
     if is_https(console) { "__Host-petstore" } else { "petstore" }
 }
@@ -153,7 +154,7 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     })
 }
 
-/// A page can be told only what stands here, so that a link can't put words into its mouth.
+/// Returns the message that the query selects. Only these texts can be shown, so a link cannot put words into the page.
 fn notice(uri: &Uri) -> Option<&'static str> {
     Some(match Form::of_query(uri).get("notice") {
         "account-deleted" => "Your account was deleted. Its API keys no longer work.",

@@ -1,4 +1,4 @@
-//! The API reference in the browser: Swagger UI, bundled, on our own document; and a page on what is deprecated.
+//! The documentation pages: the API reference (bundled Swagger UI on our own document) and the deprecations.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use super::{Console, CurrentUser, Site};
 use crate::config::{Addresses, BaseUrl};
 
-/// How much of a file is sent at once, in bytes.
+/// Size of the pieces in which files are sent, in bytes.
 const PIECE: usize = 16 * 1024;
 
 #[derive(Template)]
@@ -37,9 +37,8 @@ struct Deprecations<'a> {
     base_url: &'a str,
 }
 
-/// The reference tries calls from its own origin, and a session belongs to the host it began on. So a page that was
-/// opened by a name the API's address does not have is sent to where the API is: a browser that asks for `localhost`
-/// goes on at `127.0.0.1`.
+/// Redirects to the API's own address if the page was opened by another name: a browser at `localhost` continues at
+/// `127.0.0.1`. The reference calls the API from its own origin, and a session belongs to one host.
 pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> Option<Response> {
     let address = &addresses.base_url;
     if address.is_at_any_host() {
@@ -67,7 +66,7 @@ pub async fn deprecations(State(console): State<Console>, uri: Uri, request: Hea
     page(&Deprecations { site, base_url: addresses.base_url.as_str() }, &addresses)
 }
 
-/// A page of the documentation. Its header shows who is signed in, so only that person's browser may keep it.
+/// Renders a documentation page. Its header shows the current user, so shared caches must not store it.
 fn page(template: &impl Template, addresses: &Addresses) -> Response {
     let html = template.render().expect("writing into a string does not fail");
     let headers = [
@@ -79,7 +78,7 @@ fn page(template: &impl Template, addresses: &Addresses) -> Response {
     (headers, Html(html)).into_response()
 }
 
-/// Nothing is loaded but our own files, and nothing is called but the API's servers: a key typed in can't go elsewhere.
+/// Allows only our own files, and calls only to the API's servers, so that a key cannot be sent elsewhere.
 fn content_security_policy(addresses: &Addresses) -> HeaderValue {
     let servers = [Some(&addresses.base_url), Some(&addresses.messages_base_url), addresses.staging_base_url.as_ref()];
     let servers: Vec<_> = servers.into_iter().flatten().map(source).collect();
@@ -91,7 +90,8 @@ fn content_security_policy(addresses: &Addresses) -> HeaderValue {
     HeaderValue::try_from(policy).expect("an address has visible ASCII characters only")
 }
 
-/// An origin as a policy can name it. It can't name an IPv6 address (CSP level 3, section 2.3.1), only that one's port.
+/// Returns an origin for the policy. A policy cannot name an IPv6 address (CSP level 3, section 2.3.1), so only its
+/// port is checked.
 fn source(address: &BaseUrl) -> String {
     let origin = address.origin();
     let ipv6 = origin.split_once("://[").and_then(|(scheme, rest)| Some((scheme, rest.split_once(']')?.1)));
@@ -107,9 +107,9 @@ pub async fn asset(console: State<Console>, request: Request) -> Response {
 }
 
 fn send(asset: &Asset, request: &HeaderMap) -> Response {
-    // Each use asks whether the file is still the same, so an upgrade shows at once.
+    // Browsers revalidate on each use, so that an upgrade shows at once.
     let mut headers = HeaderMap::from_iter([
-        // Also without the content, to HEAD and with 304, this is what it would have been (RFC 9110, section 8.6).
+        // Required without the content too, for HEAD and 304 (RFC 9110, section 8.6).
         (CONTENT_LENGTH, asset.content.len().into()),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (ETAG, asset.etag.clone()),
@@ -120,15 +120,15 @@ fn send(asset: &Asset, request: &HeaderMap) -> Response {
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
     if asset.is_gzip {
-        // Whatever `Accept-Encoding` says: every browser that can run Swagger UI takes gzip.
+        // `Accept-Encoding` is ignored: every browser that runs Swagger UI supports gzip.
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    // In pieces, since what is sent at once is copied into the connection's buffer, which then stays as large.
+    // In pieces, because each piece is copied into the connection's buffer, which keeps its size.
     let pieces = asset.content.chunks(PIECE).map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece))));
     (headers, Body::new(StreamBody::new(stream::iter(pieces)))).into_response()
 }
 
-/// Whether `If-None-Match` has this tag; a proxy may have made it a weak one (RFC 9110, section 13.1.2).
+/// Returns whether `If-None-Match` contains the tag. A proxy may have made it weak (RFC 9110, section 13.1.2).
 fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
     tags.as_bytes()
         .split(|byte| *byte == b',')
@@ -136,7 +136,7 @@ fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
         .any(|tag| tag.strip_prefix(b"W/").unwrap_or(tag) == etag)
 }
 
-/// A file that the pages load.
+/// A file that pages load.
 struct Asset {
     name: &'static str,
     content_type: &'static str,
@@ -173,7 +173,7 @@ static ASSETS: LazyLock<[Asset; 8]> = LazyLock::new(|| {
             JAVASCRIPT,
             include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.gz"),
         ),
-        // Whoever gets the bundle gets its licences: its first line points to the last of these.
+        // The licences of the bundle. Its first line refers to the last of these.
         Asset::new("LICENSE", TEXT, include_bytes!("../../assets/swagger-ui/LICENSE")),
         Asset::new("NOTICE", TEXT, include_bytes!("../../assets/swagger-ui/NOTICE")),
         Asset::new(

@@ -1,4 +1,4 @@
-//! What can't be shown, as a page.
+//! Error pages.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::password_hasher::Busy;
 use crate::http::Cause;
 use crate::store::StoreError;
 
-/// A page that says what went wrong. It is written by the frame, which knows who looks; until then it travels with the
-/// answer.
+/// An error page. The middleware renders it, because it knows the current user. Until then it is an extension of the
+/// response.
 #[derive(Clone, Debug)]
 pub struct PageError {
     status: StatusCode,
@@ -97,7 +97,7 @@ impl PageError {
             );
         }
         if matches!(self.status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE) {
-            // The rest of the request is not waited for, so nothing else can follow on this connection.
+            // The rest of the request is not read, so the connection cannot be reused.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(cause) = self.cause {
@@ -123,7 +123,7 @@ impl From<StoreError> for PageError {
 
 impl From<Busy> for PageError {
     fn from(_: Busy) -> Self {
-        // Without a cause: the log is told of all of them together.
+        // Without a cause, because these rejections are logged together.
         let message = "Too many people are signing in at the same time. Try again in a moment.";
         let retry_after = Some(Duration::from_secs(1));
         Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }

@@ -1,4 +1,4 @@
-//! What a form sends.
+//! Form submissions.
 
 use std::error::Error;
 
@@ -12,18 +12,17 @@ use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
 use crate::server::BodyTimeout;
 
-/// The largest form, in bytes: the longest message, of 10,000 characters that take 12 bytes each the way forms are
-/// written, and some more.
+/// Maximum size of a form, in bytes: the longest message has 10,000 characters of up to 12 bytes each when encoded.
 const SIZE: usize = 128 * 1024;
 
-/// The fields of a form, as `application/x-www-form-urlencoded` (the URL standard, section 5) has them.
+/// The fields of a form (`application/x-www-form-urlencoded`, URL standard, section 5).
 ///
-/// Some of them are passwords, so it has no `Debug`.
+/// Has no `Debug`, because some fields are passwords.
 #[derive(Default)]
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// The parameters in an address, which are written the same way.
+    /// Parses the query of an address, which has the same encoding.
     pub fn of_query(uri: &Uri) -> Self {
         Self::parse(uri.query().unwrap_or_default().as_bytes())
     }
@@ -32,7 +31,7 @@ impl Form {
         Self(form_urlencoded::parse(bytes).into_owned().collect())
     }
 
-    /// A field's value; empty where there is no such field.
+    /// Returns the value of a field. Empty if there is no such field.
     pub fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
     }
@@ -61,7 +60,7 @@ impl Form {
         }
     }
 
-    /// A field to be parsed, and to be shown again where that fails.
+    /// Returns a field to parse, and to show again if that fails.
     pub fn field(&self, name: &str) -> Field {
         Field { value: self.get(name).to_owned(), error: None }
     }
@@ -81,13 +80,13 @@ impl<S: Sync> FromRequest<S> for Form {
             Ok(body) => Ok(Self::parse(&body.to_bytes())),
             Err(error) if error.is::<LengthLimitError>() => Err(PageError::too_large()),
             Err(error) if error.source().is_some_and(<dyn Error>::is::<BodyTimeout>) => Err(PageError::timeout()),
-            // The connection broke: nobody reads this.
+            // The connection broke, so nobody reads this.
             Err(_) => Err(PageError::bad_request("The form could not be read completely.")),
         }
     }
 }
 
-/// A field of a form: what was typed, and what is wrong with it.
+/// A field of a form: its value and its error.
 #[derive(Default)]
 pub struct Field {
     pub value: String,

@@ -1,4 +1,4 @@
-//! API keys: listed, made, rotated, revoked.
+//! The pages of API keys: list, create, rotate, revoke.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord};
 use crate::http::input::integer;
 
-/// How many keys a page shows.
+/// Number of keys on a page.
 const PAGE: u32 = 25;
 
-/// How long a key may live: what is sent, what is shown.
+/// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
 
-/// How long an old key goes on working beside its successor.
+/// How long the old key keeps working after a rotation: value and text.
 const OVERLAPS: [(&str, &str); 4] =
     [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "0 hours (stops at once)")];
 
@@ -34,7 +34,7 @@ const OVERLAPS: [(&str, &str); 4] =
 struct List<'a> {
     site: Site<'a>,
     keys: Vec<Row>,
-    /// The last key shown, where older ones follow.
+    /// The last key on the page. `None` if there are no older ones.
     older: Option<i64>,
     is_first: bool,
 }
@@ -55,7 +55,7 @@ struct Made<'a> {
     site: Site<'a>,
     key: &'a str,
     base_url: &'a str,
-    /// Of a rotation: what becomes of the key before.
+    /// After a rotation, when the old key stops working.
     before: Option<String>,
 }
 
@@ -68,12 +68,12 @@ struct Rotate<'a> {
     opened: Opened,
 }
 
-/// How far an account's keys had come when a form that makes one was opened. The form carries it, so that reloading the
-/// page that shows a key, which sends the form again, makes no second one.
+/// The newest key when a form was opened. The form carries it, so that reloading the page of a new key, which sends the
+/// form again, creates no second key.
 struct Opened {
-    /// The newest key's id; 0 where there was none.
+    /// The id of the newest key. 0 if there was none.
     newest: i64,
-    /// The key that was made since then, where the form came too late.
+    /// The key that was created since then, if any.
     since: Option<Row>,
 }
 
@@ -83,7 +83,7 @@ impl Opened {
         Ok(Self { newest: newest.map_or(0, |key| key.id), since: None })
     }
 
-    /// What the form says, and what has come since.
+    /// Reads the form, and the keys created since it was opened.
     async fn of(console: &Console, who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
         let newest = newest_key(console, who).await?;
         match integer(fields.get("newest")) {
@@ -103,7 +103,7 @@ struct Revoke<'a> {
     key: Row,
 }
 
-/// A key as the pages show it.
+/// A key as pages show it.
 struct Row {
     id: i64,
     name: String,
@@ -138,7 +138,7 @@ impl Row {
 }
 
 impl Made<'_> {
-    /// A call that shows that the key works.
+    /// Returns a command that tries the key.
     fn curl(&self) -> String {
         format!("curl '{}/pets?limit=5' \\\n  -H 'Authorization: Bearer {}'", self.base_url, self.key)
     }
@@ -247,7 +247,7 @@ pub async fn revoke(
     Ok(who.user.redirect("keys?notice=key-revoked"))
 }
 
-/// The key of the path. Another account's is none.
+/// Returns the key in the path. Other accounts' keys are reported as not found.
 async fn own_key(console: &Console, who: &SignedIn, id: &str) -> Result<Row, PageError> {
     let key = match integer(id) {
         Some(id) => console.api.store.find_key_of(who.session.account, KeyId(id)).await?,
@@ -257,7 +257,7 @@ async fn own_key(console: &Console, who: &SignedIn, id: &str) -> Result<Row, Pag
     Ok(Row::new(key, &console.api.clock))
 }
 
-/// One of the durations that a form offers.
+/// Parses one of the durations that a form offers.
 fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     match offered.iter().any(|(value, _)| *value == text) {
         true => crate::config::duration(text),

@@ -1,4 +1,4 @@
-//! What every page has: its header, its headers.
+//! The layout of all pages and their headers.
 
 use askama::Template;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
@@ -9,19 +9,19 @@ use super::Console;
 use super::current_user::CurrentUser;
 use crate::domain::Deployment;
 
-/// Nothing but our own files, no script or style within a page, forms to us alone, no frame around us.
+/// Allows only our own files, no inline scripts or styles, forms to this host only, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
 
-/// The section of a page that none of the header's links leads to.
+/// The section of a page that has no link in the header.
 pub const NO_SECTION: &str = "-";
 
-/// What the layout shows.
+/// The data of the layout.
 pub struct Site<'a> {
     pub root: &'a str,
     pub title: &'a str,
     pub notice: Option<&'a str>,
-    /// Of who is signed in.
+    /// The address of the signed-in user.
     pub email: Option<&'a str>,
     pub deployment: Deployment,
     pub may_sign_up: bool,
@@ -44,7 +44,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The header's links: path and words.
+    /// Returns the links of the header: path and text.
     pub fn links(&self) -> &'static [(&'static str, &'static str)] {
         match self.email {
             Some(_) => &[
@@ -64,13 +64,13 @@ impl<'a> Site<'a> {
     }
 }
 
-/// An answer that shows a page. It is for one person, so nobody keeps it.
+/// Renders a page. No cache may store it, because it is for one user.
 pub fn page(status: StatusCode, template: &impl Template) -> Response {
     let html = template.render().expect("writing into a string does not fail");
     let headers = [
         (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // Not `no-referrer`, under which a browser would not say where a form comes from.
+        // Not `no-referrer`, because browsers would then not send the origin of a form.
         (REFERRER_POLICY, HeaderValue::from_static("same-origin")),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
@@ -78,7 +78,7 @@ pub fn page(status: StatusCode, template: &impl Template) -> Response {
     (status, headers, Html(html)).into_response()
 }
 
-/// On to another page, with GET.
+/// Redirects to another page with GET.
 pub fn redirect(to: &str) -> Response {
     let to = HeaderValue::try_from(to).expect("our paths have visible ASCII characters only");
     (StatusCode::SEE_OTHER, [(LOCATION, to), (CACHE_CONTROL, HeaderValue::from_static("no-store"))]).into_response()

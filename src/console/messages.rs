@@ -1,4 +1,4 @@
-//! Messages: sent, and the account's own.
+//! The messages page: send a message, list the account's own.
 
 use askama::Template;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use super::request_key::RequestKey;
 use super::times::moment;
 use crate::domain::{Message, MessageId, MessageText};
 
-/// How many messages a page shows, and how many characters of each: the longest have 10,000.
+/// Number of messages on a page, and of characters of each: the longest have 10,000.
 const PAGE: u32 = 10;
 const SHOWN: usize = 280;
 
@@ -27,7 +27,7 @@ struct List<'a> {
     key: RequestKey,
     api_call: Option<ApiCall>,
     messages: Vec<Row>,
-    /// The last message shown, where older ones follow.
+    /// The last message on the page. `None` if there are no older ones.
     older: Option<String>,
     is_first: bool,
 }
@@ -61,7 +61,7 @@ pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Re
 }
 
 pub async fn send(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    // A browser sends each end of a line as two characters (the HTML standard, 4.10.22.4); what was typed is one.
+    // Browsers send a line break as two characters (HTML standard, section 4.10.22.4), but the user typed one.
     let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
     let key = RequestKey::of(&fields);
     let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {

@@ -1,4 +1,4 @@
-//! What happens around every page of the console.
+//! The middleware of all pages.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::error::PageError;
 use super::{Console, docs, origin};
 use crate::http::Cause;
 
-/// Refuses forms of other sites, finds out who looks, and shows what failed as a page.
+/// Rejects forms of other sites, finds the current user, and renders errors as pages.
 pub async fn frame(State(console): State<Console>, mut request: Request, next: Next) -> Response {
     if !request.method().is_safe() && !origin::is_ours(request.headers(), &console.api.addresses) {
         let error = PageError::forbidden("This form was sent from another site, so nothing was changed.");
@@ -33,7 +33,7 @@ pub async fn frame(State(console): State<Console>, mut request: Request, next: N
     request.extensions_mut().insert(Arc::clone(&user));
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        // The edge would catch it too, and answer as the API does.
+        // The API's middleware would catch it too, but respond with JSON.
         Err(panic) => PageError::internal(Cause::of_panic(&*panic)).into_response(),
     };
     match response.extensions_mut().remove::<PageError>() {

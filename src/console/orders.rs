@@ -1,4 +1,4 @@
-//! Orders: the account's own, placed, moved along, and what the API says to the same.
+//! The orders page: list the account's own, place them, change their status.
 
 use askama::Template;
 use axum::extract::State;
@@ -23,14 +23,14 @@ use crate::http::input::integer;
 struct List<'a> {
     site: Site<'a>,
     pet_id: Field,
-    /// Of the form that places an order; those that move one have its number after it.
+    /// The key of the form that places an order. Forms that change one append its id.
     key: RequestKey,
     orders: Vec<Row>,
     status: Option<OrderStatus>,
-    /// The last order shown, where more follow.
+    /// The last order on the page. `None` if no more follow.
     next: Option<i64>,
     is_first: bool,
-    /// What became of the form that was sent; without one, the api_call is that of the list.
+    /// The outcome of the submitted form. Without a form, `api_call` is that of the list.
     outcome: Option<String>,
     api_call: ApiCall,
 }
@@ -52,7 +52,7 @@ impl From<Order> for Row {
 }
 
 impl Row {
-    /// The steps there are for it.
+    /// The steps that its status allows.
     fn steps(&self) -> impl Iterator<Item = Transition> {
         let status = self.status;
         Transition::ALL.into_iter().filter(move |step| step.apply(status).is_some())
@@ -62,7 +62,7 @@ impl Row {
 pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
     let query = pagination::query(&parameters, OrderStatus::parse)?;
-    // A link from an animal fills in its number.
+    // Links from an animal fill in its id.
     show(&console, &who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
 }
 
@@ -96,7 +96,7 @@ pub async fn step(
     done(&console, &who, Field::default(), RequestKey::generate(), api_call).await
 }
 
-/// The list after a form, from the order on that it was about.
+/// Returns the list after a form, beginning with the order that the form was about.
 async fn done(
     console: &Console,
     who: &SignedIn,

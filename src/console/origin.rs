@@ -1,13 +1,13 @@
-//! Whether a form was sent by one of our own pages, which is what keeps other sites from acting for who is signed in.
+//! Checks that a form was sent by one of our own pages, which keeps other sites from acting for the user (CSRF).
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
 
 use crate::config::Addresses;
 
-/// Every browser of these years says where a form comes from, in `Origin` or, over TLS and on the machine itself, in
-/// `Sec-Fetch-Site` too. What they say must be right, and one of them must be there: a request without either is no
-/// browser's, and a program has the API.
+/// Returns whether a form comes from our own pages. Current browsers send its origin in `Origin` or, over TLS and on
+/// the same machine, in `Sec-Fetch-Site` too. Each that is present must match, and one must be present: a request
+/// without either does not come from a browser, and programs have the API.
 pub fn is_ours(headers: &HeaderMap, addresses: &Addresses) -> bool {
     let site = headers.get("sec-fetch-site").map(|site| site == "same-origin");
     let origin =
@@ -19,7 +19,8 @@ pub fn is_ours(headers: &HeaderMap, addresses: &Addresses) -> bool {
     }
 }
 
-/// The origins our pages may have: where we are bound, where we are reached, and by whichever name the page was opened.
+/// Returns the origins that our pages may have: where the listener is bound, where it is reached, and the name by which
+/// the page was opened.
 fn is_own(origin: &str, headers: &HeaderMap, addresses: &Addresses) -> bool {
     let by_name = || {
         let scheme = addresses.base_url.as_str().split_once("://").map_or("http", |(scheme, _)| scheme);
@@ -35,7 +36,7 @@ mod tests {
     use crate::config::{BaseUrl, Scheme};
 
     #[test]
-    fn what_the_browser_says_must_be_right_and_must_be_said() {
+    fn origin_must_be_present_and_ours() {
         let ours = "https://shop.example";
         let sites = [
             (None, None),

@@ -1,11 +1,11 @@
-//! Pages of lists that the API pages: what an address asks for, and the API's query for the same.
+//! Pagination: the query of a page's address, and the API's query for the same page.
 
 use super::error::PageError;
 use super::form::Form;
 use crate::domain::{Invalid, PageLimit, PageQuery};
 use crate::http::input::integer;
 
-/// What a page's address asks for; an empty parameter counts as none.
+/// Parses the query of a page's address. Empty parameters count as missing.
 pub fn query<Status>(
     parameters: &Form,
     parse: impl FnOnce(&str) -> Result<Status, Invalid>,
@@ -17,14 +17,15 @@ pub fn query<Status>(
     Ok(PageQuery { status, after, ..PageQuery::default() })
 }
 
-/// The query that the API takes for the same page.
+/// Returns the API's query for the same page.
 pub fn as_api<Status: Copy>(query: &PageQuery<Status>, name: impl FnOnce(Status) -> &'static str) -> String {
     let status = query.status.map_or(String::new(), |status| format!("&status={}", name(status)));
     let after = query.after.map_or(String::new(), |after| format!("&after={after}"));
     format!("limit={}{status}{after}", query.limit.get())
 }
 
-/// The query for the first entry of the list. A page with `after` is the first page if it begins with this entry.
+/// Returns the query for the first entry of the list. A page with `after` is the first page if it begins with this
+/// entry.
 pub fn first<Status: Copy>(query: &PageQuery<Status>) -> PageQuery<Status> {
     PageQuery { limit: PageLimit::ONE, status: query.status, after: None }
 }

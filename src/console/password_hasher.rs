@@ -1,4 +1,5 @@
-//! Hashing and checking passwords: dear on purpose, and so never on an async worker and never many at once.
+//! Hashes and checks hasher. This is expensive on purpose, so it never runs on an async worker and only few hashes
+//! run at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -12,37 +13,38 @@ use crate::domain::Secret;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::http::PasswordCounters;
 
-/// How many may wait or run; further ones are refused at once, so that a flood of sign-ins stays small.
+/// Maximum number of hashes that wait or run. Further ones are rejected at once, so that a flood of sign-ins stays
+/// small.
 const PLACES: usize = 32;
 
-/// How far a thread that hashes stands back behind those of the API (nice(2)): with both at work on one core, it gets a
-/// tenth of it, which is five sign-ins a second. On Linux this is a thread's own, and not the process's.
-const POLITENESS: i32 = 10;
+/// Niceness of the hashing threads (nice(2)). When they share one core with the API, they get a tenth of it, which is
+/// five sign-ins per second. On Linux, niceness belongs to a thread.
+const NICE: i32 = 10;
 
-/// How many threads hash at most: more than a hundred sign-ins a second, in 76 MiB.
-const MOST_THREADS: usize = 4;
+/// Maximum number of threads: more than a hundred sign-ins per second, in 76 MiB.
+const MAX_THREADS: usize = 4;
 
 type Work = Box<dyn FnOnce(&mut HashingMemory) + Send>;
 
-/// Threads that hash: as many as every second core, so that the API keeps the others. Each has the memory for it.
+/// Threads that hash: one for every second core, so that the API keeps the others. Each reuses its memory.
 #[derive(Debug)]
 pub struct PasswordHasher {
     places: Arc<Semaphore>,
     queue: Sender<Work>,
     counters: Arc<PasswordCounters>,
     began: Instant,
-    /// The second, since `began`, in which the log was last told of refusals, and one more.
-    told: AtomicU64,
+    /// Seconds since `began` at the last report of rejections, plus one.
+    reported: AtomicU64,
 }
 
-/// A place among those who wait or whose password is being hashed.
+/// A place in the queue, until it is dropped and its hash has ended.
 #[derive(Debug)]
 pub struct Place<'p> {
     hasher: &'p PasswordHasher,
     permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// Too many passwords are being hashed already.
+/// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
@@ -60,28 +62,28 @@ impl PasswordHasher {
             queue,
             counters,
             began: Instant::now(),
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
         }
     }
 
-    /// A place, where one is free. It is asked for before anything else is done, so that who is refused costs nothing.
+    /// Takes a place in the queue. Callers take it before anything else, so that rejected attempts cost nothing.
     pub fn place(&self) -> Result<Place<'_>, Busy> {
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(permit) => Ok(Place { hasher: self, permit: Arc::new(permit) }),
             Err(_) => {
                 self.counters.refused.increment();
-                self.tell_of_refusals();
+                self.report_rejections();
                 Err(Busy)
             }
         }
     }
 
-    /// Refusals come in floods: the log has a line a second of them.
-    fn tell_of_refusals(&self) {
+    /// Logs rejections at most once per second, because they come in floods.
+    fn report_rejections(&self) {
         let second = self.began.elapsed().as_secs() + 1;
-        if self.told.swap(second, Ordering::Relaxed) != second {
+        if self.reported.swap(second, Ordering::Relaxed) != second {
             let refused = self.counters.refused.get();
-            tracing::warn!(refused, "too many passwords are being hashed; so many attempts were refused so far");
+            tracing::warn!(refused, "password queue full, rejecting attempts");
         }
     }
 }
@@ -91,7 +93,7 @@ impl Place<'_> {
         self.run(move |memory| password.hash(memory)).await
     }
 
-    /// Whether `presented` is the password of `digest`. Without one the answer is no, and takes as long.
+    /// Returns whether `presented` is the password of `digest`. Without a digest, the check takes as long and fails.
     pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> bool {
         self.run(move |memory| {
             let known = digest.is_some();
@@ -102,12 +104,12 @@ impl Place<'_> {
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce(&mut HashingMemory) -> T + Send + 'static) -> T {
         self.hasher.counters.hashed.increment();
-        // The place goes along: a client that goes away does not stop the hashing, and must not make room for more.
+        // The place moves into the work: if the client goes away, the hash continues and keeps its place.
         let (place, (answer, hashed)) = (Arc::clone(&self.permit), oneshot::channel());
         let work: Work = Box::new(move |memory| {
             let result = work(memory);
             drop(place);
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             let _ = answer.send(result);
         });
         self.hasher.queue.send(work).expect("the threads end after the queue");
@@ -117,13 +119,13 @@ impl Place<'_> {
 
 fn threads() -> usize {
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    (cores / 2).clamp(1, MOST_THREADS)
+    (cores / 2).clamp(1, MAX_THREADS)
 }
 
-/// Hashes until nobody can ask any more.
+/// Hashes until the queue is closed.
 fn hash_all(work: &Mutex<Receiver<Work>>) {
-    // Where it fails, hashing is only less polite.
-    let _ = rustix::process::nice(POLITENESS);
+    // If it fails, hashing only takes more of the API's time.
+    let _ = rustix::process::nice(NICE);
     let mut memory = HashingMemory::default();
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -139,42 +141,42 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_flood_is_refused_beyond_the_places_there_are() {
-        let passwords = Arc::new(PasswordHasher::new(Arc::default()));
+    async fn full_queue_rejects_further_hashes() {
+        let hasher = Arc::new(PasswordHasher::new(Arc::default()));
         let (release, hold) = mpsc::channel::<()>();
         let hold = Arc::new(Mutex::new(hold));
         let waiting: Vec<_> = (0..PLACES)
             .map(|_| {
-                let (passwords, hold) = (Arc::clone(&passwords), Arc::clone(&hold));
+                let (hasher, hold) = (Arc::clone(&hasher), Arc::clone(&hold));
                 tokio::spawn(async move {
-                    let place = passwords.place().unwrap();
+                    let place = hasher.place().unwrap();
                     place.run(move |_| assert!(hold.lock().unwrap().recv().is_err())).await;
                 })
             })
             .collect();
-        while passwords.places.available_permits() > 0 {
+        while hasher.places.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(passwords.place().unwrap_err(), Busy);
-        assert_eq!(passwords.counters.refused.get(), 1);
+        assert_eq!(hasher.place().unwrap_err(), Busy);
+        assert_eq!(hasher.counters.refused.get(), 1);
 
         drop(release);
         for one in waiting {
             one.await.unwrap();
         }
-        passwords.place().unwrap().run(|_| ()).await;
+        hasher.place().unwrap().run(|_| ()).await;
     }
 
     #[tokio::test]
-    async fn who_goes_away_does_not_make_room_for_more() {
-        let passwords = PasswordHasher::new(Arc::default());
+    async fn abandoned_hash_keeps_its_place() {
+        let hasher = PasswordHasher::new(Arc::default());
         let (release, wait) = mpsc::channel::<()>();
-        let hashing = async { passwords.place().unwrap().run(move |_| wait.recv().unwrap()).await };
+        let hashing = async { hasher.place().unwrap().run(move |_| wait.recv().unwrap()).await };
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());
 
-        assert_eq!(passwords.places.available_permits(), PLACES - 1, "it still runs");
+        assert_eq!(hasher.places.available_permits(), PLACES - 1, "it still runs");
         release.send(()).unwrap();
-        let all = passwords.places.acquire_many(PLACES as u32);
+        let all = hasher.places.acquire_many(PLACES as u32);
         drop(tokio::time::timeout(std::time::Duration::from_secs(20), all).await.unwrap());
     }
 }

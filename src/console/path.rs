@@ -1,4 +1,4 @@
-//! What a path's template matches.
+//! The parameters of a path.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::PageError;
 
-/// As axum has it; but what is no UTF-8 names nothing, on a page like any other.
+/// As axum's, except that a parameter that is not UTF-8 is reported as not found, on a page.
 pub struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {

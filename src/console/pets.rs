@@ -1,4 +1,4 @@
-//! The animals: browsed, added, and what the API says to the same.
+//! The animals pages: browse and add.
 
 use askama::Template;
 use axum::extract::State;
@@ -21,7 +21,7 @@ struct List<'a> {
     site: Site<'a>,
     pets: Vec<Pet>,
     status: Option<PetStatus>,
-    /// The last animal shown, where more follow.
+    /// The last animal on the page. `None` if no more follow.
     next: Option<i64>,
     is_first: bool,
     api_call: ApiCall,
@@ -72,7 +72,7 @@ pub async fn create(State(console): State<Console>, who: SignedIn, fields: Form)
     };
     let body = serde_json::json!({ "name": named.as_str(), "categoryId": category, "status": kept.as_str() });
     let api_call = ApiCall::create_pet(&console.api, &who, &key, &body.to_string()).await;
-    // What succeeded makes room for the next one; what failed may be tried again.
+    // A successful form is cleared for the next animal. A failed one keeps its values.
     let fields = match api_call.status.is_success() {
         true => empty_fields(),
         false => [name, category_id, status],

@@ -1,15 +1,15 @@
-//! The requests of the last hour as bars, drawn on the server: positions and lengths that SVG attributes take, since
-//! the page's policy allows no style in it.
+//! The requests of the last hour as a bar chart, drawn on the server as SVG attributes because the page's policy allows
+//! no inline styles.
 
 use crate::http::requests::MINUTES;
 
-/// The plot's height in the units of its view box; a minute is 10 wide.
+/// Height of the chart in the units of its view box. A minute is 10 wide.
 const HEIGHT: u64 = 100;
 
 pub struct Plot {
     pub bars: Vec<Bar>,
     pub total: u64,
-    /// Of the busiest minute.
+    /// Requests in the busiest minute.
     pub peak: u64,
 }
 
@@ -23,7 +23,7 @@ impl Plot {
     pub fn new(counts: &[u64; MINUTES]) -> Self {
         let peak = counts.iter().copied().max().unwrap_or(0);
         let bars = counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(minute, count)| {
-            // What is there is to be seen, however small it is beside the peak.
+            // Small counts stay visible beside a large peak.
             let height = (u128::from(*count) * u128::from(HEIGHT) / u128::from(peak)).max(2) as u64;
             Bar { x: minute * 10 + 1, y: HEIGHT - height, height }
         });
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_minute_is_as_high_as_the_plot() {
+    fn busiest_minute_has_full_height() {
         let mut counts = [0; MINUTES];
         (counts[0], counts[30], counts[59]) = (1, 1_000, 500);
         let plot = Plot::new(&counts);

@@ -1,4 +1,4 @@
-//! What keeps a form that comes twice from being carried out twice.
+//! Keeps a form that is sent twice from being executed twice.
 
 use axum::http::{HeaderValue, StatusCode};
 
@@ -6,8 +6,8 @@ use super::api_call::ApiCall;
 use super::form::Form;
 use crate::domain::IdempotencyKey;
 
-/// The `Idempotency-Key` of the API's request that a form stands for. It is made with the form's page and hidden in it, so
-/// that reloading the page after it, which sends the form again, gets the first answer again.
+/// The `Idempotency-Key` of the API call that a form makes. It is generated with the page and hidden in the form, so
+/// that reloading the next page, which sends the form again, replays the first response.
 pub struct RequestKey(String);
 
 impl RequestKey {
@@ -19,7 +19,7 @@ impl RequestKey {
         Self(uuid::Builder::from_random_bytes(random).into_uuid().to_string())
     }
 
-    /// The key that a form carries; a new one where it carries none, which no page of ours does.
+    /// Returns the key of a form. Generates one if there is none, which no form of ours omits.
     pub fn of(fields: &Form) -> Self {
         let carried = fields.get(Self::FIELD);
         match IdempotencyKey::parse(carried.as_bytes()) {
@@ -28,8 +28,8 @@ impl RequestKey {
         }
     }
 
-    /// The key of the form that is shown after `api_call`. It stays until the request is carried out: where it is not
-    /// known what became of it, sending it once more settles that.
+    /// Returns the key for the form shown after `api_call`. It stays until the request is executed: if the outcome is
+    /// unknown, sending the form again settles it.
     pub fn after(self, api_call: &ApiCall) -> Self {
         let belongs_to_another = api_call.status == StatusCode::UNPROCESSABLE_ENTITY;
         if api_call.status.is_success() || belongs_to_another { Self::generate() } else { self }
@@ -39,7 +39,7 @@ impl RequestKey {
         &self.0
     }
 
-    /// As a header has it.
+    /// Returns the key as a header value.
     pub fn to_header(&self) -> HeaderValue {
         HeaderValue::from_str(&self.0).expect("a key has visible ASCII characters only")
     }

@@ -80,9 +80,9 @@ pub async fn sign_out(State(console): State<Console>, user: CurrentUser) -> Resu
     Ok(without_token(&console, user.redirect("?notice=signed-out")))
 }
 
-/// The account, and the digest that the password was held against, where it is the right one.
+/// Returns the account, and the digest that the password matched. `None` if the password is wrong.
 ///
-/// Whether there is an account or not, the same is done, so that neither the answer nor its time tells.
+/// Does the same work if there is no account, so that neither the response nor its time reveals whether there is one.
 pub async fn check_password(
     console: &Console,
     place: &Place<'_>,
@@ -94,7 +94,7 @@ pub async fn check_password(
     Ok(known.filter(|_| matches))
 }
 
-/// Refuses who tries too often. An attempt for which there is no place is none.
+/// Counts an attempt. Fails if there were too many. Attempts rejected for lack of hashing capacity are not counted.
 pub fn begin_attempt<'a>(console: &'a Console, Client(from): Client, email: &Email) -> Result<Place<'a>, PageError> {
     let place = console.passwords.place()?;
     console.throttle.count(from, email, console.api.clock.steady()).map_err(|wait| {

@@ -1,4 +1,4 @@
-//! Making an account.
+//! The sign-up page.
 
 use askama::Template;
 use axum::extract::State;

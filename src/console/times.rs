@@ -1,4 +1,4 @@
-//! Points in time, for people. All of them are in UTC.
+//! Times for people, all in UTC.
 
 use crate::domain::Timestamp;
 
@@ -12,7 +12,7 @@ pub fn moment(time: Timestamp) -> String {
     format(time, "%-d %b %Y, %H:%M UTC")
 }
 
-/// How long ago `time` was: `just now`, `5 minutes ago`.
+/// Returns how long ago `time` was: `just now`, `5 minutes ago`.
 pub fn ago(time: Timestamp, now: Timestamp) -> String {
     let minutes = (now.as_milliseconds() - time.as_milliseconds()).max(0) / 60_000;
     let (number, unit) = match minutes {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_as_people_say_them() {
+    fn times_are_formatted_for_people() {
         let time = Timestamp::from_milliseconds(1_795_167_000_123);
         assert_eq!((day(time).as_str(), moment(time).as_str()), ("20 Nov 2026", "20 Nov 2026, 09:30 UTC"));
         let after = |minutes: u64| ago(time, time.plus(std::time::Duration::from_secs(60 * minutes)));

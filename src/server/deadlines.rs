@@ -1,7 +1,7 @@
-//! Where a connection stands and until when it may stay there.
+//! The phase of a connection and its deadline.
 //!
-//! hyper's own header timeout makes and drops a timer for every request. Here the request path only notes the time,
-//! and the connection's one timer looks at it when it fires: at most every few seconds.
+//! hyper's own header timeout creates and drops a timer for every request. Here the request path only stores the time, and
+//! the connection's single timer checks it when it fires, at most every few seconds.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,22 +19,22 @@ pub enum Phase {
     Idle,
     /// The head of a request has begun to arrive.
     Head,
-    /// The request is being answered; its body has a deadline of its own.
+    /// The request is being handled. Its body has a deadline of its own.
     Handling,
-    /// The answer is on its way.
+    /// The response is being sent.
     Answering,
-    /// The client does not take the answer.
+    /// The client does not take the response.
     Blocked,
 }
 
-/// Shared between a connection's socket, its service and its timer. All run on one task, so nothing here contends.
+/// Shared by a connection's socket, service and timer. All run in one task, so nothing here contends.
 #[derive(Debug)]
 pub struct Deadlines {
     limits: Limits,
     phase: AtomicU8,
     /// When the phase began, in nanoseconds of the coarse clock.
     since: AtomicU64,
-    /// Whether the request has a body that was not read to its end.
+    /// Whether the request has a body that was not read to the end.
     unread: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ impl Deadlines {
         }
     }
 
-    /// Notes that bytes arrived. Returns whether they are the first of a request.
+    /// Records that bytes arrived. Returns whether they are the first of a request.
     pub fn received(&self) -> bool {
         let first = self.phase() == Phase::Idle;
         if first {
@@ -57,7 +57,7 @@ impl Deadlines {
         first
     }
 
-    /// A whole head came in. Returns how long the rest of the request may take.
+    /// Records that a whole head arrived. Returns how long the rest of the request may take.
     pub fn request_began(&self) -> Duration {
         let taken = if self.phase() == Phase::Head { self.lasted() } else { Duration::ZERO };
         self.phase.store(Phase::Handling as u8, Ordering::Relaxed);
@@ -72,34 +72,38 @@ impl Deadlines {
         self.unread.store(false, Ordering::Relaxed);
     }
 
-    /// Returns whether the connection can take another request: not where a body was left unread.
+    /// Returns whether the connection can take another request. It cannot after an unread body.
     pub fn answered(&self) -> bool {
         self.phase.store(Phase::Answering as u8, Ordering::Relaxed);
         !self.unread.load(Ordering::Relaxed)
     }
 
-    /// The socket takes no more for now.
+    /// Records that the socket accepts no more bytes for now.
     pub fn write_blocked(&self) {
         if self.phase() != Phase::Blocked {
             self.enter(Phase::Blocked);
         }
     }
 
-    /// The socket has taken an answer, but could not pass all of it on for now.
+    /// Records that the socket has accepted a response, but not passed all of it on.
     pub fn flush_blocked(&self) {
         if self.phase() == Phase::Answering {
             self.enter(Phase::Blocked);
         }
     }
 
-    /// Everything that was to be written is written.
+    /// Records that everything was written.
     pub fn flushed(&self) {
         if matches!(self.phase(), Phase::Answering | Phase::Blocked) {
             self.enter(Phase::Idle);
         }
     }
 
-    /// The phase that has lasted too long, or when to look again.
+    /// Returns when to check again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the phase if it has exceeded its limit.
     pub fn check(&self) -> Result<Instant, Phase> {
         let now = Instant::now();
         let phase = self.phase();
@@ -108,7 +112,7 @@ impl Deadlines {
         if left.is_zero() {
             return Err(phase);
         }
-        // Another phase may begin at any moment, and none ends sooner than the shortest limit after it.
+        // Another phase may begin at any moment, and lasts at least the shortest limit.
         Ok(now + left.min(self.shortest()))
     }
 
@@ -130,7 +134,7 @@ impl Deadlines {
         [Phase::Idle, Phase::Head, Phase::Handling, Phase::Answering, Phase::Blocked][usize::from(phase)]
     }
 
-    /// How long the phase has lasted.
+    /// Returns the time since the phase began.
     fn lasted(&self) -> Duration {
         Duration::from_nanos(coarse_now().saturating_sub(self.since.load(Ordering::Relaxed)))
     }
@@ -141,8 +145,8 @@ impl Deadlines {
     }
 }
 
-/// The monotonic clock as of the last tick (at most 10 ms ago), in nanoseconds: a quarter of what the exact time costs,
-/// which the request path asks for twice.
+/// Returns the monotonic clock at the last tick, at most 10 ms ago, in nanoseconds. Costs a quarter of the exact time,
+/// and the request path calls it twice.
 fn coarse_now() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -165,28 +169,28 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_has_its_own_end() {
+    fn each_phase_has_its_own_deadline() {
         let deadlines = Deadlines::new(limits());
         assert!(deadlines.check().is_ok());
         deadlines.received();
         std::thread::sleep(Duration::from_millis(25));
         deadlines.received();
-        assert_eq!(deadlines.check(), Err(Phase::Head), "more bytes of the same head don't start its time anew");
+        assert_eq!(deadlines.check(), Err(Phase::Head), "more bytes of the same head do not extend its deadline");
         deadlines.request_began();
-        assert!(deadlines.check().is_ok(), "a request that is being answered has no deadline here");
+        assert!(deadlines.check().is_ok(), "handling has no deadline here");
         deadlines.answered();
         deadlines.write_blocked();
         std::thread::sleep(Duration::from_millis(35));
         deadlines.write_blocked();
-        assert_eq!(deadlines.check(), Err(Phase::Blocked), "a byte now and then is not progress");
+        assert_eq!(deadlines.check(), Err(Phase::Blocked), "occasional bytes are not progress");
         deadlines.flushed();
         deadlines.request_began();
         deadlines.flush_blocked();
-        assert!(deadlines.check().is_ok(), "what is left of the answer before does not count against this one");
+        assert!(deadlines.check().is_ok(), "the rest of the previous response has no deadline");
         deadlines.answered();
         deadlines.flush_blocked();
         std::thread::sleep(Duration::from_millis(35));
-        assert_eq!(deadlines.check(), Err(Phase::Blocked), "an answer that only TLS has taken was not read");
+        assert_eq!(deadlines.check(), Err(Phase::Blocked), "a response that only TLS has accepted was not read");
         deadlines.flushed();
         assert!(deadlines.check().is_ok());
         std::thread::sleep(Duration::from_millis(45));

@@ -1,4 +1,4 @@
-//! The certificate of the listeners, which may be renewed while the service runs.
+//! The certificate of the listeners, reloaded when it changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::tls;
 
-/// How often to look whether the files have changed.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the files are checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What new connections are answered with; cheap to clone.
+/// The TLS configuration of new connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tls(Arc<Shared>);
 
@@ -30,26 +30,26 @@ struct Shared {
 }
 
 impl Tls {
-    /// Reads a certificate with its chain, and its private key. The error is for a person.
+    /// Reads a certificate with its chain, and its private key. Errors are for the operator.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
         let config = Files::read(certificate, key)?.config(certificate, key)?;
         let current = Mutex::new(Arc::new(config));
         Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), current })))
     }
 
-    /// For one connection, which keeps the certificate that it began with.
+    /// Returns the acceptor for a new connection, which keeps its certificate.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         Arc::clone(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner)).into()
     }
 
-    /// Takes each new certificate that appears in the files, at once on SIGHUP. Never ends.
+    /// Reloads the certificate when the files change, and at once on SIGHUP. Never ends.
     ///
-    /// A certificate and its key are two files, and are not written in one moment. So what has changed counts only once
-    /// it was the same at two looks in a row.
+    /// The certificate and its key are two files and cannot be replaced in one step. A change therefore counts once two
+    /// consecutive checks find the same content.
     pub async fn follow(&self) {
         let mut hangups = signal(SignalKind::hangup()).ok();
-        let mut known = self.look().await;
-        let mut last_look = known.clone();
+        let mut known = self.read().await;
+        let mut last = known.clone();
         loop {
             let hangup = async {
                 match &mut hangups {
@@ -57,39 +57,39 @@ impl Tls {
                     None => std::future::pending().await,
                 }
             };
-            let asked = tokio::select! {
-                () = sleep(LOOK) => false,
+            let is_requested = tokio::select! {
+                () = sleep(CHECK_INTERVAL) => false,
                 () = hangup => true,
             };
-            let found = self.look().await;
-            if asked || (found == last_look && found != known) {
-                self.take(&found);
+            let found = self.read().await;
+            if is_requested || (found == last && found != known) {
+                self.use_files(&found);
                 known.clone_from(&found);
             }
-            last_look = found;
+            last = found;
         }
     }
 
-    fn take(&self, found: &Result<Files, String>) {
+    fn use_files(&self, found: &Result<Files, String>) {
         let Shared { certificate, key, current } = &*self.0;
         match found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key)) {
             Ok(config) => {
                 *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                tracing::info!(file = %certificate.display(), "the certificate was read again; new connections get it");
+                tracing::info!(file = %certificate.display(), "certificate reloaded");
             }
-            Err(why) => tracing::error!(why, "the new certificate can't be used; the old one stays"),
+            Err(why) => tracing::error!(why, "cannot use the new certificate, keeping the old one"),
         }
     }
 
-    /// On a thread where waiting for a disk, or a network behind it, holds up nobody.
-    async fn look(&self) -> Result<Files, String> {
+    /// Reads the files on a blocking thread, because the disk may be slow.
+    async fn read(&self) -> Result<Files, String> {
         let shared = Arc::clone(&self.0);
         let read = tokio::task::spawn_blocking(move || Files::read(&shared.certificate, &shared.key)).await;
         read.unwrap_or_else(|error| Err(error.to_string()))
     }
 }
 
-/// What the two files hold.
+/// The contents of the two files.
 #[derive(Clone, PartialEq)]
 struct Files {
     certificate: Vec<u8>,
@@ -106,15 +106,15 @@ impl Files {
         let (certificate, key) = (certificate.display(), key.display());
         let chain = tls::certificates(&self.certificate, &certificate)?;
         let private = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|_| format!("{key} has no private key in PEM; one with a passphrase can't be read"))?;
+            .map_err(|_| format!("{key} has no private key in PEM; keys with a passphrase are not supported"))?;
         let config = ServerConfig::builder_with_details(tls::provider(), Arc::new(tls::Time));
         let config = config.with_safe_default_protocol_versions();
         let config = config.map_err(|error| error.to_string())?.with_no_client_auth();
         let mut config = config
             .with_single_cert(chain, private)
-            .map_err(|error| format!("{certificate} and {key} can't be used together: {error}"))?;
+            .map_err(|error| format!("cannot use {certificate} with {key}: {error}"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Clients keep the state of their sessions themselves: nothing here grows with their number.
+        // Clients keep the state of their sessions, so memory does not grow with their number.
         if tls::Time::is_before_1970() {
             return Err("the system clock is before 1970".into());
         }

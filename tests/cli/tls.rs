@@ -93,12 +93,12 @@ async fn a_signal_has_it_read_again_though_nothing_has_changed() {
 
     server.running.signal(Signal::HUP);
 
-    server.logged("the certificate was read again; new connections get it");
+    server.logged("certificate reloaded");
 }
 
 #[tokio::test]
 async fn a_certificate_that_can_not_be_used_leaves_the_old_one_in_place() {
-    const REFUSED: &str = "the new certificate can't be used; the old one stays";
+    const REFUSED: &str = "cannot use the new certificate, keeping the old one";
     let (folder, first) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
     let other = Certificate::of_localhost(&folder.path(""), "other");
@@ -120,13 +120,13 @@ async fn a_certificate_that_can_not_be_used_leaves_the_old_one_in_place() {
 
     expect![[r#"
         cert.pem has no certificate in PEM
-        cert.pem and cert.key can't be used together: keys may not be consistent: KeyMismatch
-        cert.key has no private key in PEM; one with a passphrase can't be read
+        cannot use cert.pem with cert.key: keys may not be consistent: KeyMismatch
+        cert.key has no private key in PEM; keys with a passphrase are not supported
         cert.key: No such file or directory (os error 2)
     "#]]
     .assert_eq(&reasons);
     other.replace(&first);
-    server.logged("the certificate was read again; new connections get it");
+    server.logged("certificate reloaded");
     assert!(other.is_presented(server.address("store")).await);
 }
 
@@ -163,10 +163,10 @@ fn it_does_not_start_with_a_certificate_that_can_not_be_used() {
         ERROR empty.pem has no certificate in PEM
         --tls-cert cert.pem --tls-key cert.pem
         exit 1
-        ERROR cert.pem has no private key in PEM; one with a passphrase can't be read
+        ERROR cert.pem has no private key in PEM; keys with a passphrase are not supported
         --tls-cert cert.pem --tls-key other.key
         exit 1
-        ERROR cert.pem and other.key can't be used together: keys may not be consistent: KeyMismatch
+        ERROR cannot use cert.pem with other.key: keys may not be consistent: KeyMismatch
     "#]]
     .assert_eq(&shown);
 }
