@@ -1,4 +1,4 @@
-//! Backups on a schedule, made by the service itself: named by their time, the oldest removed.
+//! Scheduled backups, made by the service itself. Files are named after their time; the oldest are removed.
 
 use std::fs;
 use std::io;
@@ -15,22 +15,22 @@ use crate::domain::Timestamp;
 use crate::store::sqlite::backup::{Copied, Target};
 use crate::store::{BackupStatus, Store, StoreError};
 
-/// How soon a backup that failed is tried again, where the schedule is not sooner.
+/// Pause before a failed backup is retried, if the schedule is not sooner.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// How long the end of the process waits for a copy to stop.
-const LAST_WAIT: Duration = Duration::from_secs(5);
+/// Maximum time to wait for a copy to stop at the end of the process.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// When backups are made, and where.
+/// When and where backups are made.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pub every: Duration,
-    /// How many are kept, the newest: at least one.
+    /// Number of backups to keep, at least one.
     pub keep: usize,
     pub folder: PathBuf,
 }
 
-/// Backups that are being made, until this is stopped. They have a thread of their own, since a copy takes long.
+/// The running schedule. It has its own thread, because a copy takes long.
 #[derive(Debug)]
 pub struct Backups {
     stop: mpsc::Sender<()>,
@@ -45,7 +45,7 @@ impl Backups {
             if let Store::Sqlite(database) = &*store {
                 let status = database.backups();
                 status.scheduled(schedule.every);
-                // A schedule goes on from what an earlier process has made.
+                // The schedule continues from the last backup of an earlier process.
                 if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
                     status.succeeded(at, newest.metadata().map_or(0, |file| file.len()));
                 }
@@ -54,26 +54,26 @@ impl Backups {
                 });
             }
             drop(store);
-            // Nobody waits where the process ends by itself.
+            // Fails if nobody waits.
             let _ = end.send(());
         })?;
         Ok(Self { stop, ended })
     }
 
-    /// Stops a backup that is under way, which leaves nothing behind, and makes no more.
+    /// Stops the schedule. Aborts a running backup, which leaves no file.
     pub async fn stop(self) {
         drop(self.stop);
-        // Beyond it the process ends all the same: a file that is not finished is swept up by the next backup.
-        let _ = tokio::time::timeout(LAST_WAIT, self.ended).await;
+        // After the timeout the process ends anyway. The next backup removes the unfinished file.
+        let _ = tokio::time::timeout(STOP_TIMEOUT, self.ended).await;
     }
 }
 
-/// Makes one backup: into this file, asking whether to go on.
+/// Backs up to a file. Calls its argument to ask whether to continue.
 type BackUp<'a> = &'a mut dyn FnMut(&Path, &mut dyn FnMut(u64, u64) -> bool) -> Result<Copied, StoreError>;
 
 fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &Receiver<()>, back_up: BackUp<'_>) {
     let mut wait = match status.last_success() {
-        // However the clock was set meanwhile, no wait is longer than the schedule says.
+        // Bounded by the schedule, because the clock may have been set back.
         Some(last) => until(last.plus(schedule.every), clock.now()).min(schedule.every),
         None => Duration::ZERO,
     };
@@ -84,14 +84,14 @@ fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &R
                 status.succeeded(now, made.bytes);
                 tracing::info!(file = %file.display(), bytes = made.bytes, "backed up");
                 if let Err(error) = remove_oldest(schedule, &file) {
-                    tracing::error!(%error, folder = %schedule.folder.display(), "an old backup can't be removed");
+                    tracing::error!(%error, folder = %schedule.folder.display(), "cannot remove an old backup");
                 }
                 until(now.plus(schedule.every), clock.now()).min(schedule.every)
             }
             Err(_) if is_stopped(stopped) => return,
             Err(error) => {
                 status.failed();
-                tracing::error!(%error, "a backup failed");
+                tracing::error!(%error, "backup failed");
                 RETRY.min(schedule.every)
             }
         };
@@ -120,14 +120,14 @@ fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
 }
 
-/// Removes the oldest backups beyond those to keep, and never the one that was just made, whatever the clock said.
+/// Removes the oldest backups beyond the number to keep, but never the one just made, whatever the clock says.
 fn remove_oldest(schedule: &Schedule, just_made: &Path) -> io::Result<()> {
     let others: Vec<_> = made(&schedule.folder)?.into_iter().filter(|(_, file)| file != just_made).collect();
     let too_many = (others.len() + 1).saturating_sub(schedule.keep.max(1));
     others.iter().take(too_many).try_for_each(|(_, file)| fs::remove_file(file))
 }
 
-/// The backups in a folder, by their names, oldest first; other files are not ours to count or remove.
+/// Returns the backups in a folder by their names, oldest first. Ignores other files.
 fn made(folder: &Path) -> io::Result<Vec<(Timestamp, PathBuf)>> {
     let mut made = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -140,7 +140,7 @@ fn made(folder: &Path) -> io::Result<Vec<(Timestamp, PathBuf)>> {
     Ok(made)
 }
 
-/// `petstore-20261121T093000Z.db`: names in the order of their times, on every file system.
+/// Returns a name such as `petstore-20261121T093000Z.db`. Names sort by time and are valid on every file system.
 fn name(at: Timestamp) -> String {
     let seconds: String =
         at.to_string().chars().take_while(|c| *c != '.').filter(char::is_ascii_alphanumeric).collect();
@@ -159,7 +159,7 @@ mod tests {
     use crate::domain::Deployment;
 
     #[test]
-    fn names_tell_the_time_and_only_ours_do() {
+    fn only_our_names_have_a_time() {
         let at = Timestamp::from_milliseconds(1_795_253_400_000);
         assert_eq!(name(at), "petstore-20261121T093000Z.db");
         assert_eq!(time_of(&name(at)), Some(at));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_good_one_stays_whatever_the_clock_says() {
+    fn newest_backup_is_kept_when_the_clock_jumps() {
         let folder = tempfile::tempdir().unwrap();
         let schedule = Schedule { every: Duration::from_millis(1), keep: 2, folder: folder.path().to_owned() };
         let (clock, status) = (Clock::fixed(Timestamp::from_milliseconds(1_795_253_400_000)), BackupStatus::default());
@@ -179,7 +179,7 @@ mod tests {
         let mut names = Vec::new();
         follow(&schedule, &status, &clock, &stopped, &mut |file, going_on| {
             attempts += 1;
-            // Each hour by the clock, then a day back; every second attempt fails.
+            // Each hour by the clock, then a day back. Every second attempt fails.
             clock.set(clock.now().plus(Duration::from_secs(3_600)));
             if attempts == 5 {
                 clock.set(clock.now().minus(Duration::from_secs(86_400)));

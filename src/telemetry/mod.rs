@@ -1,4 +1,4 @@
-//! The log, the line of a request in it, metrics and traces.
+//! Log, request log, metrics and traces.
 
 mod log;
 pub mod metrics;

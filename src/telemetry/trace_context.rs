@@ -1,4 +1,4 @@
-//! The trace that a request belongs to, as its caller says (W3C Trace Context, section 3.2).
+//! The caller's trace (W3C Trace Context, section 3.2).
 
 use std::fmt;
 
@@ -6,32 +6,32 @@ use axum::http::{HeaderMap, HeaderName};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What brings together all that comes of one cause, in whichever service.
+/// Identifies one distributed trace (W3C Trace Context).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceId(pub u128);
 
-/// A piece of work within a trace.
+/// Identifies a span within a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(pub u64);
 
-/// The span of the caller that asked.
+/// The span of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     pub trace: TraceId,
     pub span: SpanId,
-    /// Whether the caller may have recorded it.
+    /// Whether the caller may have recorded its span.
     pub sampled: bool,
 }
 
 impl TraceParent {
-    /// Nothing where there is none, or several, or one that is not well formed: then the caller belongs to no trace.
+    /// Parses `traceparent`. `None` if it is missing, repeated or malformed.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut given = headers.get_all(TRACEPARENT).iter();
         let parent = given.next().filter(|_| given.next().is_none())?.to_str().ok()?;
         let mut fields = parent.split('-');
         let version = hex(fields.next()?, 2)?;
         let (trace, span, flags) = (hex(fields.next()?, 32)?, hex(fields.next()?, 16)?, hex(fields.next()?, 2)?);
-        // Versions to come may have more fields; version 00 has none, and ff is none.
+        // Later versions may have more fields. Version 00 has four, and ff is invalid.
         let is_known = version != 0xff && (version != 0 || fields.next().is_none());
         (is_known && trace != 0 && span != 0).then_some(Self {
             trace: TraceId(trace),
@@ -41,7 +41,7 @@ impl TraceParent {
     }
 }
 
-/// The number in a field of `length` digits. Capital letters are not allowed.
+/// Parses a field of `length` lower-case hexadecimal digits.
 fn hex(field: &str, length: usize) -> Option<u128> {
     let is_hex = field.len() == length && field.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     is_hex.then(|| u128::from_str_radix(field, 16).ok())?
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_is_taken_where_it_is_one() {
+    fn only_well_formed_parents_are_accepted() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         for (taken, sampled) in [
             (format!("00-{trace}-00f067aa0ba902b7-01"), true),

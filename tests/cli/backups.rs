@@ -303,7 +303,7 @@ fn a_backup_that_fails_is_told_and_tried_again_and_removes_none() {
     // A file where the folder should be.
     folder.write("kept", "in the way");
     let server = folder.serve("serve --backup-every 1s --backup-keep 1 --backup-dir kept");
-    let line = server.logged("a backup failed");
+    let line = server.logged("backup failed");
     assert!(line["level"] == "ERROR" && line["error"].as_str().unwrap().contains("kept"), "{line}");
     fs::remove_file(folder.path("kept")).unwrap();
     server.logged("backed up");

@@ -23,7 +23,7 @@ pub use self::sampler::Sampler;
 pub use self::stderr::{Flush, dropped_lines};
 use self::stderr::{Stderr, start_queue};
 
-/// From the quietest to the one that says most.
+/// From least to most verbose.
 const LEVELS: [LevelFilter; 5] =
     [LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE];
 
@@ -57,7 +57,7 @@ pub fn start(level: LogLevel, format: LogFormat) {
     };
     let lines = if is_json { lines.with_ansi(false).json().flatten_event(true).boxed() } else { lines.boxed() };
     tracing_subscriber::registry().with(filter).with(Broker).with(lines).init();
-    // There is one log in a process.
+    // Fails if the log was started before.
     let _ = LEVEL.set(handle);
 }
 
@@ -89,8 +89,8 @@ pub fn write(text: &str) {
     let _ = Stderr.write_all(text.as_bytes());
 }
 
-/// Leaves out what the broker's client says of each attempt to connect, below level debug: the relay says once that messages
-/// wait, and why.
+/// Hides messages of the broker client about each attempt to connect, except at level debug, because the relay reports
+/// outages once.
 struct Broker;
 
 impl<S: Subscriber> Layer<S> for Broker {
@@ -100,14 +100,14 @@ impl<S: Subscriber> Layer<S> for Broker {
     }
 }
 
-/// Which way to go from the level there is.
+/// Direction of a change of the log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     More,
     Less,
 }
 
-/// Logs one level more or less from now on. Says which, in a line that the new level lets through.
+/// Raises or lowers the log level by one, and logs the new level.
 pub fn change_level(step: Step) {
     let Some(handle) = LEVEL.get() else { return };
     let now = LEVELS.iter().position(|level| Some(*level) == handle.clone_current()).unwrap_or(2);
@@ -115,7 +115,7 @@ pub fn change_level(step: Step) {
         Step::More => (now + 1).min(LEVELS.len() - 1),
         Step::Less => now.saturating_sub(1),
     };
-    // Fails only where the log is gone.
+    // Fails only if the log has ended.
     let _ = handle.modify(|level| *level = LEVELS[next]);
     let log_level = LEVELS[next];
     match next {

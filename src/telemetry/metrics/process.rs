@@ -1,4 +1,4 @@
-//! What the process takes, by the names that Prometheus' client libraries use.
+//! Resources of the process, under the names of Prometheus' client libraries.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Exposition;
 
-/// The process, from when it began to serve.
+/// The process and its start time.
 #[derive(Debug)]
 pub struct Process {
     started: SystemTime,
@@ -18,7 +18,7 @@ impl Process {
         Self { started: SystemTime::now() }
     }
 
-    /// What the system does not tell is left out.
+    /// Writes the metrics. Omits what the system does not report.
     pub fn write(&self, out: &mut Exposition) {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
@@ -34,7 +34,7 @@ impl Process {
             out.gauge("process_threads", "Threads.").sample(&[], threads);
         }
         if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-            // One of them is the folder that is being read.
+            // One of them is the folder being read.
             out.gauge("process_open_fds", "File descriptors open.").sample(&[], open.count().saturating_sub(1));
         }
         if let Some(most) = getrlimit(Resource::Nofile).current {
@@ -46,7 +46,7 @@ impl Process {
     }
 }
 
-/// The number in a line of `/proc/self/status` that begins with `name`.
+/// Returns the number in the line of `/proc/self/status` that begins with `name`.
 fn number(status: &str, name: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }

@@ -4,11 +4,11 @@ use std::fmt::{Display, Write};
 
 use super::Histogram;
 
-/// What a scrape is answered. Families are written one after the other, each with all its samples.
+/// The response to a scrape. Metric families are written one after the other, each with all its samples.
 #[derive(Debug, Default)]
 pub struct Exposition(String);
 
-/// The family that is being written.
+/// The metric family being written.
 pub struct Family<'a> {
     text: &'a mut String,
     name: &'static str,
@@ -60,7 +60,7 @@ impl Family<'_> {
 
     fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&dyn Display>, value: impl Display) {
         let Self { text, name } = self;
-        // Writing into a string does not fail.
+        // Writing to a string does not fail.
         let _ = write!(text, "{name}{suffix}");
         let mut separator = '{';
         for (label, value) in labels {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_are_written_as_the_format_has_them() {
+    fn families_are_written_in_the_text_format() {
         let mut exposition = Exposition::default();
         exposition.counter("a_total", "How many a.").sample(&[], 3).sample(&[("b", "\"\\\n")], 4);
         let histogram = Histogram::new(&[50_000, 1_000_000], 1e9);

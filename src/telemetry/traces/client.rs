@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 for one collector, on a connection that is kept.
+//! An HTTP/1.1 client for one collector, with a persistent connection.
 
 use std::io;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use tokio_rustls::TlsConnector;
 
 use crate::tls::{self, Authorities, Trust};
 
-/// What is read of an answer, which nobody looks at: the connection can only be used again after it.
+/// Maximum size of a response, which is discarded. The connection is reusable only after it.
 const ANSWER_BYTES: usize = 64 << 10;
 
 pub struct Client {
     endpoint: Uri,
     headers: HeaderMap,
-    /// Where the endpoint is `https`.
+    /// `None` unless the endpoint is `https`.
     tls: Option<TlsConnector>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Client {
-    /// Fails where a certificate can't be used, or is needed and missing.
+    /// Fails if a certificate is unusable, or missing for `https`.
     pub fn new(endpoint: Uri, mut headers: HeaderMap, certificate: Option<&str>) -> Result<Self, String> {
         let host = endpoint.authority().map_or("", |authority| authority.as_str());
-        // Who is in front of the @ is for no one to see.
+        // Without user information.
         let host = host.rsplit('@').next().unwrap_or_default();
         headers.insert(HOST, HeaderValue::from_str(host).map_err(|error| error.to_string())?);
         let tls = match (endpoint.scheme_str(), certificate) {
@@ -50,7 +50,7 @@ impl Client {
     }
 
     pub async fn post(&mut self, body: Bytes) -> io::Result<StatusCode> {
-        // The one there may have been closed by the other side, which shows only now.
+        // The collector may have closed the connection, which shows only now.
         let kept = match self.connection.take() {
             Some(mut kept) => kept.ready().await.is_ok().then_some(kept),
             None => None,
@@ -94,7 +94,7 @@ fn connector(file: &str) -> Result<TlsConnector, String> {
 
 async fn open(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> io::Result<SendRequest<Full<Bytes>>> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // How it ends is told to who sends the next request.
+    // The next request reports how the connection ended.
     tokio::spawn(async { drop(connection.await) });
     Ok(sender)
 }

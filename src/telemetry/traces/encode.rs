@@ -1,6 +1,6 @@
-//! Spans as OTLP has them in JSON: names in lower camel case, ids in hexadecimal, 64-bit numbers as text
-//! (opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). What an HTTP server's span says, and under which names, is
-//! OpenTelemetry's (opentelemetry.io/docs/specs/semconv/http/http-spans).
+//! Encodes spans as OTLP/JSON: names in lower camel case, ids in hexadecimal, 64-bit numbers as text
+//! (opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). Attributes follow the conventions for HTTP server spans
+//! (opentelemetry.io/docs/specs/semconv/http/http-spans).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::{End, Resource, Span};
 
-/// Methods by the specification's list; any other is `_OTHER`, since clients may invent them.
+/// The methods that the specification lists. Others become `_OTHER`, because clients may invent them.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 /// `SPAN_KIND_SERVER` and `STATUS_CODE_ERROR`.
 const SERVER: u8 = 2;
 const ERROR: u8 = 2;
 
-/// What is the same for all spans of a process, as OTLP has it.
+/// Encodes the resource, which all spans of a process share.
 pub fn resource(resource: &Resource<'_>, attributes: &[(String, String)]) -> Value {
     let mut all = vec![
         text("service.version", env!("CARGO_PKG_VERSION")),
@@ -27,7 +27,7 @@ pub fn resource(resource: &Resource<'_>, attributes: &[(String, String)]) -> Val
     json!({ "attributes": all })
 }
 
-/// The body of a request to a collector.
+/// Encodes the body of a request to the collector.
 pub fn request(resource: &Value, spans: &[Span]) -> Vec<u8> {
     let spans: Vec<_> = spans.iter().map(span).collect();
     let scope = json!({ "name": "petstore", "version": env!("CARGO_PKG_VERSION") });
@@ -90,7 +90,7 @@ fn span(span: &Span) -> Value {
     encoded
 }
 
-/// Of few different values: never the path.
+/// Returns a span name of low cardinality: never the path.
 fn name(method: Option<&str>, route: Option<&str>) -> String {
     let method = method.unwrap_or("HTTP");
     route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"))
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_invent_does_not_get_into_names() {
+    fn invented_methods_do_not_become_names() {
         let encoded = span(&abandoned("BREW"));
         assert_eq!(encoded["name"], "HTTP");
         expect_test::expect![[r#"{"traceId":"00000000000000000000000000000abc","spanId":"0000000000000def","name":"HTTP","kind":2,"startTimeUnixNano":"1795167000123456789","endTimeUnixNano":"1795167000123459789","attributes":[{"key":"http.request.method","value":{"stringValue":"_OTHER"}},{"key":"url.scheme","value":{"stringValue":"https"}},{"key":"url.path","value":{"stringValue":"/v1/pets"}},{"key":"http.request.method_original","value":{"stringValue":"BREW"}},{"key":"network.protocol.version","value":{"stringValue":"1.1"}},{"key":"error.type","value":{"stringValue":"abandoned"}}],"status":{"code":2}}"#]].assert_eq(&encoded.to_string());

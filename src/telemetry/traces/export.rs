@@ -1,4 +1,4 @@
-//! What takes finished spans to the collector: in batches, in a task of its own.
+//! Exports finished spans to the collector, in batches, in its own task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::client::Client;
 use super::{Resource, Settings, Span, encode};
 use crate::telemetry::metrics::Counter;
 
-/// How long the end of the process waits for the last spans to be sent.
-const LAST_WAIT: Duration = Duration::from_secs(3);
-/// The first pause after a collector could not be reached; it doubles up to the second.
+/// Maximum time to send the last spans at the end of the process.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+/// First and longest pause after a failure. Each pause doubles the previous one.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// The task that sends spans.
+/// The task that exports spans.
 #[derive(Debug)]
 pub struct Exporting {
     stop: watch::Sender<bool>,
@@ -36,14 +36,14 @@ struct Worker {
     timeout: Duration,
     delay: Duration,
     batch: usize,
-    /// Whether the log has been told: once for each time that it fails.
+    /// Whether the failure was logged: once per outage.
     is_failing: bool,
 }
 
-/// Why a batch was not taken.
+/// Why the collector did not accept a batch.
 struct Refused {
     why: String,
-    /// Whether it may be taken later: of answers, those that the protocol names.
+    /// Whether to retry: for responses, the statuses that the protocol names.
     again: bool,
 }
 
@@ -69,10 +69,10 @@ impl Exporting {
         Ok(Self { stop, worker: tokio::spawn(worker.run()), lost })
     }
 
-    /// Sends what there is, within three seconds. Spans that end afterwards are lost.
+    /// Sends the queued spans, within 3 s. Later spans are lost.
     pub async fn flush(self) {
         self.stop.send_replace(true);
-        if timeout(LAST_WAIT, self.worker).await.is_err() {
+        if timeout(FLUSH_TIMEOUT, self.worker).await.is_err() {
             tracing::warn!("the last spans were not taken in time");
         }
         let lost = self.lost.get();
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// The next batch: full, or as full as it became while its first span waited. Nothing once all is sent.
+    /// Returns the next batch: full, or what arrived within the delay of its first span. Empty when all spans are sent.
     async fn gather(&mut self) -> Vec<Span> {
         let mut spans = Vec::new();
         let mut due = None;
@@ -106,7 +106,7 @@ impl Worker {
             };
             tokio::select! {
                 biased;
-                // What is left in the queue is given out, and then nothing.
+                // After the close, the queue returns its remaining spans and then `None`.
                 Ok(_) = self.stop.wait_for(|stop| *stop), if !self.queue.is_closed() => self.queue.close(),
                 span = self.queue.recv() => match span {
                     Some(span) => spans.push(span),
@@ -119,7 +119,7 @@ impl Worker {
         spans
     }
 
-    /// Sends a batch, as often as it takes: meanwhile the queue fills, and beyond it spans are lost.
+    /// Sends a batch, retrying until it is accepted. Meanwhile the queue fills; further spans are lost.
     async fn send(&mut self, spans: &[Span]) {
         let body = Bytes::from(encode::request(&self.resource, spans));
         let mut pause = PAUSES.0;

@@ -1,8 +1,12 @@
-//! Traces: a span for each request, sent to an OpenTelemetry collector (OTLP 1.x over HTTP, as JSON).
+//! Traces: one span per request, sent to an OpenTelemetry collector (OTLP 1.x over HTTP, as JSON).
 //!
-//! Only in a build with the feature `otlp`. A span is made where the sampler says so, put into a bounded queue when the
-//! request is answered, and sent from there in batches. Nothing of this holds a request up: what has no room is counted and
-//! dropped. `docs/tracing.md` is for who runs it.
+//! Only in a build with the feature `otlp`. The sampler decides which requests get a span. At the end of the request
+//! the span goes into a bounded queue, from which it is sent in batches. Requests never wait: spans that do not fit are
+//! counted and dropped. `docs/tracing.md` is for operators.
+//!
+//! Not the official crates (`opentelemetry_sdk`, `opentelemetry-otlp` 0.33): they add 16 crates where this feature adds
+//! none, and their hyper client has no TLS, so about half of this module would stay: the client, what a span contains,
+//! one log line per outage and the count of lost spans.
 
 mod client;
 mod encode;
@@ -26,7 +30,7 @@ pub use settings::{Resource, Settings};
 
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Of what a caller chooses the length of, a span takes this many bytes: it waits in memory with thousands of others.
+/// Maximum length of a text from the caller, in bytes, because thousands of spans wait in memory.
 const MOST_BYTES: usize = 512;
 
 /// Begins the spans of requests. Cheap to clone.
@@ -39,7 +43,7 @@ pub struct Tracer {
     lost: Arc<Counter>,
 }
 
-/// A request from its head to its answer, as it is exported.
+/// A request from its head to its response, as exported.
 #[derive(Debug)]
 pub struct Span {
     trace: TraceId,
@@ -64,11 +68,11 @@ enum End {
         status: u16,
         request_id: String,
     },
-    /// Its client went away before the answer.
+    /// The client went away before the response.
     Abandoned,
 }
 
-/// A request that is being answered, and is recorded. Where it is dropped, nobody waited for the answer.
+/// A request being recorded. Dropping it means that the client went away.
 #[derive(Debug)]
 pub struct Recording<'a> {
     tracer: &'a Tracer,
@@ -76,7 +80,7 @@ pub struct Recording<'a> {
     began: std::time::Instant,
 }
 
-/// Starts what takes the spans away, on this runtime. Fails where the certificate for the endpoint can't be used.
+/// Starts the export on this runtime. Fails if the certificate for the endpoint is unusable.
 pub fn start(settings: Settings, resource: &Resource<'_>, https: bool) -> Result<(Tracer, Exporting), String> {
     let (finished, queue) = mpsc::channel(settings.queue);
     let lost = Arc::new(Counter::default());
@@ -98,7 +102,7 @@ impl Tracer {
             trace,
             id: SpanId(random(u64::from_ne_bytes).max(1)),
             parent: parent.map(|parent| parent.span),
-            // Others' notes on a trace go along with it, or not at all: half of them would be wrong.
+            // The trace state is kept whole or not at all, because a part of it would be wrong.
             state: parent.and(header(TRACESTATE)).filter(|state| state.len() <= MOST_BYTES).map(Into::into),
             began: SystemTime::now(),
             took: Duration::ZERO,
@@ -124,7 +128,7 @@ impl Recording<'_> {
         self.span.as_ref().map(|span| span.trace)
     }
 
-    /// It was answered: by what `route` of the table says, where it is one.
+    /// Ends the span with a response. `route` is the path template, if the path is known.
     pub fn end(mut self, route: Option<&str>, status: StatusCode, request_id: &HeaderValue) {
         if let Some(span) = &mut self.span {
             let request_id = request_id.to_str().unwrap_or_default().to_owned();
@@ -141,7 +145,7 @@ impl Drop for Recording<'_> {
     }
 }
 
-/// As much of a text as a span takes.
+/// Returns the beginning of a text, up to the maximum length.
 fn beginning(text: &str) -> String {
     text[..text.floor_char_boundary(MOST_BYTES)].to_owned()
 }

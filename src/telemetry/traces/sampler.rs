@@ -1,21 +1,21 @@
-//! Which requests are recorded.
+//! Decides which requests are recorded.
 
 use crate::telemetry::trace_context::TraceId;
 
 /// The samplers that OpenTelemetry names (`OTEL_TRACES_SAMPLER`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
-    /// Whether a caller who belongs to a trace has decided already.
+    /// Whether the decision of a caller within a trace counts.
     parent_based: bool,
-    /// Of those for whom nobody has, this part: from 0 to 1.
+    /// The share of other requests that is recorded, from 0 to 1.
     ratio: f64,
 }
 
 impl Sampler {
-    /// What is used where nothing is said.
+    /// The default.
     pub const PARENT_BASED_ALWAYS_ON: Self = Self { parent_based: true, ratio: 1.0 };
 
-    /// By its name and its argument; nothing where there is none of this name, or the argument is no ratio.
+    /// Returns a sampler by name and argument. `None` if the name is unknown or the argument is not a ratio.
     pub fn named(name: &str, argument: Option<&str>) -> Option<Self> {
         let (parent_based, kind) = match name.strip_prefix("parentbased_") {
             Some(kind) => (true, kind),
@@ -30,7 +30,7 @@ impl Sampler {
         (0.0..=1.0).contains(&ratio).then_some(Self { parent_based, ratio })
     }
 
-    /// `parent` is what the caller decided, where there is one.
+    /// Returns whether to record a request. `parent` is the caller's decision, if any.
     pub fn takes(self, trace: TraceId, parent: Option<bool>) -> bool {
         match parent {
             Some(sampled) if self.parent_based => sampled,
@@ -38,8 +38,8 @@ impl Sampler {
         }
     }
 
-    /// By the id, so that all services on the way take the same traces: its last 56 bits are random (W3C Trace Context 2),
-    /// of which a number has room for these.
+    /// Decides by the id, so that all services record the same traces: its last 56 bits are random (W3C Trace Context
+    /// 2), of which an `f64` holds 53.
     fn is_within_ratio(self, TraceId(trace): TraceId) -> bool {
         const BITS: u32 = f64::MANTISSA_DIGITS;
         let position = (trace & ((1 << BITS) - 1)) as f64 / (1_u64 << BITS) as f64;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parent_decides_where_it_is_asked_and_the_ratio_otherwise() {
+    fn parent_decides_for_parent_based_samplers_only() {
         let (low, high) = (TraceId(7 << 100), TraceId(u128::MAX));
         let decided = |name, argument| {
             let sampler = Sampler::named(name, argument).unwrap();
@@ -80,11 +80,11 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_takes_about_as_many_as_it_says() {
+    fn ratio_records_its_share() {
         let sampler = Sampler::named("traceidratio", Some("0.25")).unwrap();
         let taken = (0..10_000).filter(|_| sampler.takes(TraceId(super::super::random(u128::from_ne_bytes)), None));
         let taken = taken.count();
-        // Eight deviations of 43 away: not by chance.
+        // Eight standard deviations of 43.
         assert!((2_150..=2_850).contains(&taken), "{taken}");
     }
 }

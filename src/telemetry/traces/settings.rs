@@ -1,5 +1,5 @@
-//! How traces are exported: by the variables that OpenTelemetry has for all programs, so that what starts them sets them
-//! once (opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables and /protocol/exporter).
+//! Settings of the export, from OpenTelemetry's standard variables
+//! (opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables and /protocol/exporter).
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -12,34 +12,34 @@ use percent_encoding::percent_decode_str;
 
 use super::Sampler;
 
-/// Where to, how, and how much.
+/// The settings of the export.
 #[derive(Debug)]
 pub struct Settings {
     pub endpoint: Uri,
-    /// May hold a credential, which its values are marked for.
+    /// May contain credentials, so the values are marked sensitive.
     pub headers: HeaderMap,
-    /// Authorities that an endpoint of `https` is believed by, in PEM.
+    /// The certificate authorities for an `https` endpoint (PEM file).
     pub certificate: Option<String>,
-    /// For one attempt to send a batch.
+    /// Timeout of one attempt to send a batch.
     pub timeout: Duration,
     /// How long a batch waits for further spans.
     pub delay: Duration,
     pub queue: usize,
     pub batch: usize,
     pub sampler: Sampler,
-    /// What the environment says of this process.
+    /// Resource attributes from the environment.
     pub attributes: Vec<(String, String)>,
 }
 
-/// What is the same for all spans of a process.
+/// Attributes that all spans of a process share.
 #[derive(Debug)]
 pub struct Resource<'a> {
     pub deployment: &'a str,
 }
 
 impl Settings {
-    /// From the environment, by `variable`. Nothing where it names no endpoint, or wants no traces. What it says wrong is
-    /// told to `warn` and passed over, as the specification has it: traces are no reason for a service not to start.
+    /// Reads the environment through `variable`. `None` if it names no endpoint or disables traces. Invalid values are
+    /// reported to `warn` and ignored, as the specification requires: the service starts without traces.
     pub fn read(variable: impl Fn(&str) -> Option<String>, mut warn: impl FnMut(&str)) -> Option<Self> {
         let variable =
             |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
@@ -105,7 +105,7 @@ impl Settings {
             certificate: of_traces("CERTIFICATE"),
             timeout: Duration::from_millis(timeout),
             delay: Duration::from_millis(delay),
-            // So many that memory for them is there; the specification sets no bound.
+            // A bound that memory allows. The specification has none.
             queue: queue.min(1 << 16) as usize,
             batch: batch.min(queue).min(1 << 16) as usize,
             sampler,
@@ -122,7 +122,7 @@ fn endpoint(text: &str) -> Option<Uri> {
     (is_http && !endpoint.host()?.is_empty()).then_some(endpoint)
 }
 
-/// `name=value,name=value`, percent-encoded (W3C Baggage, without properties).
+/// Parses `name=value,name=value`, percent-encoded (W3C Baggage, without properties).
 fn pairs(list: &str) -> impl Iterator<Item = (String, String)> {
     let decoded = |text: &str| percent_decode_str(text.trim()).decode_utf8().ok().map(Cow::into_owned);
     list.split(',').filter_map(move |pair| {
@@ -135,7 +135,7 @@ fn pairs(list: &str) -> impl Iterator<Item = (String, String)> {
 mod tests {
     use super::*;
 
-    /// What comes of an environment, and the warnings.
+    /// Returns the settings of an environment, and the warnings.
     fn read(environment: &[(&str, &str)]) -> (Option<Settings>, Vec<String>) {
         let mut warnings = Vec::new();
         let variable =
