@@ -145,8 +145,7 @@ fn nothing_is_overwritten_unless_forced() {
 fn a_database_in_use_is_not_replaced() {
     let (folder, _) = filled(3);
     folder.succeed("backup there.db");
-    let text =
-        "exit 1\nerror: the database in petstore-data is in use: stop the service, and whatever else has it open\n";
+    let text = "exit 1\nerror: the database in petstore-data is in use: stop the service and every other program that has it open\n";
 
     let server = folder.serve("serve");
     assert_eq!(folder.run("restore there.db --force").shown(), text);

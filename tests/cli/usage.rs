@@ -225,7 +225,7 @@ fn a_database_of_somebody_else_is_left_alone() {
     let file = folder.path("petstore-data/petstore.db");
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE customers (id INTEGER)").unwrap();
     let before = std::fs::read(&file).unwrap();
-    let foreign = "petstore-data/petstore.db: this is no database of petstore\n";
+    let foreign = "petstore-data/petstore.db: this is not a petstore database\n";
     for line in ["key list", "migrate"] {
         assert_eq!(folder.run(line).shown(), format!("exit 1\nerror: {foreign}"), "{line}");
     }

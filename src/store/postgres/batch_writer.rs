@@ -22,7 +22,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Shortest wait for further writes. Below it, the timer's resolution would dominate.
 const MIN_WAIT: Duration = Duration::from_micros(500);
 
-/// How long a write waits for an earlier write with the same key, and the interval between attempts.
+/// Limit of the wait for an earlier write with the same key, and the interval between attempts.
 const IN_PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
 const IN_PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -117,7 +117,7 @@ pub struct KeyedWrite<W: Write> {
     pub key: Option<WriteKey<W::Output>>,
 }
 
-/// What a batch has done with a write.
+/// Result of a write in a batch.
 pub enum Completion<W: Write> {
     Done(WriteOutcome<W>),
     /// Another write with the key is in progress. This one was not carried out and is returned.

@@ -1,5 +1,4 @@
-//! Backups: a database as of one moment, whole and checked, under a name that it gets last. Restoring is the same way
-//! back, so both are here.
+//! Backup and restore. A copy is of one moment, complete and checked before it gets its name.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,49 +13,49 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::atomic_file::{self, AtomicFile};
 use super::{
-    FILE, LOCK, Sqlite, beside, connect, create_data_dir, has_content, kept_deployment, lock_file, migrations,
-    refuse_special_file, sync_folder, unavailable, without_migrating,
+    FILE, LOCK, Sqlite, beside, connect, create_data_dir, has_content, lock_file, migrations, refuse_special_file,
+    stored_deployment, sync_folder, unavailable, without_migrating,
 };
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
 
-/// How many pages (of 4 KiB) are copied between two looks at how things are.
+/// Number of pages (of 4 KiB) copied between two calls of the progress function.
 const STEP: i32 = 1_024;
 
-/// While a copy is made, the write-ahead log can't be written back. At this length, half of where the service would
-/// refuse writes, the backup makes way.
+/// Length of the write-ahead log at which a backup gives up: half of the length at which the service refuses writes. The
+/// log cannot be written back during a backup.
 const LONGEST_LOG: u64 = 512 << 20;
 
 /// Interval at which an integrity check asks whether to continue.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How far a copy is, in bytes, and whether to go on.
+/// Receives the bytes copied and their total. Returns whether to continue.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// What came of a backup or is in one.
+/// Content of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     pub deployment: Deployment,
     pub bytes: u64,
 }
 
-/// Where a backup goes.
+/// Destination of a backup.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub file: &'a Path,
-    /// Whether it takes the place of a file that is there.
+    /// Whether to replace an existing file.
     pub replace: bool,
 }
 
 impl Sqlite {
-    /// Copies the database while it is in use, from whichever thread: it takes as long as the disk needs.
+    /// Copies the database while it is in use. Blocks until the copy is complete.
     pub fn back_up(&self, target: Target<'_>, progress: Progress<'_>) -> Result<Copied> {
         back_up_from(&connect(&self.file, OpenFlags::SQLITE_OPEN_READ_ONLY)?, &self.file, target, progress)
     }
 }
 
-/// Copies the database of a data directory, also while a service uses it, and also one of an older schema as it is: the
-/// backup before an upgrade is made by whichever program is there.
+/// Copies the database of a data directory, even while a service uses it. An older schema is copied unchanged, so that a
+/// newer program can make the backup before an upgrade.
 pub fn back_up(
     data_dir: &Path,
     deployment: Option<Deployment>,
@@ -65,7 +64,7 @@ pub fn back_up(
 ) -> Result<Copied> {
     let (conn, _in_use) = without_migrating(data_dir)?;
     migrations::refuse_newer(&conn)?;
-    if let Some(kept) = kept_deployment(&conn)? {
+    if let Some(kept) = stored_deployment(&conn)? {
         deployment::agree(kept, deployment)?;
     }
     back_up_from(&conn, &data_dir.join(FILE), target, progress)
@@ -83,7 +82,7 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
         Err(error) => return Err(failed(target.file, &error)),
         Ok(_) if !target.replace => return Err(exists(target.file)),
         Ok(there) if there.is_file() => {}
-        // The backup would be in the place of a device or a link, and not behind it.
+        // The backup would replace the device or link instead of writing to its target.
         Ok(_) => return Err(StoreError::Failed(format!("{} is no regular file", target.file.display()))),
     }
     let log = beside(file, "-wal");
@@ -92,9 +91,9 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     let partial = AtomicFile::in_folder(folder).map_err(|error| failed(folder, &error))?;
     copy(conn, partial.path(), &mut |done, of| match progress(done, of) {
         false => Err(stopped()),
-        true if length() > at_most => Err(StoreError::Failed(
-            "so much was written meanwhile that the backup makes way for it; try again when there is less to do".into(),
-        )),
+        true if length() > at_most => {
+            Err(StoreError::Failed("too much was written during the backup; try again at a quieter time".into()))
+        }
         true => Ok(()),
     })?;
     let copied = check(partial.path(), &mut |bytes| match progress(bytes, bytes) {
@@ -126,7 +125,7 @@ pub fn restore(
     fs::metadata(backup).map_err(|error| failed(backup, &error))?;
     refuse_special_file(backup)?;
     create_data_dir(data_dir)?;
-    // Whoever opens the database from now on waits; whoever has it open already holds the folder.
+    // Processes that open the database from now on wait. Processes that have it open hold the folder's lock.
     let _opening = lock_file(data_dir).map_err(|error| unavailable(&data_dir.join(LOCK), &error))?;
     let folder = fs::File::open(data_dir).map_err(|error| unavailable(data_dir, &error))?;
     folder.try_lock().map_err(|_| in_use(data_dir))?;
@@ -161,14 +160,14 @@ pub fn restore(
     Ok(copied)
 }
 
-/// Nobody is signed in to what was restored: a session that was ended since the backup, perhaps since somebody else had it,
-/// would go on.
+/// Deletes all sessions. Otherwise sessions that were ended since the backup, perhaps because they were stolen, would be
+/// valid again.
 fn end_sessions(file: &Path) -> Result<()> {
     let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // As when it was copied: who gives it its name syncs it first.
+    // The file is synced before it gets its name.
     conn.pragma_update(None, "journal_mode", "OFF")?;
     conn.pragma_update(None, "synchronous", "OFF")?;
-    // The first schema has none.
+    // Schema version 1 has no sessions.
     let there: bool =
         conn.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'sessions'", [], |row| row.get(0))?;
     if there {
@@ -219,10 +218,12 @@ fn remove_beside(file: &Path) -> Result<()> {
 
 fn in_use(data_dir: &Path) -> StoreError {
     let dir = data_dir.display();
-    StoreError::Failed(format!("the database in {dir} is in use: stop the service, and whatever else has it open"))
+    StoreError::Failed(format!(
+        "the database in {dir} is in use: stop the service and every other program that has it open"
+    ))
 }
 
-/// What is wrong with the backup's own place, which says nothing about the database.
+/// An error of the backup's own file, not of the database.
 fn failed(path: &Path, error: &std::io::Error) -> StoreError {
     StoreError::Failed(format!("{}: {error}", path.display()))
 }
@@ -237,14 +238,14 @@ fn exists(file: &Path) -> StoreError {
 
 /// Copies what `source` sees now into an empty file, page by page, so that every id stays what it is.
 fn copy(source: &Connection, to: &Path, going_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
-    // One transaction for all of it: the copy is of one moment, and the commits of others don't make it begin anew.
+    // With one transaction, the copy is of one moment, and commits of others do not restart it.
     source.execute_batch("BEGIN")?;
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let page: u64 = source.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0))?.try_into().unwrap_or(0);
     let copied = {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut to = Connection::open_with_flags(to, flags)?;
-        // After a crash nobody wants what has no name yet; who gives it one syncs it first.
+        // An unnamed file is discarded after a crash. It is synced before it gets its name.
         to.pragma_update(None, "journal_mode", "OFF")?;
         to.pragma_update(None, "synchronous", "OFF")?;
         steps(&rusqlite::backup::Backup::new(source, &mut to)?, page, going_on)
@@ -266,7 +267,7 @@ fn steps(
         match step {
             StepResult::Done => return Ok(()),
             StepResult::More => {}
-            // The transaction is open, so nobody can be in the way.
+            // Unexpected, because the transaction is open.
             _ => return Err(StoreError::Unavailable("the database is locked".into())),
         }
     }
@@ -286,8 +287,8 @@ fn check(file: &Path, going_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Cop
     if !migrations::has_any(&conn)? {
         return Err(migrations::foreign());
     }
-    let deployment = kept_deployment(&conn)?;
-    let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never finished".into()))?;
+    let deployment = stored_deployment(&conn)?;
+    let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never completed".into()))?;
     Ok(Copied { deployment, bytes })
 }
 

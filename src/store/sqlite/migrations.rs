@@ -79,7 +79,7 @@ pub fn refuse_foreign(conn: &Connection) -> Result<()> {
 }
 
 pub fn foreign() -> StoreError {
-    StoreError::Failed("this is no database of petstore".into())
+    StoreError::Failed("this is not a petstore database".into())
 }
 
 /// Whether any migration was applied.

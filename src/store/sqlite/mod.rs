@@ -1,4 +1,4 @@
-//! The embedded database: one file, one writer thread, readers on the threads that ask.
+//! SQLite: one file, one writer thread, reads on the calling threads.
 //!
 //! A process opens a database once: closing a second [`Sqlite`] on the same file would drop the first one's locks
 //! (see `wal_index.rs`).
@@ -46,27 +46,27 @@ use crate::domain::Deployment;
 /// The file in the data directory.
 const FILE: &str = "petstore.db";
 
-/// Beside it: who holds its lock opens the database, or replaces it.
+/// Lock file. Its lock is held while the database is opened or replaced.
 const LOCK: &str = "petstore.lock";
 
 /// The first SQLite without the WAL-reset bug that could corrupt a database (sqlite.org/wal.html, "The WAL-reset bug").
 const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// Where the database is and how much may wait for it.
+/// Location and limits of the database.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub data_dir: PathBuf,
-    /// Refused where the database was made for another.
+    /// Opening fails if the database was created for another deployment.
     pub deployment: Option<Deployment>,
-    /// What to make a database for where there is none and `deployment` does not say; nothing where none is made.
+    /// Deployment of a new database if `deployment` is `None`. With `None` here, no database is created.
     pub create: Option<Deployment>,
-    /// How many writes may wait before further ones are refused.
+    /// Maximum number of queued writes.
     pub queue: usize,
-    /// How long a write waits for another process that is writing.
+    /// How long a write waits for a writing process.
     pub busy_timeout: Duration,
-    /// To how many pages (of 4 KiB) the write-ahead log may grow, where readers of other processes keep it from being
-    /// written back. No batch begins beyond. With the largest of them (512 of the longest messages, each kept as an
-    /// answer too: 60 MiB) the file stays below 1 GiB.
+    /// Size of the write-ahead log, in pages of 4 KiB, from which no batch begins. The log grows while readers of other
+    /// processes keep it from being written back. With the largest batch (512 messages of maximum length, each with a
+    /// stored response: 60 MiB), the file stays below 1 GiB.
     pub wal_pages: u32,
 }
 
@@ -91,19 +91,19 @@ pub struct Sqlite {
     writes: Writes,
     readers: Arc<Readers>,
     backups: BackupStatus,
-    /// While it is held, nobody replaces the database.
+    /// Lock that keeps other processes from replacing the database.
     _in_use: Option<fs::File>,
 }
 
 #[derive(Debug)]
 enum Writes {
-    Taken(Writer),
-    /// The disk takes none.
+    Accepted(Writer),
+    /// The disk is read-only.
     Refused(ReadOnly),
 }
 
 impl Sqlite {
-    /// Opens the database of a data directory, makes it where allowed, and brings its schema up to date.
+    /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
     pub fn open(options: &Options) -> Result<Self> {
         if rusqlite::version_number() < OLDEST_SQLITE {
             return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
@@ -115,22 +115,21 @@ impl Sqlite {
             require_database(&options.data_dir)?;
         }
         refuse_special_file(&file)?;
-        // Processes that start together make and migrate the database one after the other.
+        // Processes that start together create and migrate the database one after another.
         let lock = match lock_file(&options.data_dir) {
             Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => {
                 return Self::open_read_only(&file, &options.data_dir.join(LOCK), options);
             }
             locked => locked.map_err(|error| unavailable(&options.data_dir, &error))?,
         };
-        // Whoever makes one is done by now: an empty file is what is left of one that was never begun.
+        // We hold the lock, so any process that was creating the database has finished.
         if options.create.is_none() && fs::metadata(&file).is_ok_and(|file| file.len() == 0) {
             return Err(missing(&options.data_dir));
         }
         refuse_log_alone(&file)?;
         let in_use = hold(&options.data_dir)?;
         atomic_file::sweep(&options.data_dir).map_err(|error| unavailable(&options.data_dir, &error))?;
-        // SQLite gives its other files the mode of this one. What it writes into a file is worth nothing while the
-        // file's name is not on the disk.
+        // SQLite's other files get the mode of this file. Its content is durable only if its name is.
         own_file(&file)
             .and_then(|_| sync_folder(&options.data_dir))
             .map_err(|error| unavailable(&options.data_dir, &error))?;
@@ -141,15 +140,15 @@ impl Sqlite {
             error => error,
         })?;
         conn.pragma_update(None, "journal_mode", "WAL")?;
-        // FULL: a commit is on the disk before it is answered. The WAL is cut back to 64 MiB after a burst.
+        // FULL: a commit is durable before it is acknowledged. The WAL is truncated to 64 MiB after a burst.
         conn.pragma_update(None, "synchronous", "FULL")?;
         conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         conn.pragma_update(None, "cache_size", -65_536)?;
         migrations::run(&mut conn)?;
-        let deployment = match kept_deployment(&conn)? {
+        let deployment = match stored_deployment(&conn)? {
             Some(kept) => deployment::agree(kept, options.deployment)?,
-            None => settle_deployment(&conn, options)?,
+            None => store_deployment(&conn, options)?,
         };
         drop(lock);
 
@@ -159,15 +158,15 @@ impl Sqlite {
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
         let writer = Writer::start(conn, Arc::clone(&readers), wal_index, Arc::clone(&files), options)?;
         let backups = BackupStatus::default();
-        Ok(Self { file, files, deployment, writes: Writes::Taken(writer), readers, backups, _in_use: Some(in_use) })
+        Ok(Self { file, files, deployment, writes: Writes::Accepted(writer), readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, lock: &Path, options: &Options) -> Result<Self> {
         let read_only = ReadOnly::of(file, lock)?;
         let readers = Arc::new(read_only.open(file)?);
-        let deployment = readers.read(kept_deployment)?;
-        let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never finished".into()))?;
-        tracing::warn!("the disk is read-only: reads are answered, and writes refused");
+        let deployment = readers.read(stored_deployment)?;
+        let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never completed".into()))?;
+        tracing::warn!("disk is read-only, refusing writes");
         Ok(Self {
             file: file.to_owned(),
             files: Arc::new(read_only.files(file)?),
@@ -175,12 +174,12 @@ impl Sqlite {
             writes: Writes::Refused(read_only),
             readers,
             backups: BackupStatus::default(),
-            // Where nothing can be written, nothing can be replaced.
+            // On a read-only disk, nobody can replace the database.
             _in_use: None,
         })
     }
 
-    /// Which migrations a database has and lacks, without changing it.
+    /// Returns all migrations and whether the database has them, without changing it.
     pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
         let (conn, _in_use) = without_migrating(data_dir)?;
         migrations::status(&conn)
@@ -194,7 +193,7 @@ impl Sqlite {
         folder_of(&self.file)
     }
 
-    /// What came of scheduled backups.
+    /// Returns the status of scheduled backups.
     pub const fn backups(&self) -> &BackupStatus {
         &self.backups
     }
@@ -230,7 +229,7 @@ impl Sqlite {
 
     fn writer(&self) -> Result<&Writer> {
         match &self.writes {
-            Writes::Taken(writer) => Ok(writer),
+            Writes::Accepted(writer) => Ok(writer),
             Writes::Refused(_) => Err(StoreError::Unavailable("the disk is read-only".into())),
         }
     }
@@ -240,7 +239,7 @@ impl Sqlite {
     }
 
     pub fn check(&self) -> Result<()> {
-        if let Writes::Taken(writer) = &self.writes {
+        if let Writes::Accepted(writer) = &self.writes {
             writer.check()?;
         }
         self.files.check()?;
@@ -254,7 +253,7 @@ impl Sqlite {
 
     pub fn meters(&self) -> Meters<'_> {
         let writers = match &self.writes {
-            Writes::Taken(writer) => vec![("all", writer.meter())],
+            Writes::Accepted(writer) => vec![("all", writer.meter())],
             Writes::Refused(_) => Vec::new(),
         };
         Meters { writers, readers: self.readers.meter(), reads: self.readers.in_use() as i64, connections: Vec::new() }
@@ -262,30 +261,30 @@ impl Sqlite {
 
     pub async fn failed(&self) -> String {
         match &self.writes {
-            Writes::Taken(writer) => writer.failed().await,
+            Writes::Accepted(writer) => writer.failed().await,
             Writes::Refused(read_only) => read_only.ended(&self.files).await,
         }
     }
 
     pub async fn close(&self) {
         match &self.writes {
-            Writes::Taken(writer) => writer.close().await,
+            Writes::Accepted(writer) => writer.close().await,
             Writes::Refused(_) => self.readers.close(),
         }
     }
 }
 
-/// Opens one connection as every one of ours is opened.
+/// Opens a connection with the settings that all connections share.
 fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
     let conn = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // Without it, binding a parameter prepares the statement anew where SQLite was built with STAT4.
+    // Otherwise an SQLite built with STAT4 prepares a statement again when a parameter is bound.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "foreign_keys", true)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
 }
 
-/// One connection to a database as it is, and what keeps others from replacing it meanwhile.
+/// Connects to a database without migrating it. Also returns the lock that keeps others from replacing it.
 fn without_migrating(data_dir: &Path) -> Result<(Connection, Option<fs::File>)> {
     require_database(data_dir)?;
     let file = data_dir.join(FILE);
@@ -310,7 +309,7 @@ fn lock_file(data_dir: &Path) -> std::io::Result<fs::File> {
     Ok(lock)
 }
 
-/// Holds the data directory together with all others who have its database open; a lock that dies with the process.
+/// Takes a shared lock of the data directory, as every process that has its database open. It ends with the process.
 fn hold(data_dir: &Path) -> Result<fs::File> {
     let folder = fs::File::open(data_dir).and_then(|folder| folder.lock_shared().map(|()| folder));
     folder.map_err(|error| unavailable(data_dir, &error))
@@ -356,18 +355,19 @@ fn missing(dir: &Path) -> StoreError {
     StoreError::Failed(format!("there is no database in {dir}; {makers}"))
 }
 
-/// Opens a file that is its owner's alone, and makes it where it is missing: the folder may be open to others.
+/// Opens or creates a file that only its owner can access. Its folder may be open to others.
 fn own_file(path: &Path) -> std::io::Result<fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
     fs::OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)
 }
 
-/// The directory holds password hashes and people's messages: where it is made here, it is its owner's alone.
+/// Creates the data directory if it is missing. Only its owner can access it, because it holds password hashes and
+/// messages.
 fn create_data_dir(dir: &Path) -> Result<()> {
     make_folder(dir).map_err(|error| unavailable(dir, &error))
 }
 
-/// Makes a folder and those it lies in, each of them for good: a name that is not on the disk takes all within with it.
+/// Creates a folder and its parents, and syncs each of their names.
 pub fn make_folder(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let missing: Vec<_> =
@@ -377,24 +377,24 @@ pub fn make_folder(dir: &Path) -> std::io::Result<()> {
     parents.map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).try_for_each(sync_folder)
 }
 
-/// What was made in a folder, or removed from it, is on the disk once this returns.
+/// Makes files created in a folder, or removed from it, durable.
 fn sync_folder(dir: &Path) -> std::io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 
-fn kept_deployment(conn: &Connection) -> Result<Option<Deployment>> {
+fn stored_deployment(conn: &Connection) -> Result<Option<Deployment>> {
     let kept: Option<String> =
         conn.query_row("SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0)).optional()?;
     kept.map(|kept| deployment::parse(&kept)).transpose()
 }
 
-fn settle_deployment(conn: &Connection, options: &Options) -> Result<Deployment> {
+fn store_deployment(conn: &Connection, options: &Options) -> Result<Deployment> {
     let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
     conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
     Ok(chosen)
 }
 
-/// A file that SQLite keeps beside the database.
+/// Returns the path of a file that SQLite keeps beside the database.
 fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut path = std::ffi::OsString::from(file);
     path.push(suffix);

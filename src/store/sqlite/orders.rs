@@ -38,7 +38,7 @@ impl Sqlite {
     }
 }
 
-/// The constraint `orders_of_pet` decides: an ordered animal gets no second order, whatever its own row says.
+/// The constraint `orders_of_pet` decides: an ordered animal gets no second order, even if its own row says that it is available.
 fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<std::result::Result<Order, PlaceOrderError>> {
     let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
     let reserved = batch.execute(

@@ -1,4 +1,4 @@
-//! A database on a disk that takes no writes: it is read, and every write is refused.
+//! A database on a read-only disk. Reads succeed, and every write is refused.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use super::wal_index::WalIndex;
 use super::{Files, beside, connect, has_content, migrations, own_file};
 use crate::store::{Result, StoreError};
 
-/// How often is looked whether the disk takes writes again.
-const WATCH: Duration = Duration::from_secs(1);
+/// Interval at which the disk is checked for accepting writes again.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What stands for itself in the path of a URI.
+/// Characters to escape in the path of a URI.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
 
-/// How a database is read where nothing beside it can be made.
+/// How a database is read if no file can be created beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
-    /// All of it is in the one file, and nobody writes.
+    /// The database is a single file, and nobody writes.
     File,
-    /// It has a write-ahead log, left by a crash or being written to by somebody who can, and the log's index.
+    /// The database has a write-ahead log and its index, left by a crash or in use by a process that can write.
     FileAndLog,
 }
 
@@ -36,16 +36,16 @@ pub struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// Finds out how `file` can be read, beside which `lock` can't be made.
+    /// Determines how `file` can be read if `lock` cannot be created beside it.
     pub fn of(file: &Path, lock: &Path) -> Result<Self> {
         let log = beside(file, "-wal");
         let reading = match (has_content(&log), has_content(&beside(file, "-shm"))) {
             (false, _) => Reading::File,
             (true, true) => Reading::FileAndLog,
-            // Without its log the database would lack what was acknowledged last.
+            // Without its log, the database would lack the last acknowledged writes.
             (true, false) => {
-                let why = "has a write-ahead log without its index, which can't be made on a read-only disk; \
-                           start petstore once where it can write";
+                let why = "has a write-ahead log without its index, which cannot be created on a read-only disk; \
+                           start petstore once with a writable disk";
                 return Err(StoreError::Unavailable(format!("{}: {why}", file.display())));
             }
         };
@@ -63,7 +63,7 @@ impl ReadOnly {
         }
     }
 
-    /// The readers of a database whose schema is the one this program works with.
+    /// Opens the readers. Fails unless the schema is current.
     pub fn open(&self, file: &Path) -> Result<Readers> {
         migrations::require_current(&self.connect(file)?)?;
         let wal_index = match self.reading {
@@ -85,15 +85,15 @@ impl ReadOnly {
     /// why the process must end.
     pub async fn ended(&self, files: &Files) -> String {
         loop {
-            tokio::time::sleep(WATCH).await;
+            tokio::time::sleep(INTERVAL).await;
             if let Err(gone) = files.check() {
                 return gone.to_string();
             }
             if own_file(&self.lock).is_ok() {
-                return "the disk takes writes again, which this process began without".into();
+                return "the disk accepts writes again".into();
             }
             if self.reading == Reading::File && has_content(&self.log) {
-                return "somebody writes to the database, which this process took to be unchanging".into();
+                return "another process writes to the database, which was opened as immutable".into();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Read-only connections, used on the thread that asks.
+//! Read-only connections, used on the calling thread.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -10,40 +10,39 @@ use rusqlite::Connection;
 use super::wal_index::{Stamp, WalIndex};
 use crate::store::{ReaderMeter, Result, StoreError};
 
-/// One connection for each thread that may read at once.
+/// One connection per thread that reads.
 ///
-/// A read transaction is kept open from one request to the next while nothing was committed, which spares the
-/// locks that opening one takes: about a third of a short read.
+/// A read transaction stays open until a read notices a commit. This saves its locks, which cost a third of a short read.
 #[derive(Debug)]
 pub struct Readers {
     slots: Box<[Slot]>,
     meter: ReaderMeter,
-    /// Set while the WAL is checkpointed: a kept transaction would hold it back.
+    /// Set during a checkpoint, which open transactions would hold back.
     keep_nothing: AtomicBool,
     closed: AtomicBool,
-    // Closes after the connections above: see `WalIndex`.
+    // Must close after the connections above: see `WalIndex`.
     wal_index: Arc<WalIndex>,
 }
 
-/// A reader, until the store closes.
+/// A reader. `None` after the store has closed.
 type Slot = Mutex<Option<Reader>>;
 
 #[derive(Debug)]
 struct Reader {
     conn: Connection,
-    /// What the open transaction sees; nothing where none is open.
+    /// Version that the open transaction sees. `None` if none is open.
     sees: Option<Stamp>,
-    /// Whether it was used since the last look for idle ones.
+    /// Whether it was used since the last call of `release_idle`.
     used: bool,
-    /// How many reads it has carried out.
+    /// Number of reads so far.
     reads: u64,
 }
 
-/// One read of so many is timed: two looks at the clock for each would be a hundredth of what a request costs.
+/// One in this many reads is timed. Two clock readings cost 1 % of a request.
 const TIMED: u64 = 16;
 
 impl Readers {
-    /// Opens them by `connect`, read-only.
+    /// Opens the connections with `connect`.
     pub fn open(connect: impl Fn() -> Result<Connection>, wal_index: Arc<WalIndex>) -> Result<Self> {
         let threads = thread::available_parallelism().map_or(2, usize::from);
         let slots = (0..threads + 1)
@@ -80,7 +79,7 @@ impl Readers {
         let reader = slot.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
         let began = reader.reads.is_multiple_of(TIMED).then(Instant::now);
         reader.reads += 1;
-        // Taken before the transaction sees anything, so that a commit in between shows at the next read.
+        // Taken before the transaction begins, so that the next read notices a commit in between.
         let now = self.wal_index.stamp();
         if reader.sees != Some(now) {
             reader.release();
@@ -98,12 +97,12 @@ impl Readers {
         result
     }
 
-    /// How many connections are reading.
+    /// Returns the number of connections in use.
     pub fn in_use(&self) -> usize {
         self.slots.iter().filter(|slot| try_lock(slot).is_none()).count()
     }
 
-    /// Ends the transactions that no request used since the last call: an idle reader must not hold the WAL back.
+    /// Ends the transactions that were not used since the last call. An idle reader must not hold the WAL back.
     pub fn release_idle(&self) {
         for slot in &self.slots {
             if let Some(mut slot) = try_lock(slot)
@@ -115,7 +114,7 @@ impl Readers {
         }
     }
 
-    /// Closes all connections: the writer's, closed last, then writes the WAL back and removes it.
+    /// Closes all connections. The writer's connection closes last, writes the WAL back and removes it.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for slot in &self.slots {
@@ -123,11 +122,11 @@ impl Readers {
         }
     }
 
-    /// Runs `work` while no transaction is kept between requests. One that is reading ends its own when it is done, and
-    /// is not waited for beyond `patience`: it may be counting millions.
-    pub fn without_kept<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> T {
+    /// Runs `work` while no transaction stays open between reads. Waits at most `limit` for reads in progress, because a
+    /// count may take long.
+    pub fn without_kept<T>(&self, limit: Duration, work: impl FnOnce() -> T) -> T {
         self.keep_nothing.store(true, Ordering::SeqCst);
-        let until = Instant::now() + patience;
+        let until = Instant::now() + limit;
         for slot in &self.slots {
             let mut free = try_lock(slot);
             while free.is_none() && Instant::now() < until {
@@ -141,7 +140,7 @@ impl Readers {
         result
     }
 
-    /// The connection of this thread or, where another thread that shares it is reading, any free one.
+    /// Returns the connection of this thread. If another thread that shares it is reading, returns any free connection.
     fn slot(&self) -> MutexGuard<'_, Option<Reader>> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed));
@@ -155,13 +154,13 @@ impl Readers {
 impl Reader {
     fn release(&mut self) {
         if self.sees.take().is_some() && !self.conn.is_autocommit() {
-            // Ending a read can't fail in a way that matters: whatever it says, the next one begins anew.
+            // A failure does not matter, because the next read begins a new transaction.
             let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
         }
     }
 }
 
-/// A slot that is free. One whose reader panicked is: its transaction may be open, which the next read finds by itself.
+/// Returns the slot if it is free, also after a panic of its reader. The next read handles an open transaction.
 fn try_lock(slot: &Slot) -> Option<MutexGuard<'_, Option<Reader>>> {
     match slot.try_lock() {
         Ok(guard) => Some(guard),
@@ -182,7 +181,7 @@ mod tests {
     use crate::store::sqlite::{Options, Sqlite};
 
     #[test]
-    fn a_long_read_holds_no_checkpoint_up() {
+    fn long_read_does_not_delay_a_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
         drop(Sqlite::open(&Options::new(folder.path())).unwrap());
         let connect = || Ok(Connection::open(folder.path().join("petstore.db"))?);
@@ -200,7 +199,7 @@ mod tests {
             });
             has_begun.recv().unwrap();
             assert_eq!(readers.in_use(), 1);
-            assert!(readers.without_kept(Duration::from_millis(5), || true), "done while somebody reads");
+            assert!(readers.without_kept(Duration::from_millis(5), || true), "done during a read");
             end.send(()).unwrap();
             long.join().unwrap().unwrap();
         });

@@ -1,4 +1,4 @@
-//! The write-ahead log: written back into the database in time, and never larger than it may be.
+//! The write-ahead log: checkpoints and the limit of its size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use super::readers::Readers;
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError};
 
-/// From how many pages (of 4 KiB) on the WAL is written back into the database.
+/// Size of the WAL, in pages of 4 KiB, from which it is written back into the database.
 const CHECKPOINT_PAGES: u32 = 4_096;
 
-/// How long a checkpoint waits for our readers, and for those of other processes, before it leaves the rest to the next
-/// one.
-const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(50);
+/// How long a checkpoint waits for readers of this process, and for those of other processes. The next checkpoint
+/// continues.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// While the WAL is as large as it may be: how long it is not worth another try.
+/// Interval between attempts to truncate a full WAL.
 const FULL_FOR: Duration = Duration::from_millis(500);
 
 pub struct Wal {
     index: Arc<WalIndex>,
     readers: Arc<Readers>,
-    /// The size, in pages, at which the next checkpoint is tried.
+    /// Size, in pages, at which the next checkpoint is attempted.
     checkpoint_at: u32,
-    /// The size, in pages, from which on no write begins.
+    /// Size, in pages, from which no write begins.
     limit: u32,
     full_until: Instant,
-    /// How long the connection waits for other processes but for checkpoints.
+    /// How long the connection waits for other processes, except in checkpoints.
     busy_timeout: Duration,
 }
 
@@ -44,8 +44,8 @@ impl Wal {
         }
     }
 
-    /// Writes the WAL back and lets it begin anew, so that it neither grows without end nor slows readers down. An error
-    /// is fatal to the process.
+    /// Writes the WAL back and restarts it, so that it does not grow without bound and slow down readers. An error is fatal
+    /// to the process.
     pub fn checkpoint_if_due(&mut self, conn: &Connection) -> std::result::Result<(), String> {
         let pages = self.index.stamp().wal_pages();
         if pages < CHECKPOINT_PAGES {
@@ -58,8 +58,8 @@ impl Wal {
         self.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)").map_err(|error| format!("a checkpoint failed: {error}"))
     }
 
-    /// Refuses to write while the WAL is as large as it may be: somebody has been reading for so long, and without an
-    /// end to it the disk would be full. Once they are done, the WAL is cut back and writes go on.
+    /// Fails while the WAL has its maximum size because another process reads for a long time. Otherwise the WAL would fill
+    /// the disk. Truncates the WAL once the read has ended.
     pub fn make_room(&mut self, conn: &Connection) -> Result<()> {
         if !self.is_full() {
             return Ok(());
@@ -80,16 +80,16 @@ impl Wal {
         self.index.stamp().wal_pages() >= self.limit
     }
 
-    /// Writes the WAL back as far as readers of other processes let it. Fails only where the disk can't be trusted.
+    /// Writes the WAL back as far as readers of other processes allow. Fails only if a sync failed.
     fn checkpoint(&self, conn: &Connection, pragma: &str) -> Result<()> {
         let run = || conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
         let checkpoint =
-            conn.busy_timeout(CHECKPOINT_PATIENCE).and_then(|()| self.readers.without_kept(CHECKPOINT_PATIENCE, run));
-        // Setting a timeout only stores a number and can't fail.
+            conn.busy_timeout(CHECKPOINT_TIMEOUT).and_then(|()| self.readers.without_kept(CHECKPOINT_TIMEOUT, run));
+        // Setting a timeout only stores a number and cannot fail.
         let _ = conn.busy_timeout(self.busy_timeout);
         match checkpoint.map_err(StoreError::from) {
             Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
-            // Whatever else stood in the way, every commit is safe in the WAL and the next checkpoint tries again.
+            // After any other error, commits are safe in the WAL, and the next checkpoint retries.
             _ => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
-//! Notices commits, whoever made them, at the price of reading 48 bytes of shared memory.
+//! Detects commits of all processes by reading 48 bytes of shared memory.
 //!
-//! The one module with `unsafe`: a `pread` of the same bytes costs a system call with every read of the database.
+//! The only module with `unsafe`. A `pread` of the same bytes would cost a system call per read of the database.
 
 #![expect(unsafe_code, reason = "memory that other processes write can't be mapped and read without")]
 
@@ -12,18 +12,18 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::store::{Result, StoreError, Version};
 
-/// The number of bytes, of 32-bit words, in one copy of the WAL-index header.
+/// Size of one copy of the WAL-index header, in bytes and in 32-bit words.
 const HEAD_BYTES: usize = 48;
 const HEAD_WORDS: usize = HEAD_BYTES / 4;
 
-/// The shared-memory file beside the database (`-shm`), whose head SQLite rewrites at every commit.
+/// The shared-memory file beside the database (`-shm`), whose header SQLite rewrites at every commit.
 ///
-/// Closing any descriptor of that file drops this process's locks on it (POSIX advisory locks belong to the
-/// process), so it must close after every connection: [`super::Sqlite`] keeps it in what its connections' owners hold.
+/// Closing any descriptor of that file drops this process's locks on it, because POSIX advisory locks belong to the
+/// process. It must therefore close after every connection. The owners of [`super::Sqlite`]'s connections share it.
 #[derive(Debug)]
 pub struct WalIndex {
     head: *const [AtomicU32; HEAD_WORDS],
-    /// Nothing where there is no such file, and nobody writes.
+    /// `None` if there is no such file because nobody writes.
     _file: Option<File>,
 }
 
@@ -32,16 +32,16 @@ unsafe impl Send for WalIndex {}
 // SAFETY: as above.
 unsafe impl Sync for WalIndex {}
 
-/// The state of the database that a reader would see: two equal stamps mean that nothing was committed between them.
+/// The state of the database that a reader would see. Equal stamps mean that nothing was committed in between.
 ///
 /// These are the 48 bytes of the WAL-index header (sqlite.org/walformat.html, section 2.1). SQLite writes them after
-/// the WAL's sync and before `COMMIT` returns, so a commit that was answered always shows. A read that catches them
-/// half written differs from the stamp before and, by its checksum, from the one after: it counts as a change.
+/// the WAL's sync and before `COMMIT` returns, so acknowledged commits are always visible. A stamp read in the middle of a
+/// write differs from the one before and, by its checksum, from the one after. It counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp([u32; HEAD_WORDS]);
 
 impl Stamp {
-    /// How many pages lie in the WAL (`mxFrame`).
+    /// Number of pages in the WAL (`mxFrame`).
     pub fn wal_pages(&self) -> u32 {
         self.0[4]
     }
@@ -52,14 +52,14 @@ impl Stamp {
 }
 
 impl WalIndex {
-    /// Opens the file of a database that a connection has open in WAL mode, and keeps open for longer than this lives.
+    /// Opens the file of a database. A connection must have it open in WAL mode for longer than this value lives.
     pub fn open(database: &Path) -> Result<Self> {
         let mut path = database.as_os_str().to_owned();
         path.push("-shm");
         let unavailable =
             |error: std::io::Error| StoreError::Unavailable(format!("{}: {error}", Path::new(&path).display()));
         let file = File::open(&path).map_err(unavailable)?;
-        // The head must lie within the file: memory beyond its end can't be read.
+        // The header must lie within the file, because memory beyond its end cannot be read.
         if file.metadata().map_err(unavailable)?.len() < HEAD_BYTES as u64 {
             return Err(StoreError::Unavailable(format!("{}: too short", Path::new(&path).display())));
         }
@@ -69,7 +69,7 @@ impl WalIndex {
         Ok(Self { head: head.cast(), _file: Some(file) })
     }
 
-    /// Stands for the head of a database that nobody writes to: the same stamp for ever.
+    /// Header of a database that nobody writes to. Its stamp never changes.
     pub fn unchanging() -> Result<Self> {
         // SAFETY: as above; what it holds are zeros.
         let head = unsafe { mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::PRIVATE) };
@@ -83,7 +83,7 @@ impl WalIndex {
         // SQLite writes these words while they are read here, which atomics allow.
         let head = unsafe { &*self.head };
         let stamp = Stamp(std::array::from_fn(|word| head[word].load(Ordering::Relaxed)));
-        // What is read of the database after this is at least as new as the stamp.
+        // Later reads of the database are at least as new as the stamp.
         fence(Ordering::Acquire);
         stamp
     }

@@ -1,4 +1,4 @@
-//! The one writer: what waits while a commit is on its way to the disk is the next commit.
+//! Group commit: writes that arrive during a commit form the next batch. One thread writes.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -19,34 +19,34 @@ use super::wal::Wal;
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError, WriterMeter};
 
-/// How many writes share a commit at most: bounds how long the first of them waits.
+/// Maximum number of writes per commit. Bounds the wait of the first write.
 const BATCH: usize = 512;
 
 /// Interval at which an idle writer ends unused read transactions and checks the database's files.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
-/// What must not be half done when a write fails.
+/// What is undone if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomicity {
-    /// One statement, which SQLite undoes by itself.
+    /// The write is a single statement, which SQLite undoes.
     Statement,
-    /// Several: they get a savepoint.
+    /// The write has several statements, and a savepoint.
     Savepoint,
-    /// Several that fail only as the disk or the database does. Where one fails, the whole batch is undone: that spares
-    /// the savepoint, which keeps a copy of every page it changes.
+    /// The write has several statements that fail only if the disk or the database does. The whole batch is undone. This
+    /// saves the savepoint, which copies every page it changes.
     Batch,
 }
 
 #[derive(Debug)]
 pub struct Writer {
-    queue: SyncSender<Order>,
+    queue: SyncSender<Command>,
     meter: Arc<WriterMeter>,
     state: watch::Receiver<State>,
 }
 
-enum Order {
+enum Command {
     Write(Box<dyn Job>),
-    /// Finish what was queued before, then end.
+    /// Commits the writes queued before, then stops.
     Stop,
 }
 
@@ -54,11 +54,11 @@ enum Order {
 enum State {
     Running,
     Stopped,
-    /// The thread is gone and the database can't be trusted to this process any more.
+    /// The thread has ended, and this process can no longer rely on the database.
     Failed(String),
 }
 
-/// The connection, as the jobs of one batch see it.
+/// The connection, as the jobs of a batch use it.
 pub struct Batch<'c> {
     conn: &'c Connection,
     statements: RefCell<Vec<(&'static str, CachedStatement<'c>)>>,
@@ -69,13 +69,13 @@ impl<'c> Batch<'c> {
         Self { conn, statements: RefCell::default() }
     }
 
-    /// Runs a statement that many jobs of a batch have in common: the connection's cache, whose search costs a tenth of
-    /// an insertion, is asked for it once.
+    /// Runs a statement that many jobs of a batch share. It is looked up once per batch in the connection's cache, because
+    /// a lookup costs a tenth of an insertion.
     pub fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
         self.prepared(sql, |statement| statement.execute(params))
     }
 
-    /// The same for one that returns a row, or none.
+    /// Runs a statement like [`Self::execute`], and reads its first row. `None` if it returns no row.
     pub fn find<T>(
         &self,
         sql: &'static str,
@@ -110,24 +110,24 @@ impl Deref for Batch<'_> {
     }
 }
 
-/// A write in two steps, so that nothing is answered before it is durable.
+/// A write in two steps, so that it is acknowledged only once it is durable.
 trait Job: Send {
-    /// Does the work, inside the batch's transaction. An error is one that the whole batch must be undone for.
+    /// Runs the write in the batch's transaction. An error undoes the whole batch.
     fn run(&mut self, batch: &Batch<'_>) -> Result<()>;
-    /// Answers, once the batch was committed or has failed as a whole, and hands the others on.
-    fn finish(self: Box<Self>, committed: Result<()>, others: Unanswered);
+    /// Reports the result to the caller once the batch was committed or has failed, and passes on the other jobs.
+    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported);
 }
 
-/// The jobs of a batch that is over. Dropping it answers them.
+/// The jobs of a finished batch. Reports their results on drop.
 ///
-/// The writer gives them all to the first one's waiter. That wakes the runtime once for a batch, and the others are woken
-/// from inside it; each wake-up from outside costs a system call, and on a shared core it stops the writer halfway.
-struct Unanswered {
+/// The writer passes all of them to the first job's caller, which wakes the others from inside the runtime. A wake-up from
+/// outside the runtime costs a system call, and on a shared core it preempts the writer.
+struct Unreported {
     jobs: Vec<Box<dyn Job>>,
     committed: Result<()>,
 }
 
-impl Drop for Unanswered {
+impl Drop for Unreported {
     fn drop(&mut self) {
         for job in self.jobs.drain(..) {
             job.finish(self.committed.clone(), Self { jobs: Vec::new(), committed: Ok(()) });
@@ -143,7 +143,7 @@ impl Writer {
         files: Arc<Files>,
         options: &Options,
     ) -> Result<Self> {
-        let (queue, orders) = mpsc::sync_channel(options.queue);
+        let (queue, commands) = mpsc::sync_channel(options.queue);
         let (report, state) = watch::channel(State::Running);
         let meter = Arc::new(WriterMeter::default());
         let mut worker = Worker {
@@ -159,17 +159,17 @@ impl Writer {
         thread::Builder::new()
             .name("writer".into())
             .spawn(move || {
-                let end = catch_unwind(AssertUnwindSafe(|| worker.work(&orders)));
+                let end = catch_unwind(AssertUnwindSafe(|| worker.work(&commands)));
                 let state = match end {
                     Ok(Ok(())) => State::Stopped,
                     Ok(Err(fatal)) => State::Failed(fatal),
                     Err(_) => State::Failed("the writer panicked".into()),
                 };
                 if !matches!(state, State::Stopped) {
-                    // What lies in the WAL must not be written back over what can be trusted.
+                    // The WAL must not be written back into the database.
                     let _ = worker.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
                 }
-                // The connection closes first: who waits for the end may open the database again.
+                // Closes the connection first, because the caller of `close` may open the database again.
                 drop(worker);
                 report.send_replace(state);
             })
@@ -177,16 +177,16 @@ impl Writer {
         Ok(Self { queue, meter, state })
     }
 
-    /// Queues `write` and waits for its commit. It is carried out even when the caller stops waiting.
+    /// Queues `write` and waits for its commit. It is carried out even if the caller stops waiting.
     pub async fn submit<T: Send + 'static>(
         &self,
         atomicity: Atomicity,
         write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         let job = Write { atomicity, write: Some(write), result: None, reply };
-        self.queue.try_send(Order::Write(Box::new(job))).map_err(|refused| {
-            StoreError::Unavailable(match refused {
+        self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
+            StoreError::Unavailable(match rejected {
                 TrySendError::Full(_) => {
                     self.meter.refused.increment();
                     "the write queue is full".into()
@@ -196,7 +196,7 @@ impl Writer {
         })?;
         self.meter.queued.increment();
         let (result, others) =
-            answer.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
+            result.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
         drop(others);
         result
     }
@@ -213,7 +213,7 @@ impl Writer {
         }
     }
 
-    /// Waits for a failure after which the process must end; for ever where none comes.
+    /// Waits for a failure that must end the process, and returns its cause.
     pub async fn failed(&self) -> String {
         let mut state = self.state.clone();
         match state.wait_for(|state| matches!(state, State::Failed(_))).await.as_deref() {
@@ -223,10 +223,10 @@ impl Writer {
     }
 
     pub async fn close(&self) {
-        while let Err(TrySendError::Full(_)) = self.queue.try_send(Order::Stop) {
+        while let Err(TrySendError::Full(_)) = self.queue.try_send(Command::Stop) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // An error means that the thread is gone already.
+        // An error means that the thread has already ended.
         let _ = self.state.clone().wait_for(|state| !matches!(state, State::Running)).await;
     }
 }
@@ -237,59 +237,59 @@ struct Worker {
     readers: Arc<Readers>,
     files: Arc<Files>,
     wal: Wal,
-    /// Tells of the end, before those who wait are told of theirs.
+    /// Reports the writer's failure before its jobs report theirs.
     report: watch::Sender<State>,
     busy_timeout: Duration,
-    /// How many writes may wait.
+    /// Maximum number of queued writes.
     queue: usize,
 }
 
 impl Worker {
-    /// Works until told to stop; an error is fatal to the process.
-    fn work(&mut self, orders: &Receiver<Order>) -> std::result::Result<(), String> {
+    /// Runs until it receives `Stop`. An error is fatal to the process.
+    fn work(&mut self, commands: &Receiver<Command>) -> std::result::Result<(), String> {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            match orders.recv_timeout(HOUSEKEEPING) {
-                Ok(Order::Write(job)) => batch.push(job),
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+            match commands.recv_timeout(HOUSEKEEPING) {
+                Ok(Command::Write(job)) => batch.push(job),
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     self.readers.release_idle();
                     self.check_files()?;
                     continue;
                 }
             }
-            let mut stop = gather(orders, &mut batch, BATCH);
+            let mut stop = gather(commands, &mut batch, BATCH);
             let (size, began) = (batch.len(), Instant::now());
             self.meter.queued.subtract(size);
             let (outcome, fatal) = self.carry_out(&mut batch);
             if outcome.is_err() && began.elapsed() >= self.busy_timeout {
-                // Another process is writing. Those who came meanwhile would have to wait as long once more, and those
-                // behind them even longer: they are refused with the others.
-                stop |= gather(orders, &mut batch, size + self.queue);
+                // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
+                // with the batch.
+                stop |= gather(commands, &mut batch, size + self.queue);
                 self.meter.queued.subtract(batch.len() - size);
             }
             self.meter.batch.observe(size as u64);
             self.meter.commit.observe_duration(began.elapsed());
             if let Some(why) = &fatal {
-                // Nobody who was told that a write failed may still be told that the service is ready.
+                // A client whose write failed must not find the service ready afterwards.
                 self.report.send_replace(State::Failed(why.clone()));
             }
             if let Some(first) = batch.pop() {
-                let others = Unanswered { jobs: std::mem::take(&mut batch), committed: outcome.clone() };
+                let others = Unreported { jobs: std::mem::take(&mut batch), committed: outcome.clone() };
                 first.finish(outcome.clone(), others);
             }
             if let Some(why) = fatal {
                 return Err(why);
             }
             self.wal.checkpoint_if_due(&self.conn)?;
-            // Where threads share a core, those who were answered get to ask again first: the next batch is larger,
-            // and a commit is most of what a write costs. Elsewhere this returns at once.
+            // If threads share a core, the callers can send their next writes first, which makes the next batch larger.
+            // A commit is most of a write's cost. With a core of its own, this returns at once.
             thread::yield_now();
             if stop {
                 break;
             }
         }
-        // On closing, SQLite removes the log by its name. That must not be the log of another database.
+        // SQLite removes the log by its name on close. It must not be the log of another database.
         self.check_files()?;
         self.readers.close();
         Ok(())
@@ -299,7 +299,7 @@ impl Worker {
         self.files.check().map_err(|gone| gone.to_string())
     }
 
-    /// Commits a batch; says also why the process must end, where it must.
+    /// Commits a batch. Also returns why the process must end, if it must.
     fn carry_out(&mut self, batch: &mut [Box<dyn Job>]) -> (Result<()>, Option<String>) {
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.wal.make_room(&self.conn).and_then(|()| self.commit(batch))));
@@ -308,9 +308,9 @@ impl Worker {
         };
         let fatal = match &outcome {
             Err(StoreError::SyncFailed(why)) => {
-                Some(format!("a sync failed, so what the disk holds is unknown: {why}"))
+                Some(format!("a sync failed, so the state of the disk is unknown: {why}"))
             }
-            _ if !self.conn.is_autocommit() => Some("a batch that failed could not be undone".into()),
+            _ if !self.conn.is_autocommit() => Some("a failed batch could not be rolled back".into()),
             // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
             _ => match self.files.check() {
                 Ok(()) => None,
@@ -326,7 +326,7 @@ impl Worker {
         let committed =
             batch.iter_mut().try_for_each(|job| job.run(&shared)).and_then(|()| Ok(self.run_cached("COMMIT")?));
         if committed.is_err() && !self.conn.is_autocommit() {
-            // Nothing of the batch was acknowledged. Whether this succeeds shows in the connection's state.
+            // Nothing was acknowledged. The caller checks the connection's state for success.
             let _ = self.run_cached("ROLLBACK");
         }
         committed
@@ -337,12 +337,12 @@ impl Worker {
     }
 }
 
-/// Takes what waits, up to so many in all; whether to stop after them.
-fn gather(orders: &Receiver<Order>, batch: &mut Vec<Box<dyn Job>>, most: usize) -> bool {
+/// Adds queued jobs to the batch, up to `most` in all. Returns whether to stop after them.
+fn gather(commands: &Receiver<Command>, batch: &mut Vec<Box<dyn Job>>, most: usize) -> bool {
     while batch.len() < most {
-        match orders.try_recv() {
-            Ok(Order::Write(job)) => batch.push(job),
-            Ok(Order::Stop) => return true,
+        match commands.try_recv() {
+            Ok(Command::Write(job)) => batch.push(job),
+            Ok(Command::Stop) => return true,
             Err(_) => break,
         }
     }
@@ -353,7 +353,7 @@ struct Write<F, T> {
     atomicity: Atomicity,
     write: Option<F>,
     result: Option<Result<T>>,
-    reply: oneshot::Sender<(Result<T>, Unanswered)>,
+    reply: oneshot::Sender<(Result<T>, Unreported)>,
 }
 
 impl<T: Send, F: FnOnce(&Batch<'_>) -> Result<T> + Send> Job for Write<F, T> {
@@ -364,24 +364,24 @@ impl<T: Send, F: FnOnce(&Batch<'_>) -> Result<T> + Send> Job for Write<F, T> {
             Atomicity::Savepoint => in_savepoint(batch, write)?,
             Atomicity::Batch => Ok(write(batch)?),
         };
-        // A full disk or an I/O error inside the job undoes the whole transaction: what came after would run alone.
+        // A full disk or an I/O error in the job undoes the whole transaction. Later jobs would run outside of it.
         let undone = batch.is_autocommit();
         let cause = result.as_ref().err().cloned();
         self.result = Some(result);
         if undone {
-            return Err(cause.unwrap_or_else(|| StoreError::Unavailable("the transaction was undone".into())));
+            return Err(cause.unwrap_or_else(|| StoreError::Unavailable("the transaction was rolled back".into())));
         }
         Ok(())
     }
 
-    fn finish(self: Box<Self>, committed: Result<()>, others: Unanswered) {
+    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported) {
         let Self { result, reply, .. } = *self;
-        // Who asked may have gone away; the work is done all the same, and the others are answered right here.
+        // If the caller has gone away, the returned value is dropped here, which reports the other results.
         let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
     }
 }
 
-/// The outer error is one of the savepoint itself, after which the batch can't be trusted.
+/// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.
 fn in_savepoint<T>(batch: &Batch<'_>, write: impl FnOnce(&Batch<'_>) -> Result<T>) -> Result<Result<T>> {
     batch.execute("SAVEPOINT job", [])?;
     let result = write(batch);
