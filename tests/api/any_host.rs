@@ -1,6 +1,8 @@
 //! A service whose listeners are bound to every address, so that only the clients know its host.
 
-use crate::support::{Service, Setup, raw};
+use testkit::raw;
+
+use crate::service::{Service, Setup};
 
 #[tokio::test]
 async fn links_are_relative_without_a_known_host() {

@@ -7,8 +7,9 @@ use petstore::domain::{ApiKey, Deployment, KeyHash, Timestamp};
 use petstore::store::Store;
 use petstore::store::sqlite::{Options, Sqlite};
 use sha2::{Digest, Sha256};
+use testkit::{Response, raw};
 
-use crate::support::{Answer, NOW, Service, Setup, raw};
+use crate::service::{NOW, Service, Setup};
 
 const NO_KEY: &str = r#"Bearer realm="petstore""#;
 const BAD_KEY: &str = r#"Bearer realm="petstore", error="invalid_token""#;
@@ -274,11 +275,11 @@ async fn no_key_lies_in_the_database() {
     service.stopped().await;
 }
 
-async fn used(service: &Service, key: &str) -> Answer {
+async fn used(service: &Service, key: &str) -> Response {
     service.request("GET", "/v1/pets").key(key).send().await
 }
 
-fn assert_refused(answer: &Answer, code: &str, challenge: &str) {
+fn assert_refused(answer: &Response, code: &str, challenge: &str) {
     assert_eq!((answer.status(), answer.code().as_str()), (401, code));
     assert_eq!(answer.header("www-authenticate"), Some(challenge));
 }

@@ -1,8 +1,9 @@
 //! Which pages of other origins a browser lets call the API.
 
 use petstore::config::BaseUrl;
+use testkit::{Request, Response};
 
-use crate::support::{Answer, Request, Service, Setup};
+use crate::service::{Service, Setup};
 
 const SHOP: &str = "https://shop.example.com";
 const OTHER: &str = "http://localhost:3000";
@@ -174,7 +175,7 @@ async fn with_origins() -> Service {
     Service::start_with(Setup { cors_origins: vec![SHOP.to_owned(), OTHER.to_owned()], ..Setup::default() }).await
 }
 
-async fn preflight(request: Request, origin: &str, method: &str) -> Answer {
+async fn preflight(request: Request, origin: &str, method: &str) -> Response {
     request
         .header("origin", origin)
         .header("access-control-request-method", method)
@@ -183,11 +184,11 @@ async fn preflight(request: Request, origin: &str, method: &str) -> Answer {
         .await
 }
 
-fn allowed(answer: &Answer) -> Option<&str> {
+fn allowed(answer: &Response) -> Option<&str> {
     answer.header("access-control-allow-origin")
 }
 
-fn cors_headers(answer: &Answer) -> Vec<String> {
+fn cors_headers(answer: &Response) -> Vec<String> {
     let names = answer.head.headers.keys().map(|name| name.as_str().to_owned());
     names.filter(|name| name.starts_with("access-control-")).collect()
 }

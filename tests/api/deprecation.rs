@@ -2,8 +2,9 @@
 
 use petstore::config::BaseUrl;
 use petstore::domain::Timestamp;
+use testkit::{Request, Response};
 
-use crate::support::{Answer, Request, Service, Setup};
+use crate::service::{Service, Setup};
 
 #[tokio::test]
 async fn every_answer_of_the_operation_says_that_it_is_deprecated() {
@@ -162,7 +163,7 @@ fn midnight() -> Timestamp {
     Timestamp::from_milliseconds(midnight.as_millisecond())
 }
 
-fn assert_deprecated(answer: &Answer, root: &str) {
+fn assert_deprecated(answer: &Response, root: &str) {
     let link = format!(r#"<{root}/docs/deprecations>; rel="deprecation", <{root}/v1/pets>; rel="successor-version""#);
     assert_eq!(answer.header("deprecation"), Some("@1795132800"), "{}", answer.shown());
     assert_eq!(answer.header("sunset"), Some("Thu, 05 Dec 2030 00:00:00 GMT"), "{}", answer.shown());

@@ -1,6 +1,6 @@
 //! The API reference's pages and files.
 
-use crate::support::Service;
+use crate::service::Service;
 
 #[tokio::test]
 async fn the_reference_loads_nothing_from_elsewhere() {
@@ -41,7 +41,7 @@ async fn a_page_opened_by_another_name_goes_where_its_calls_may_go() {
     let port = service.store_address.port();
     let open = async |host: String| {
         let request = format!("GET /docs HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        crate::support::raw(service.store_address, request.as_bytes()).await
+        testkit::raw(service.store_address, request.as_bytes()).await
     };
 
     let by_name = open(format!("localhost:{port}")).await;

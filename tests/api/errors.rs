@@ -7,9 +7,10 @@ use std::time::Duration;
 use expect_test::expect;
 use petstore::config::Listener;
 use petstore::http::ListenerService;
+use testkit::{Request, Response, raw, soon};
 use tokio::task::JoinSet;
 
-use crate::support::{Answer, Request, Service, Setup, raw, soon};
+use crate::service::{Service, Setup};
 
 const LARGEST: usize = 64 * 1024;
 
@@ -327,7 +328,7 @@ async fn a_full_queue_refuses_at_once_and_what_it_took_is_done() {
     assert_eq!(listed, added);
 }
 
-fn assert_unavailable(answer: &Answer) {
+fn assert_unavailable(answer: &Response) {
     assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
     let seconds: u32 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!(seconds >= 1);

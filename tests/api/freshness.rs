@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::support::Service;
+use crate::service::Service;
 
 const PET: &str = r#"{"name":"Rex","categoryId":1}"#;
 

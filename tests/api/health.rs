@@ -1,8 +1,9 @@
 //! `/livez` and `/readyz`, on every door.
 
 use expect_test::expect;
+use testkit::Request;
 
-use crate::support::{Request, Service};
+use crate::service::Service;
 
 #[tokio::test]
 async fn every_door_says_that_it_lives_and_is_ready_without_a_key() {

@@ -7,9 +7,10 @@ use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Timestamp};
 use petstore::http::parse_new_pet;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 use petstore::store::{Store, StoredResponse, WriteKey};
+use testkit::postgres::{self, query};
+use testkit::{PostgresServer, Request, Response, soon};
 
-use crate::postgres_server::{self, Server, query};
-use crate::support::{Answer, NOW, Request, Service, Setup, soon};
+use crate::service::{NOW, Service, Setup};
 
 const REX: &str = r#"{"name":"Rex","categoryId":3}"#;
 const DAY: Duration = Duration::from_hours(24);
@@ -20,7 +21,7 @@ const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
 /// Tells `story` to a service on each database.
 async fn on_every_database(story: impl AsyncFn(&Service)) {
     story(&Service::start().await).await;
-    let postgres = Some(postgres_server::database());
+    let postgres = Some(postgres::database());
     story(&Service::start_with(Setup { postgres, ..Setup::default() }).await).await;
 }
 
@@ -32,7 +33,7 @@ fn send(service: &Service, key: &str) -> Request {
     service.message_request().key(&service.key).header("idempotency-key", key)
 }
 
-fn is_replayed(answer: &Answer) -> bool {
+fn is_replayed(answer: &Response) -> bool {
     answer.header("idempotent-replayed").is_some_and(|value| value == "true")
 }
 
@@ -266,8 +267,8 @@ async fn an_order_is_placed_and_moved_along_once_and_what_was_refused_is_not_kep
 
 #[tokio::test]
 async fn what_cannot_be_kept_is_not_carried_out_on_postgresql_either() {
-    let url = Server::shared().database();
-    let postgres = Some(DatabaseUrl::parse(&url).unwrap());
+    let url = PostgresServer::shared().database();
+    let postgres = Some(url.clone());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
     query(&url, "ALTER TABLE idempotency_records ADD CHECK (status = 0)");
     assert_eq!(create(&service, "a").json(REX).send().await.code(), "internal_error");
@@ -304,8 +305,8 @@ async fn of_requests_at_once_one_is_carried_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_key_that_is_in_progress_in_another_process_is_a_conflict_that_passes() {
-    let url = Server::shared().database();
-    let postgres = Some(DatabaseUrl::parse(&url).unwrap());
+    let url = PostgresServer::shared().database();
+    let postgres = Some(url.clone());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
     let other = Postgres::open(&Options::new(DatabaseUrl::parse(&url).unwrap())).await.unwrap();
     let other = Store::Postgres(Box::new(other));

@@ -1,8 +1,9 @@
 //! What is read strictly: the query, the JSON of a body, and its fields.
 
 use serde_json::json;
+use testkit::{Request, Response};
 
-use crate::support::{Answer, Request, Service};
+use crate::service::Service;
 
 #[tokio::test]
 async fn a_query_is_read_strictly() {
@@ -325,12 +326,12 @@ async fn paths_are_exact() {
     }
 }
 
-fn assert_refused(answer: &Answer, code: &str, named: &str, case: &str) {
+fn assert_refused(answer: &Response, code: &str, named: &str, case: &str) {
     assert_eq!((answer.status(), answer.code().as_str()), (400, code), "{case}: {}", answer.body);
     let message = message(answer);
     assert!(message.contains(named), "{case}: {message}");
 }
 
-fn message(answer: &Answer) -> String {
+fn message(answer: &Response) -> String {
     answer.json()["message"].as_str().unwrap().to_owned()
 }

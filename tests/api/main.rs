@@ -16,13 +16,9 @@ mod on_every_database;
 mod order_of_checks;
 mod orders;
 mod pets;
-#[path = "../support/postgres.rs"]
-mod postgres_server;
 mod rate_limit;
 mod request_id;
 mod server;
-#[path = "../support/mod.rs"]
-mod support;
+#[path = "../service.rs"]
+mod service;
 mod tls;
-#[path = "../support/tls.rs"]
-mod tls_client;

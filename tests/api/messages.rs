@@ -2,8 +2,9 @@
 
 use petstore::domain::Timestamp;
 use serde_json::{Value, json};
+use testkit::Request;
 
-use crate::support::{NOW, Request, Service};
+use crate::service::{NOW, Service};
 
 #[tokio::test]
 async fn a_message_is_queued() {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petstore::http::Operation;
+use testkit::{Request, Response, postgres};
 
-use crate::postgres_server;
-use crate::support::{Answer, NOW, Request, Service, Setup};
+use crate::service::{NOW, Service, Setup};
 
-async fn scrape(service: &Service) -> Answer {
+async fn scrape(service: &Service) -> Response {
     let answer = Request::new(service.ops_address, "GET", "/metrics").send().await;
     assert_eq!(answer.status(), 200);
     answer
@@ -153,7 +153,7 @@ async fn the_documentation_has_every_metric_as_it_is_and_no_other() {
     let documented: BTreeMap<_, _> = include_str!("../../docs/metrics.md").lines().filter_map(row).collect();
     let sqlite = Service::start().await;
     sqlite.store.backups().unwrap().scheduled(Duration::from_secs(3_600));
-    let postgres = Some(postgres_server::database());
+    let postgres = Some(postgres::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
     postgres.api.relay_by(Arc::default());
 

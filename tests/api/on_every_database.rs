@@ -1,7 +1,9 @@
 //! The API does not let its database show: the same requests get the same answers, to the letter.
 
-use crate::postgres_server;
-use crate::support::{Service, Setup};
+use petstore::store::postgres::DatabaseUrl;
+use testkit::postgres;
+
+use crate::service::{Service, Setup};
 
 /// What each request of a story was answered, in order.
 async fn tell(service: &Service) -> Vec<String> {
@@ -61,7 +63,7 @@ async fn tell(service: &Service) -> Vec<String> {
 #[tokio::test]
 async fn the_same_requests_get_the_same_answers() {
     let sqlite = Service::start().await;
-    let postgres = Some(postgres_server::database());
+    let postgres = Some(postgres::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
 
     let (there, here) = (tell(&sqlite).await, tell(&postgres).await);
@@ -76,7 +78,7 @@ async fn the_same_requests_get_the_same_answers() {
 
 #[tokio::test]
 async fn an_answered_write_is_in_every_list_after_it() {
-    let postgres = Some(postgres_server::database());
+    let postgres = Some(postgres::database());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
     for id in 1..=100 {
         assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await.json()["id"], id);
@@ -87,14 +89,18 @@ async fn an_answered_write_is_in_every_list_after_it() {
 
 #[tokio::test]
 async fn a_key_that_was_revoked_by_another_process_is_refused_at_once() {
-    let url = postgres_server::database();
+    let url = postgres::database();
     let service = Service::start_with(Setup { postgres: Some(url.clone()), ..Setup::default() }).await;
     let (id, key) = service.another_key(None).await;
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
 
-    let other = petstore::store::postgres::Postgres::open(&petstore::store::postgres::Options::new(url)).await.unwrap();
+    let other = petstore::store::postgres::Postgres::open(&petstore::store::postgres::Options::new(
+        DatabaseUrl::parse(&url).unwrap(),
+    ))
+    .await
+    .unwrap();
     let other = petstore::store::Store::Postgres(Box::new(other));
-    assert!(other.revoke_key(id, crate::support::NOW).await.unwrap());
+    assert!(other.revoke_key(id, crate::service::NOW).await.unwrap());
     let revoked = std::time::Instant::now();
     while service.request("GET", "/v1/pets").key(&key).send().await.status() != 401 {
         assert!(revoked.elapsed().as_millis() < 1_000, "it goes on working");

@@ -1,9 +1,9 @@
 //! A request that is wrong twice gets the first answer: route, method, credential, size and media type, syntax and
 //! values, the operation.
 
+use crate::service::Service;
 use petstore::http::Operation;
-
-use crate::support::{Request, Service, read_answer, soon};
+use testkit::{Request, read_response, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -123,7 +123,7 @@ async fn what_a_head_decides_is_answered_before_the_body_is_read() {
             let mut stream = TcpStream::connect(service.store_address).await.unwrap();
             stream.write_all(format!("{head}host: x\r\n{expect}\r\n").as_bytes()).await.unwrap();
             // With `Expect`, an answer that began with 100 would say that the body is wanted.
-            let answer = soon(read_answer(&mut stream)).await;
+            let answer = soon(read_response(&mut stream)).await;
             assert_eq!(answer.code(), code, "{head}");
         }
     }
@@ -141,7 +141,7 @@ async fn a_body_that_is_wanted_is_asked_for() {
     );
     let mut stream = TcpStream::connect(service.store_address).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
-    assert_eq!(soon(read_answer(&mut stream)).await.status(), 100);
+    assert_eq!(soon(read_response(&mut stream)).await.status(), 100);
     stream.write_all(body.as_bytes()).await.unwrap();
-    assert_eq!(soon(read_answer(&mut stream)).await.status(), 201);
+    assert_eq!(soon(read_response(&mut stream)).await.status(), 201);
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use expect_test::expect;
 use serde_json::{Value, json};
+use testkit::{Response, postgres};
 
-use crate::postgres_server;
-use crate::support::{Answer, NOW, Service, Setup};
+use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
 async fn an_order_is_placed_approved_and_delivered() {
@@ -88,7 +88,7 @@ async fn every_other_step_is_a_conflict_and_changes_nothing() {
         let after = (service.get(&format!("/v1/store/orders?after={}", id - 1)).await.body, pets(&service).await);
         assert_eq!(before, after);
     }
-    let message = |answer: Answer| answer.json()["message"].as_str().unwrap().to_owned();
+    let message = |answer: Response| answer.json()["message"].as_str().unwrap().to_owned();
     assert_eq!(
         message(step(&service, 3, "cancel").await),
         "The order is `delivered`; only one that is `placed` or `approved` can become `cancelled`."
@@ -243,7 +243,7 @@ async fn every_list_shows_the_new_status_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_200_clients_that_order_one_animal_one_gets_it() {
     let limits = || Setup::default().limits;
-    for postgres in [None, Some(postgres_server::database())] {
+    for postgres in [None, Some(postgres::database())] {
         let service = Arc::new(Service::start_with(Setup { postgres, limits: limits(), ..Setup::default() }).await);
         service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
         let (_, grace) = service.another_account("grace@example.com").await;
@@ -376,11 +376,11 @@ async fn with_animals(count: i64) -> Service {
     service
 }
 
-async fn place(service: &Service, pet: i64) -> Answer {
+async fn place(service: &Service, pet: i64) -> Response {
     service.post("/v1/store/orders", &format!(r#"{{"petId":{pet}}}"#)).await
 }
 
-async fn step(service: &Service, order: i64, step: &str) -> Answer {
+async fn step(service: &Service, order: i64, step: &str) -> Response {
     service.request("POST", &format!("/v1/store/orders/{order}/{step}")).key(&service.key).send().await
 }
 
@@ -392,7 +392,7 @@ async fn status_of_pet(service: &Service, id: i64) -> String {
     service.get(&format!("/v1/pets/{id}")).await.json()["status"].as_str().unwrap().to_owned()
 }
 
-fn listed(page: &Answer) -> Vec<i64> {
+fn listed(page: &Response) -> Vec<i64> {
     assert_eq!(page.status(), 200, "{}", page.body);
     page.json().as_array().unwrap().iter().map(|order| order["id"].as_i64().unwrap()).collect()
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use expect_test::expect;
 use petstore::config::BaseUrl;
 use serde_json::{Value, json};
+use testkit::Response;
 
-use crate::support::{Answer, Service, Setup};
+use crate::service::{Service, Setup};
 
 #[tokio::test]
 async fn an_animal_that_was_added_is_listed_and_found() {
@@ -299,12 +300,12 @@ fn every_third(first: i64, last: i64) -> Vec<i64> {
     (first..=last).step_by(3).collect()
 }
 
-fn ids(list: &Answer) -> Vec<i64> {
+fn ids(list: &Response) -> Vec<i64> {
     assert_eq!(list.status(), 200, "{}", list.body);
     list.json().as_array().unwrap().iter().map(|pet| pet["id"].as_i64().unwrap()).collect()
 }
 
-fn names(list: &Answer) -> Vec<String> {
+fn names(list: &Response) -> Vec<String> {
     list.json().as_array().unwrap().iter().map(|pet| pet["name"].as_str().unwrap().to_owned()).collect()
 }
 

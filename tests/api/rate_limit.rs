@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use expect_test::expect;
 use petstore::config::RateLimit;
+use testkit::Response;
 use tokio::task::JoinSet;
 
-use crate::support::{Answer, NOW, Service, Setup};
+use crate::service::{NOW, Service, Setup};
 
 async fn limited(limit: &str) -> Service {
     let rate_limit = Some(RateLimit::parse(limit).unwrap());
@@ -113,7 +114,7 @@ async fn every_answer_to_an_account_says_what_is_left() {
         service.request("POST", "/v1/pets").json("x".repeat(64 * 1024 + 1)),
         service.message_request().json(r#"{"message":"Hello"}"#),
     ];
-    let says = |answer: &Answer, left: u64| {
+    let says = |answer: &Response, left: u64| {
         let status = answer.status();
         assert_eq!(answer.header("ratelimit-policy"), Some(r#""default";q=100;w=60"#), "{status}");
         assert_eq!(answer.header("ratelimit"), Some(&*format!(r#""default";r={left};t=1"#)), "{status}");

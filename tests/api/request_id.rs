@@ -2,8 +2,9 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use testkit::{Request, raw};
 
-use crate::support::{Request, Service, raw};
+use crate::service::Service;
 
 #[tokio::test]
 async fn the_callers_request_id_is_kept_where_it_is_1_to_128_visible_ascii_characters() {

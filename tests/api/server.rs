@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use petstore::server::{Limits, Stop};
+use testkit::{Request, Response, raw, read_response, read_to_end, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::support::{Answer, Request, Service, Setup, raw, read_answer, read_to_end, soon};
+use crate::service::{Service, Setup};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -25,7 +26,7 @@ async fn a_head_that_does_not_arrive_in_time_is_answered_and_the_connection_clos
         let mut stream = TcpStream::connect(door).await.unwrap();
         let start = Instant::now();
         stream.write_all(begun.as_bytes()).await.unwrap();
-        let answer = soon(read_answer(&mut stream)).await;
+        let answer = soon(read_response(&mut stream)).await;
         assert!(start.elapsed() + TICK >= SHORT, "not before its time");
         assert_timeout(&answer);
         assert_eq!(soon(read_to_end(&mut stream)).await, "", "nothing follows");
@@ -49,7 +50,7 @@ async fn the_time_for_a_head_begins_with_its_first_byte() {
     for _ in 0..2 {
         tokio::time::sleep(SHORT * 2).await;
         stream.write_all(LIVE.as_bytes()).await.unwrap();
-        assert_eq!(soon(read_answer(&mut stream)).await.status(), 200);
+        assert_eq!(soon(read_response(&mut stream)).await.status(), 200);
     }
 }
 
@@ -61,7 +62,7 @@ async fn a_body_that_does_not_arrive_in_time_is_answered_and_the_connection_clos
             let mut stream = TcpStream::connect(address).await.unwrap();
             let start = Instant::now();
             stream.write_all(begun_post(&service, path, framing).as_bytes()).await.unwrap();
-            let answer = soon(read_answer(&mut stream)).await;
+            let answer = soon(read_response(&mut stream)).await;
             assert!(start.elapsed() + TICK >= SHORT, "not before its time");
             assert_timeout(&answer);
             assert_eq!(answer.header("x-request-id"), Some("mine"));
@@ -92,7 +93,7 @@ async fn a_connection_on_which_nothing_happens_is_closed_without_a_word() {
 
     let mut used = connect(&service).await;
     used.write_all(LIVE.as_bytes()).await.unwrap();
-    assert_eq!(soon(read_answer(&mut used)).await.status(), 200);
+    assert_eq!(soon(read_response(&mut used)).await.status(), 200);
     assert_eq!(soon(read_to_end(&mut used)).await, "");
 }
 
@@ -128,7 +129,7 @@ async fn requests_follow_each_other_on_a_connection() {
     {
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nx-request-id: r{id}\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let answer = soon(read_answer(&mut stream)).await;
+        let answer = soon(read_response(&mut stream)).await;
         assert_eq!((answer.status(), answer.header("x-request-id")), (status, Some(format!("r{id}").as_str())));
     }
 }
@@ -151,7 +152,7 @@ async fn requests_sent_without_waiting_are_answered_in_their_order() {
     let mut stream = connect(&service).await;
     stream.write_all(requests.as_bytes()).await.unwrap();
     for n in 1..=20 {
-        let answer = soon(read_answer(&mut stream)).await;
+        let answer = soon(read_response(&mut stream)).await;
         assert_eq!(answer.header("x-request-id"), Some(format!("r{n}").as_str()));
         assert_eq!(answer.status(), if n % 2 == 0 { 200 } else { 201 }, "{n}");
         assert_eq!(answer.json()["id"], (n + 1) / 2);
@@ -191,7 +192,7 @@ async fn http_1_0_is_spoken() {
     let mut stream = connect(&service).await;
     for _ in 0..2 {
         stream.write_all(b"GET /livez HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").await.unwrap();
-        let answer = soon(read_answer(&mut stream)).await;
+        let answer = soon(read_response(&mut stream)).await;
         assert_eq!((answer.status(), answer.header("connection")), (200, Some("keep-alive")));
     }
 }
@@ -222,7 +223,7 @@ async fn malformed_chunks_are_refused() {
         let request = begun_post(&service, "/v1/pets", &format!("transfer-encoding: chunked\r\n\r\n{chunks}"));
         let mut stream = connect(&service).await;
         stream.write_all(request.as_bytes()).await.unwrap();
-        assert_eq!(soon(read_answer(&mut stream)).await.code(), "invalid_json", "{chunks:?}");
+        assert_eq!(soon(read_response(&mut stream)).await.code(), "invalid_json", "{chunks:?}");
         assert_eq!(soon(read_to_end(&mut stream)).await, "", "{chunks:?}");
     }
 }
@@ -256,7 +257,7 @@ async fn a_client_that_is_still_sending_can_read_why_it_was_refused() {
         let mut stream = connect(&service).await;
         stream.write_all(head.as_bytes()).await.unwrap();
         soon(stream.write_all(&body)).await.expect("the service takes what is sent");
-        let answer = soon(read_answer(&mut stream)).await;
+        let answer = soon(read_response(&mut stream)).await;
         assert_eq!((answer.status(), answer.header("connection")), (status, Some("close")));
         answer.code();
         assert_eq!(soon(read_to_end(&mut stream)).await, "", "{status}: nothing follows");
@@ -270,14 +271,14 @@ async fn there_are_no_more_connections_than_allowed_and_the_next_one_is_refused(
     for door in [service.store_address, service.messages_address, service.messages_address, service.store_address] {
         let mut stream = TcpStream::connect(door).await.unwrap();
         stream.write_all(LIVE.as_bytes()).await.unwrap();
-        assert_eq!(soon(read_answer(&mut stream)).await.status(), 200);
+        assert_eq!(soon(read_response(&mut stream)).await.status(), 200);
         open.push(stream);
     }
     // More of them than are told at once.
     for _ in 0..40 {
         let mut refused = connect(&service).await;
         refused.write_all(LIVE.as_bytes()).await.unwrap();
-        let answer = soon(read_answer(&mut refused)).await;
+        let answer = soon(read_response(&mut refused)).await;
         assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
         assert_eq!((answer.header("retry-after"), answer.header("connection")), (Some("1"), Some("close")));
         assert!(answer.header("x-request-id").is_some());
@@ -291,7 +292,7 @@ async fn there_are_no_more_connections_than_allowed_and_the_next_one_is_refused(
         loop {
             let mut next = connect(&service).await;
             next.write_all(LIVE.as_bytes()).await.unwrap();
-            if read_answer(&mut next).await.status() == 200 {
+            if read_response(&mut next).await.status() == 200 {
                 break;
             }
         }
@@ -339,7 +340,7 @@ async fn a_request_under_way_is_answered_before_the_service_stops() {
     let mut stream = connect(&service).await;
     let framing = format!("content-length: {}\r\nexpect: 100-continue\r\n\r\n", body.len());
     stream.write_all(begun_post(&service, "/v1/pets", &framing).as_bytes()).await.unwrap();
-    assert_eq!(soon(read_answer(&mut stream)).await.status(), 100, "the request is under way");
+    assert_eq!(soon(read_response(&mut stream)).await.status(), 100, "the request is under way");
 
     service.ask_to_stop(Stop::Drain);
     soon(async {
@@ -350,7 +351,7 @@ async fn a_request_under_way_is_answered_before_the_service_stops() {
     .await;
 
     stream.write_all(body.as_bytes()).await.unwrap();
-    let answer = soon(read_answer(&mut stream)).await;
+    let answer = soon(read_response(&mut stream)).await;
     assert_eq!((answer.status(), answer.header("connection")), (201, Some("close")));
     assert_eq!(soon(read_to_end(&mut stream)).await, "");
     drop(stream);
@@ -364,7 +365,7 @@ async fn idle_connections_are_closed_and_new_ones_refused_when_the_service_stops
     let mut service = Service::start().await;
     let mut used = connect(&service).await;
     used.write_all(LIVE.as_bytes()).await.unwrap();
-    assert_eq!(soon(read_answer(&mut used)).await.status(), 200);
+    assert_eq!(soon(read_response(&mut used)).await.status(), 200);
     let mut fresh = connect(&service).await;
     // A later connection of the same door was answered, so the earlier one was accepted.
     assert_eq!(service.get("/livez").await.status(), 200);
@@ -384,7 +385,7 @@ async fn a_stop_that_does_not_wait_cuts_requests_off() {
     let mut stream = connect(&service).await;
     let framing = "content-length: 40\r\nexpect: 100-continue\r\n\r\n";
     stream.write_all(begun_post(&service, "/v1/pets", framing).as_bytes()).await.unwrap();
-    assert_eq!(soon(read_answer(&mut stream)).await.status(), 100, "the request is under way");
+    assert_eq!(soon(read_response(&mut stream)).await.status(), 100, "the request is under way");
 
     service.ask_to_stop(Stop::Drain);
     service.ask_to_stop(Stop::Now);
@@ -413,15 +414,15 @@ fn begun_post(service: &Service, path: &str, framing: &str) -> String {
 }
 
 /// Reads an answer while `drop` is sent again and again.
-async fn answer_while_dripping(mut stream: TcpStream, drop: &[u8]) -> Answer {
+async fn answer_while_dripping(mut stream: TcpStream, drop: &[u8]) -> Response {
     while tokio::time::timeout(Duration::from_millis(20), stream.peek(&mut [0])).await.is_err() {
         // An answer may cross what is sent here.
         let _ = stream.write_all(drop).await;
     }
-    read_answer(&mut stream).await
+    read_response(&mut stream).await
 }
 
-fn assert_timeout(answer: &Answer) {
+fn assert_timeout(answer: &Response) {
     assert_eq!((answer.status(), answer.code().as_str()), (408, "request_timeout"));
     assert_eq!(answer.header("connection"), Some("close"));
     assert!(answer.header("x-request-id").is_some());

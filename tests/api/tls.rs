@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use petstore::config::{BaseUrl, Network};
 use petstore::server::{Limits, Stop, Tls};
 use rustls::version::{TLS12, TLS13};
+use testkit::{Certificate, Request, Response, raw, read_response, read_response_from, read_to_end, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::support::{Answer, Request, Service, Setup, raw, read_answer, read_answer_of, read_to_end, soon};
-use crate::tls_client::Certificate;
+use crate::service::{Service, Setup};
 
 const SHORT: Duration = Duration::from_millis(600);
 const LIVE: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -42,12 +42,12 @@ impl Secure {
         self.certificate.connect(self.service.store_address).await
     }
 
-    async fn send(&self, request: Request) -> Answer {
+    async fn send(&self, request: Request) -> Response {
         request.send_over(self.connect().await).await
     }
 
-    async fn read_answer(&self, stream: &mut TlsStream<TcpStream>) -> Answer {
-        soon(read_answer_of(self.service.store_address, stream)).await
+    async fn read_response(&self, stream: &mut TlsStream<TcpStream>) -> Response {
+        soon(read_response_from(self.service.store_address, stream)).await
     }
 
     /// A POST of an animal, up to what says how its body is framed and begins.
@@ -131,7 +131,7 @@ async fn plain_http_is_told_what_is_spoken_here() {
     for door in secure.doors() {
         let mut stream = TcpStream::connect(door).await.unwrap();
         stream.write_all(b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\n\r\n").await.unwrap();
-        let answer = soon(read_answer(&mut stream)).await;
+        let answer = soon(read_response(&mut stream)).await;
         assert_eq!((answer.status(), answer.code().as_str()), (400, "invalid_value"));
         assert_eq!(answer.json()["message"], "This port speaks TLS: the address begins with https://.");
         assert_eq!(soon(read_to_end(&mut stream)).await, "", "nothing follows");
@@ -172,7 +172,7 @@ async fn a_handshake_that_stalls_is_closed_in_time_and_its_place_is_free_again()
     for _ in 0..4 {
         let mut stream = soon(secure.connect()).await;
         stream.write_all(LIVE.as_bytes()).await.unwrap();
-        assert_eq!(secure.read_answer(&mut stream).await.status(), 200);
+        assert_eq!(secure.read_response(&mut stream).await.status(), 200);
         open.push(stream);
     }
 }
@@ -184,7 +184,7 @@ async fn a_slow_head_and_a_slow_body_are_answered_and_closed() {
         let mut stream = secure.connect().await;
         let start = Instant::now();
         stream.write_all(begun.as_bytes()).await.unwrap();
-        let answer = secure.read_answer(&mut stream).await;
+        let answer = secure.read_response(&mut stream).await;
         assert!(start.elapsed() >= SHORT, "not before its time");
         assert_eq!((answer.status(), answer.code().as_str()), (408, "request_timeout"));
         // An end without TLS's own word for it would be an error here.
@@ -199,7 +199,7 @@ async fn a_connection_on_which_nothing_happens_is_closed_without_a_word() {
     assert_eq!(soon(read_to_end(&mut fresh)).await, "");
     let mut used = secure.connect().await;
     used.write_all(LIVE.as_bytes()).await.unwrap();
-    assert_eq!(secure.read_answer(&mut used).await.status(), 200);
+    assert_eq!(secure.read_response(&mut used).await.status(), 200);
     assert_eq!(soon(read_to_end(&mut used)).await, "");
 }
 
@@ -232,10 +232,10 @@ async fn a_stop_lets_what_is_under_way_end_and_closes_the_rest() {
     let mut under_way = secure.connect().await;
     let framing = format!("content-length: {}\r\nexpect: 100-continue\r\n\r\n", body.len());
     under_way.write_all(secure.begun_post(&framing).as_bytes()).await.unwrap();
-    assert_eq!(secure.read_answer(&mut under_way).await.status(), 100, "the request is under way");
+    assert_eq!(secure.read_response(&mut under_way).await.status(), 100, "the request is under way");
     let mut idle = secure.connect().await;
     idle.write_all(LIVE.as_bytes()).await.unwrap();
-    assert_eq!(secure.read_answer(&mut idle).await.status(), 200);
+    assert_eq!(secure.read_response(&mut idle).await.status(), 200);
     let mut shaking = TcpStream::connect(secure.service.store_address).await.unwrap();
     // One more that was served shows that the one before was accepted.
     assert_eq!(secure.send(secure.service.request("GET", "/livez")).await.status(), 200);
@@ -245,7 +245,7 @@ async fn a_stop_lets_what_is_under_way_end_and_closes_the_rest() {
     assert_eq!(soon(read_to_end(&mut idle)).await, "");
     assert_eq!(soon(shaking.read(&mut [0])).await.unwrap(), 0);
     under_way.write_all(body.as_bytes()).await.unwrap();
-    let answer = secure.read_answer(&mut under_way).await;
+    let answer = secure.read_response(&mut under_way).await;
     assert_eq!((answer.status(), answer.header("connection")), (201, Some("close")));
     assert_eq!(soon(read_to_end(&mut under_way)).await, "");
     drop((under_way, idle, shaking));

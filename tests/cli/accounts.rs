@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use expect_test::expect;
-
-use crate::postgres_server::Server as PostgresServer;
-use crate::process::{Folder, Server};
-use crate::support::{Answer, Request, soon};
+use testkit::{Folder, PostgresServer, Request, Response, Server, soon};
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -169,15 +166,18 @@ async fn delete_revokes_keys_and_cancels_open_orders() {
             };
             assert_eq!(answered(request).await.status(), 201);
         }
-        assert_eq!(server.get("/v1/pets?status=available", graces_key.trim_end()).await.json(), serde_json::json!([]));
+        assert_eq!(
+            server.request("/v1/pets?status=available", graces_key.trim_end()).await.json(),
+            serde_json::json!([])
+        );
 
         let deleted = folder.run(&format!("account delete ada@example.com {database}"));
 
         assert_eq!((deleted.code, deleted.stdout.as_str()), (Some(0), ""), "{deleted:?}");
-        soon(async { while server.get("/v1/pets", key.trim_end()).await.status() != 401 {} }).await;
+        soon(async { while server.request("/v1/pets", key.trim_end()).await.status() != 401 {} }).await;
         assert!(!is_signed_in(&server, &session).await);
         assert_eq!(sign_in(&server, "ada@example.com", PASSWORD).await, None);
-        let available = server.get("/v1/pets?status=available", graces_key.trim_end()).await.json();
+        let available = server.request("/v1/pets?status=available", graces_key.trim_end()).await.json();
         assert_eq!(available[0]["id"], 1, "{database}: the order for it was cancelled");
         let left = accounts(&folder, &database);
         assert_eq!((left.len(), &left[0]["email"]), (1, &"grace@example.com".into()), "{database}");
@@ -188,7 +188,7 @@ async fn delete_revokes_keys_and_cancels_open_orders() {
 fn delete_asks_for_confirmation_on_a_terminal() {
     let folder = Folder::with_account();
     let on_a_terminal = |answer: &str| {
-        let delete = format!("{} account delete ada@example.com", crate::process::PETSTORE);
+        let delete = format!("{} account delete ada@example.com", testkit::petstore());
         let script = format!("printf '{answer}\\n' | script --quiet --return --command '{delete}' /dev/null");
         let output = folder.program("sh").args(["-c", &script]).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
@@ -242,7 +242,7 @@ async fn is_signed_in(server: &Server, session: &str) -> bool {
 }
 
 /// Sends a request and retries it after a 503, because the database may be slow on a busy machine.
-async fn answered(request: impl Fn() -> Request) -> Answer {
+async fn answered(request: impl Fn() -> Request) -> Response {
     soon(async {
         loop {
             let answer = request().send().await;

@@ -6,8 +6,7 @@ use std::io::{BufWriter, Read, Write};
 use std::process::Stdio;
 
 use expect_test::expect;
-
-use crate::process::{Folder, PETSTORE, Running};
+use testkit::{Folder, Process, petstore};
 
 const REX: &str = r#"{"name":"Rex","categoryId":3,"status":"sold"}"#;
 
@@ -70,7 +69,7 @@ fn an_export_goes_to_a_file_or_stdout() {
     assert_eq!(folder.read("folder/later"), line, "where nothing was yet");
 
     let appended = File::options().append(true).open(folder.path("file")).unwrap();
-    let ended = Running::start_with_stdout(&mut folder.command("pets export /dev/stdout"), appended.into()).end();
+    let ended = Process::start_with_stdout(&mut folder.command("pets export /dev/stdout"), appended.into()).end();
     assert_eq!((ended.code, folder.read("file")), (Some(0), line.repeat(2)), "behind stdout is a file");
 }
 
@@ -97,8 +96,8 @@ fn export_replaces_a_file_only_with_force() {
 
     // Devices and pipes are written to, not replaced.
     folder.succeed("pets export /dev/null");
-    let line = format!("{PETSTORE} pets export >(cat >copy) && while [ ! -s copy ]; do sleep 0.01; done; cat copy");
-    let piped = Running::start(folder.program("bash").args(["-c", &line])).end();
+    let line = format!("{} pets export >(cat >copy) && while [ ! -s copy ]; do sleep 0.01; done; cat copy", petstore());
+    let piped = Process::start(folder.program("bash").args(["-c", &line])).end();
     assert_eq!((piped.code, piped.stdout.lines().count()), (Some(0), 1), "{piped:?}");
 }
 
@@ -128,7 +127,7 @@ fn an_export_into_a_full_device_is_a_failure() {
     folder.run_with("pets import -", REX);
     let full = File::options().write(true).open("/dev/full").unwrap();
 
-    let ended = Running::start_with_stdout(&mut folder.command("pets export"), full.into()).end();
+    let ended = Process::start_with_stdout(&mut folder.command("pets export"), full.into()).end();
 
     assert_eq!(ended.code, Some(1));
     assert_eq!(ended.stderr, "error: No space left on device (os error 28)\n");
@@ -217,7 +216,7 @@ fn errors_for_json_arrays_and_csv_name_a_conversion_command() {
         (tabs, "tabs.ndjson"),
     ] {
         let command = shown.lines().last().unwrap().trim();
-        let converted = Running::start(folder.program("sh").args(["-c", command])).end();
+        let converted = Process::start(folder.program("sh").args(["-c", command])).end();
         assert_eq!((converted.code, converted.stderr.as_str()), (Some(0), ""), "{command}");
         let imported = folder.command("pets import").arg(made).output().unwrap();
         assert!(imported.status.success(), "{command}: {imported:?}");
@@ -324,8 +323,8 @@ fn an_import_reads_stdin_and_what_else_can_be_read_only_once() {
         error: nothing was imported: 1 invalid line; use --keep-going to skip them
     "#]]
     .assert_eq(&folder.run_with("pets import -", "bad").shown());
-    let from_pipe = format!("printf '%s' '{REX}' | {PETSTORE} pets import /dev/stdin");
-    let ended = Running::start(folder.program("sh").args(["-c", &from_pipe])).end();
+    let from_pipe = format!("printf '%s' '{REX}' | {} pets import /dev/stdin", petstore());
+    let ended = Process::start(folder.program("sh").args(["-c", &from_pipe])).end();
 
     assert_eq!(ended.stderr, "imported 1 animal\n");
     assert_eq!(folder.succeed("pets export").lines().count(), 3);
@@ -353,7 +352,7 @@ async fn an_import_shows_in_the_very_next_list_of_a_service_that_runs() {
     let key = folder.key();
     let server = folder.serve("serve");
     for already in 0..10 {
-        let listed = server.get("/v1/pets", &key).await;
+        let listed = server.request("/v1/pets", &key).await;
         assert_eq!(listed.json().as_array().unwrap().len(), already);
 
         let imported = folder.run_with("pets import -", REX);
@@ -373,8 +372,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     let ended = export.wait_with_output().unwrap();
     assert_eq!((ended.status.code(), String::from_utf8(ended.stderr).unwrap().as_str()), (Some(0), ""));
 
-    let line = format!("{PETSTORE} pets export | head -1");
-    let ended = Running::start(folder.program("sh").args(["-c", &line])).end();
+    let line = format!("{} pets export | head -1", petstore());
+    let ended = Process::start(folder.program("sh").args(["-c", &line])).end();
     assert_eq!(ended.stdout, "{\"id\":1,\"name\":\"Rex\",\"categoryId\":3,\"status\":\"sold\"}\n");
     assert_eq!(ended.stderr, "");
 }
@@ -422,8 +421,8 @@ fn a_failure_on_a_terminal_is_a_line_for_people() {
 /// What a terminal shows of a command.
 fn on_terminal(folder: &Folder, line: &str) -> String {
     let mut script = folder.program("script");
-    script.args(["--quiet", "--command", &format!("{PETSTORE} {line}"), "/dev/null"]).env("TERM", "xterm");
-    Running::start(&mut script).end().stdout
+    script.args(["--quiet", "--command", &format!("{} {line}", petstore()), "/dev/null"]).env("TERM", "xterm");
+    Process::start(&mut script).end().stdout
 }
 
 #[test]
@@ -453,6 +452,6 @@ fn round_trip_in_bounded_memory(count: u64, name: &str) {
     assert_eq!(export.stderr, "exported 110,000 animals\n");
     assert!(export.peak < MOST, "the export held {} MiB", export.peak >> 20);
 
-    let same = Running::start(folder.program("cmp").args(["animals", "exported"])).end();
+    let same = Process::start(folder.program("cmp").args(["animals", "exported"])).end();
     assert_eq!((same.code, same.stdout.as_str()), (Some(0), ""));
 }

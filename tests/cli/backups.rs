@@ -5,9 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
-
-use crate::process::{Folder, Running, Signal};
-use crate::support::Request;
+use testkit::{Folder, Process, Request, Signal};
 
 /// A folder with an account, two keys (one revoked), and animals.
 fn filled(animals: usize) -> (Folder, String) {
@@ -56,18 +54,18 @@ async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() 
     // What comes afterwards is not in it.
     let created = Request::new(server.address("store"), "POST", "/v1/pets");
     assert_eq!(created.key(&key).json(r#"{"name":"Late","categoryId":1}"#).send().await.json()["id"], 101);
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
     let restored = folder.run("restore there.db --data-dir new/one").shown();
     assert!(restored.contains(" KiB, a production database, to new/one"), "{restored}");
     assert_eq!(folder.succeed("pets export --data-dir new/one"), animals);
     assert_eq!(folder.succeed("key list --json --data-dir new/one"), keys);
 
     let server = folder.serve("serve --data-dir new/one");
-    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
     let created = Request::new(server.address("store"), "POST", "/v1/pets");
     let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
     assert_eq!(created.json()["id"], 101, "ids go on where the backup ends");
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
     let conn = rusqlite::Connection::open(folder.path("new/one/petstore.db")).unwrap();
     let message: String = conn.query_row("SELECT message FROM messages", [], |row| row.get(0)).unwrap();
     assert_eq!(message, "Hello\n🦊");
@@ -149,7 +147,7 @@ fn a_database_in_use_is_not_replaced() {
 
     let server = folder.serve("serve");
     assert_eq!(folder.run("restore there.db --force").shown(), text);
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 
     // Another program that knows nothing of our locks.
     let conn = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
@@ -229,7 +227,7 @@ fn what_a_killed_backup_leaves_is_swept_up_by_the_next() {
         || names(&folder, ".").iter().any(|name| name.starts_with(".petstore-") && name.ends_with(".partial"));
     let mut left = false;
     for _ in 0..50 {
-        let backup = Running::start(&mut folder.command("backup there.db --force"));
+        let backup = Process::start(&mut folder.command("backup there.db --force"));
         let before = fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap());
         let is_made = || fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap()) != before;
         wait_until("the backup begins", || unfinished() || is_made());
@@ -287,7 +285,7 @@ fn backups_are_made_on_a_schedule_and_the_oldest_go() {
     wait_until("a third one", || ours().len() == 2 && ours()[0] > first[0]);
     let line = server.logged("backed up");
     assert!(line["bytes"].as_u64().unwrap() > 4_096 && line["file"].as_str().unwrap().contains("kept/petstore-2"));
-    let stopped = server.stop(Signal::TERM);
+    let stopped = server.end_by(Signal::TERM);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
 
     assert!(names(&folder, "kept").contains(&"mine-20200101T000000Z.db".to_owned()), "only its own are removed");
@@ -307,13 +305,13 @@ fn a_backup_that_fails_is_told_and_tried_again_and_removes_none() {
     fs::remove_file(folder.path("kept")).unwrap();
     server.logged("backed up");
     assert_eq!(names(&folder, "kept").len(), 1);
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 
     // The next process knows of it: the next one is due in an hour, and not at once.
     let kept = names(&folder, "kept");
     let server = folder.serve("serve --backup-every 1h --backup-dir kept");
     std::thread::sleep(Duration::from_millis(500));
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
     assert_eq!(names(&folder, "kept"), kept);
 }
 

@@ -1,8 +1,7 @@
 //! Settings: flags over the environment over the file over defaults; `config show`.
 
 use expect_test::expect;
-
-use crate::process::{Folder, Running};
+use testkit::{Folder, Process};
 
 #[test]
 fn without_anything_set_the_defaults_are_shown() {
@@ -85,7 +84,7 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
         log-level = "info" # default
         log-format = "auto" # default
     "#]]
-    .assert_eq(&Running::start(&mut command).end().shown());
+    .assert_eq(&Process::start(&mut command).end().shown());
 }
 
 #[test]
@@ -94,7 +93,7 @@ fn the_file_may_be_named_by_the_environment() {
     folder.write("petstore.toml", "data-dir = \"elsewhere\"");
 
     let mut migrate = folder.command("migrate");
-    assert_eq!(Running::start(migrate.env("PETSTORE_CONFIG", "petstore.toml")).end().code, Some(0));
+    assert_eq!(Process::start(migrate.env("PETSTORE_CONFIG", "petstore.toml")).end().code, Some(0));
 
     assert!(folder.path("elsewhere/petstore.db").exists() && !folder.path("petstore-data").exists());
 }
@@ -137,7 +136,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
     assert_eq!(known, names, "these are all");
 
     let show = |source: &str, command: &mut std::process::Command| {
-        let shown = Running::start(command).end();
+        let shown = Process::start(command).end();
         assert_eq!(shown.code, Some(0), "{shown:?}");
         for (name, value) in values {
             let line = shown.stdout.lines().find(|line| line.starts_with(&format!("{name} = "))).unwrap_or("missing");
@@ -230,7 +229,7 @@ fn a_file_that_is_not_there_is_wrong_usage() {
 fn error_for_an_invalid_value_names_its_variable() {
     let folder = Folder::new();
     let refused = |line: &str, variable: &str, value: &str| {
-        Running::start(folder.command(line).env(variable, value)).end().usage()
+        Process::start(folder.command(line).env(variable, value)).end().usage()
     };
     expect![[r#"
         exit 2
@@ -259,7 +258,7 @@ fn error_for_an_invalid_value_names_its_variable() {
     // A flag overrides the variable, whose value is then not parsed.
     let shown = refused("serve --log-level quiet", "PETSTORE_LOG_LEVEL", "loud");
     assert!(shown.contains("'quiet' for '--log-level <LEVEL>'"), "{shown}");
-    let list = Running::start(folder.command("migrate --log-level info").env("PETSTORE_LOG_LEVEL", "loud")).end();
+    let list = Process::start(folder.command("migrate --log-level info").env("PETSTORE_LOG_LEVEL", "loud")).end();
     assert_eq!(list.shown(), "exit 0\n");
 }
 
@@ -275,7 +274,7 @@ fn unknown_variables_are_warned_of_once() {
             .env("PETSTORE_CONFIG", "empty.toml");
         // Kubernetes sets these for a service named petstore.
         command.env("PETSTORE_SERVICE_HOST", "10.0.0.1").env("PETSTORE_PORT", "tcp://10.0.0.1:80");
-        Running::start(&mut command).end()
+        Process::start(&mut command).end()
     };
     folder.write("empty.toml", "");
     expect![[r#"
@@ -310,7 +309,7 @@ fn settings_of_the_database_may_stand_before_the_command() {
 
     let mut show =
         folder.command("--data-dir first --log-format json --deployment staging config show --log-level warn");
-    let shown = Running::start(show.env("PETSTORE_DATA_DIR", "second").env("PETSTORE_DEPLOYMENT", "production")).end();
+    let shown = Process::start(show.env("PETSTORE_DATA_DIR", "second").env("PETSTORE_DEPLOYMENT", "production")).end();
     for (name, value) in
         [("data-dir", "first"), ("deployment", "staging"), ("log-level", "warn"), ("log-format", "json")]
     {

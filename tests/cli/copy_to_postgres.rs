@@ -1,9 +1,8 @@
 //! `petstore move --to postgres://…`
 
 use expect_test::expect;
-
-use crate::postgres_server::{Server, query};
-use crate::process::{Folder, Running, Signal};
+use testkit::postgres::query;
+use testkit::{Folder, PostgresServer, Process, Signal};
 
 /// A folder with an account, keys, animals, an order and a message, and one of the keys.
 async fn filled() -> (Folder, String) {
@@ -17,22 +16,22 @@ async fn filled() -> (Folder, String) {
     let server = folder.serve("serve");
     let sent = keyed_message(&server, &key).send().await;
     assert_eq!((sent.status(), sent.header("idempotent-replayed")), (202, None));
-    let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");
+    let order = testkit::Request::new(server.address("store"), "POST", "/v1/store/orders");
     assert_eq!(order.key(&key).json(r#"{"petId":7}"#).send().await.status(), 201);
-    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
-    server.stop(Signal::TERM);
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
+    server.end_by(Signal::TERM);
     (folder, key)
 }
 
-fn keyed_message(server: &crate::process::Server, key: &str) -> crate::support::Request {
-    let message = crate::support::Request::new(server.address("messages"), "POST", "/v1/messages");
+fn keyed_message(server: &testkit::Server, key: &str) -> testkit::Request {
+    let message = testkit::Request::new(server.address("messages"), "POST", "/v1/messages");
     message.key(key).header("idempotency-key", "hello").json(r#"{"message":"Hello\n🦊"}"#)
 }
 
 #[tokio::test]
 async fn everything_is_copied_and_stays_usable() {
     let (folder, key) = filled().await;
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
 
     let moved = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
     // A URL without a password is displayed in full.
@@ -52,13 +51,13 @@ async fn everything_is_copied_and_stays_usable() {
     assert_eq!(query(&url, "SELECT id, account_id, pet_id, status FROM orders"), "1|1|7|0");
 
     let server = folder.serve(&format!("serve --database-url {url}"));
-    let created = crate::support::Request::new(server.address("store"), "POST", "/v1/pets");
+    let created = testkit::Request::new(server.address("store"), "POST", "/v1/pets");
     let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
     assert_eq!(created.json()["id"], 1501);
     let again = keyed_message(&server, &key).send().await;
     assert_eq!((again.status(), again.header("idempotent-replayed")), (202, Some("true")));
     for (body, told) in [(r#"{"petId":7}"#, r#""code":"conflict""#), (r#"{"petId":8}"#, r#"{"id":2,"petId":8,"#)] {
-        let order = crate::support::Request::new(server.address("store"), "POST", "/v1/store/orders");
+        let order = testkit::Request::new(server.address("store"), "POST", "/v1/store/orders");
         let answer = order.key(&key).json(body).send().await;
         assert!(answer.body.contains(told), "{}", answer.body);
     }
@@ -69,7 +68,7 @@ async fn everything_is_copied_and_stays_usable() {
 #[tokio::test]
 async fn database_with_rows_is_rejected_unchanged() {
     let (folder, _) = filled().await;
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     folder.succeed(&format!("account create grace@example.com --database-url {url}"));
 
     let refused = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
@@ -88,8 +87,8 @@ fn killed_move_leaves_nothing() {
     let animals = (0..200_000).map(|n| format!("{{\"name\":\"{n}\",\"categoryId\":1}}\n"));
     folder.write("animals.ndjson", animals.collect::<String>());
     folder.succeed("pets import animals.ndjson");
-    let url = Server::shared().database();
-    let moving = Running::start(&mut folder.command(&format!("move --to {url}")));
+    let url = PostgresServer::shared().database();
+    let moving = Process::start(&mut folder.command(&format!("move --to {url}")));
     let under_way =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'INSERT INTO pets%'";
     let began = std::time::Instant::now();

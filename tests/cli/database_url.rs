@@ -3,18 +3,15 @@
 use std::path::Path;
 
 use expect_test::expect;
-
-use crate::postgres_server::Server;
-use crate::process::{Folder, Running, Signal};
-use crate::tls_client::Certificate;
+use testkit::{Certificate, Folder, PostgresServer, Process, Signal};
 
 #[tokio::test]
 async fn every_command_works_on_postgresql() {
     let folder = Folder::new();
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let run = |line: &str| {
         let mut command = folder.command(line);
-        Running::start(command.env("PETSTORE_DATABASE_URL", &url)).end()
+        Process::start(command.env("PETSTORE_DATABASE_URL", &url)).end()
     };
     assert_eq!(run("account create ada@example.com").code, Some(0));
     let key = run("key create --account ada@example.com --name test").stdout;
@@ -39,25 +36,25 @@ async fn every_command_works_on_postgresql() {
     .assert_eq(&run("migrate status").shown());
 
     let server = folder.serve(&format!("serve --database-url {url}"));
-    assert_eq!(server.get("/v1/pets/1", key.trim_end()).await.status(), 200);
+    assert_eq!(server.request("/v1/pets/1", key.trim_end()).await.status(), 200);
     assert_eq!(run("key revoke 1").code, Some(0));
-    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
     assert!(!folder.path("petstore-data").exists());
 }
 
 #[tokio::test]
 async fn quickstart_keeps_its_key_in_the_folder() {
     let folder = Folder::new();
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let server = folder.serve(&format!("quickstart --database-url {url}"));
     let key = folder.read("petstore-data/quickstart.key");
-    assert_eq!(server.get("/v1/pets", key.trim_end()).await.json().as_array().unwrap().len(), 20);
+    assert_eq!(server.request("/v1/pets", key.trim_end()).await.json().as_array().unwrap().len(), 20);
 }
 
 #[test]
 fn database_is_created_once_for_one_deployment() {
     let folder = Folder::new();
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let shown = |line: &str| folder.run(&format!("{line} --database-url {url}")).shown().replace(&url, "URL");
     expect![[r#"
         exit 1
@@ -85,7 +82,7 @@ fn password_is_never_displayed() {
     let folder = Folder::new();
     let secret = "postgres://ada:s3cret@127.0.0.1:1/shop";
     let mut show = folder.command("config show");
-    let shown = Running::start(show.env("PETSTORE_DATABASE_URL", secret)).end().stdout;
+    let shown = Process::start(show.env("PETSTORE_DATABASE_URL", secret)).end().stdout;
     assert!(shown.contains("database-url = \"postgres://ada:[hidden]@127.0.0.1:1/shop\" # environment\n"), "{shown}");
 
     for refused in [
@@ -124,7 +121,7 @@ fn unsupported_parameter_is_named() {
 
 #[test]
 fn sslrootcert_system_trusts_the_authorities_of_the_system() {
-    let (folder, server) = (Folder::new(), Server::start());
+    let (folder, server) = (Folder::new(), PostgresServer::start());
     let name = server.database().rsplit_once('/').unwrap().1.to_owned();
     let authority = Certificate::of_authority(&server.folder, "authority");
     let certificate = authority.sign(&server.folder, "server", "DNS:localhost");
@@ -132,7 +129,7 @@ fn sslrootcert_system_trusts_the_authorities_of_the_system() {
     let migrate = |host: &str, authorities: &Path| {
         let url = format!("postgres://petstore@{host}:{}/{name}?sslrootcert=system", server.port());
         let mut command = folder.command(&format!("migrate --database-url {url}"));
-        Running::start(command.env("SSL_CERT_FILE", authorities)).end()
+        Process::start(command.env("SSL_CERT_FILE", authorities)).end()
     };
     let ended = migrate("localhost", &authority.file);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -152,7 +149,7 @@ fn sslrootcert_system_trusts_the_authorities_of_the_system() {
 #[test]
 fn role_with_a_password_must_use_it() {
     let folder = Folder::new();
-    let server = Server::start();
+    let server = PostgresServer::start();
     let url = server.database();
     let name = url.rsplit('/').next().unwrap();
     server.sql("postgres", "CREATE ROLE ada LOGIN PASSWORD 's3cr%t'");

@@ -8,8 +8,8 @@
 //! status; otherwise it must succeed.
 
 use std::path::{Path, PathBuf};
+use testkit::{Folder, Server, Signal};
 
-use crate::process::{Folder, Server, Signal};
 use crate::shell::{Ran, paste};
 
 /// Reasons not to run a block: it needs something that a quickstart on one machine does not have.
@@ -84,7 +84,7 @@ fn documented_commands_work_on_every_start() {
                 }
             }
         }
-        assert_eq!(server.stop(Signal::TERM).code, Some(0));
+        assert_eq!(server.end_by(Signal::TERM).code, Some(0));
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

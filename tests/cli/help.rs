@@ -1,8 +1,7 @@
 //! `-h`: every command has one, and it fits an ordinary terminal.
 
 use expect_test::expect;
-
-use crate::process::Folder;
+use testkit::Folder;
 
 const COMMANDS: [&str; 29] = [
     "",

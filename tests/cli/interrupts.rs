@@ -1,8 +1,7 @@
 //! SIGINT and SIGTERM while a command writes: no unfinished file is left, and the message says what was written.
 
 use std::fs;
-
-use crate::process::{Ended, Folder, Running, Signal};
+use testkit::{Ended, Folder, Process, Signal};
 
 /// A folder with 50,000 animals, in the database and as a file, so that commands run long enough to be interrupted.
 fn filled() -> Folder {
@@ -24,7 +23,7 @@ fn names(folder: &Folder, path: &str) -> Vec<String> {
 /// write; `undo` prepares the next run.
 fn interrupted(folder: &Folder, line: &str, signal: Signal, unfinished: impl Fn() -> bool, undo: impl Fn()) -> Ended {
     for _ in 0..50 {
-        let running = Running::start(&mut folder.command(line));
+        let running = Process::start(&mut folder.command(line));
         if running.catches_sigint() {
             while !unfinished() && running.catches_sigint() {}
             running.signal(signal);

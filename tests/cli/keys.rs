@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use expect_test::expect;
 use jiff::Timestamp;
 use serde_json::Value;
-
-use crate::process::{Folder, Running, Server};
+use testkit::{Folder, Process, Server};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -34,7 +33,7 @@ fn a_key_that_nobody_was_shown_is_a_failure() {
         (create, full().into(), 2, "No space left on device (os error 28)"),
         ("key rotate 1 --overlap 0s", closed().into(), 3, "Broken pipe (os error 32)"),
     ] {
-        let ended = Running::start_with_stdout(&mut folder.command(line), stdout).end();
+        let ended = Process::start_with_stdout(&mut folder.command(line), stdout).end();
         let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
         let told = format!("key {id} was created, but cannot be shown: {why}; {replace}");
         assert_eq!((ended.code, ended.stderr), (Some(1), format!("error: {told}\n")), "{line}");
@@ -193,10 +192,10 @@ async fn what_the_command_line_does_to_keys_counts_in_a_service_that_runs() {
     let server = folder.serve("serve");
 
     let first = folder.key();
-    assert_eq!(server.get("/v1/pets", &first).await.status(), 200, "a new key counts at once");
+    assert_eq!(server.request("/v1/pets", &first).await.status(), 200, "a new key counts at once");
 
     let second = folder.succeed("key rotate 1 --overlap 0s").trim_end().to_owned();
-    assert_eq!(server.get("/v1/pets", &second).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &second).await.status(), 200);
     refused_within_a_second(&server, &first).await;
 
     folder.succeed("key revoke 2");
@@ -208,14 +207,14 @@ async fn a_rotated_key_works_during_the_overlap_and_an_expired_one_does_not() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
     let kept = folder.key();
-    assert_eq!(server.get("/v1/pets", &kept).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &kept).await.status(), 200);
     folder.succeed("key rotate 1 --overlap 1h");
     let short = folder.succeed("key create --account ada@example.com --name short --expires-in 1s");
 
     std::thread::sleep(Duration::from_millis(1_100));
 
-    assert_eq!(server.get("/v1/pets", &kept).await.status(), 200);
-    assert_eq!(server.get("/v1/pets", short.trim_end()).await.status(), 401);
+    assert_eq!(server.request("/v1/pets", &kept).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", short.trim_end()).await.status(), 401);
 }
 
 #[tokio::test]
@@ -225,7 +224,7 @@ async fn the_list_tells_when_a_key_was_last_used_to_the_minute() {
     let key = folder.key();
     let before = Timestamp::now().as_millisecond();
 
-    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
 
     let asked = Instant::now();
     let used = loop {
@@ -246,16 +245,16 @@ async fn a_stop_writes_down_when_keys_were_last_used() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
     let key = folder.key();
-    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
 
-    server.stop(crate::process::Signal::TERM);
+    server.end_by(testkit::Signal::TERM);
 
     assert!(folder.keys()[0]["lastUsedAt"].is_string());
 }
 
 async fn refused_within_a_second(server: &Server, key: &str) {
     let changed = Instant::now();
-    while server.get("/v1/pets", key).await.status() != 401 {
+    while server.request("/v1/pets", key).await.status() != 401 {
         assert!(changed.elapsed() < Duration::from_secs(1), "the key still works");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -2,9 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-
-use crate::process::{Folder, Server};
-use crate::support::Request;
+use testkit::{Folder, Request, Server};
 
 /// The id of the trace in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -42,15 +40,15 @@ async fn signals_change_the_level_while_the_service_runs() {
     let door = server.address("store");
 
     Request::new(door, "GET", "/livez").header("x-request-id", "before").send().await;
-    server.running.signal(Signal::USR1);
+    server.signal(Signal::USR1);
     assert_eq!(server.logged("the log's level was changed")["log_level"], "debug");
     Request::new(door, "GET", "/livez").header("x-request-id", "debug").send().await;
     assert_eq!(server.logged("request")["request_id"], "debug", "the one before was no line");
 
-    server.running.signal(Signal::USR2);
+    server.signal(Signal::USR2);
     assert_eq!(server.logged("the log's level was changed")["log_level"], "info");
     Request::new(door, "GET", "/livez").send().await;
-    let rest = server.stop(Signal::TERM).log();
+    let rest = server.end_by(Signal::TERM).log();
     assert!(rest.contains("INFO stopping") && !rest.contains("INFO request"), "{rest}");
 }
 

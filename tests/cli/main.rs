@@ -13,11 +13,6 @@ mod keys;
 mod logs;
 mod messages;
 mod migrations;
-#[path = "../support/nats.rs"]
-mod nats;
-#[path = "../support/postgres.rs"]
-mod postgres_server;
-mod process;
 mod prometheus;
 mod quickstart;
 mod reference_file;
@@ -27,10 +22,6 @@ mod serve;
 mod shell;
 mod small_commands;
 mod stalled_log;
-#[path = "../support/mod.rs"]
-mod support;
 mod systemd;
 mod tls;
-#[path = "../support/tls.rs"]
-mod tls_client;
 mod usage;

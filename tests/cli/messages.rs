@@ -2,9 +2,7 @@
 
 use expect_test::expect;
 use serde_json::Value;
-
-use crate::process::{Folder, Signal};
-use crate::support::Request;
+use testkit::{Folder, Request, Signal};
 
 /// Two accounts, and the messages of each.
 async fn filled() -> Folder {
@@ -17,7 +15,7 @@ async fn filled() -> Folder {
         let sent = Request::new(server.address("messages"), "POST", "/v1/messages").key(key).json(body).send().await;
         assert_eq!(sent.status(), 202);
     }
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
     let sent = "UPDATE messages SET sent_at = 1795167000123 WHERE account_id = 1";
     rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap().execute(sent, []).unwrap();
     folder

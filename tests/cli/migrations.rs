@@ -1,8 +1,7 @@
 //! `migrate`, and databases of other versions.
 
 use expect_test::expect;
-
-use crate::process::{Folder, Running};
+use testkit::{Folder, Process};
 
 #[test]
 fn migrate_creates_a_database_and_status_lists_it() {
@@ -77,7 +76,7 @@ fn newest(folder: &Folder) -> String {
 fn concurrent_migrations_of_a_new_database_succeed() {
     let folder = Folder::new();
 
-    let running: Vec<_> = (0..8).map(|_| Running::start(&mut folder.command("migrate"))).collect();
+    let running: Vec<_> = (0..8).map(|_| Process::start(&mut folder.command("migrate"))).collect();
 
     for running in running {
         let ended = running.end();

@@ -1,13 +1,13 @@
 //! The alerts and the dashboard in `ops/`, on a real Prometheus.
 
-use crate::process::{Folder, PETSTORE, Running};
+use testkit::{Folder, Process, petstore};
 
 const CHECK_OPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/check-ops");
 
 #[test]
 fn every_rule_and_panel_has_data_and_alerts_go_off() {
     let folder = Folder::new();
-    let checked = Running::start(folder.program(CHECK_OPS).arg(PETSTORE)).end();
+    let checked = Process::start(folder.program(CHECK_OPS).arg(petstore())).end();
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(checked.stdout.contains("have data\n") && checked.stdout.contains("fire when they should"), "{checked:?}");
 }

@@ -3,9 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use expect_test::expect;
+use testkit::{Ended, Folder, Server, Signal};
 
 use crate::accounts::sign_in;
-use crate::process::{Ended, Folder, Server, Signal};
 use crate::shell;
 
 #[test]
@@ -65,7 +65,7 @@ fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
 
         Stop with Ctrl-C.
     "#]].assert_eq(&shown);
-    assert_eq!(server.stop(Signal::INT).stdout, "", "nothing comes after it");
+    assert_eq!(server.end_by(Signal::INT).stdout, "", "nothing comes after it");
 }
 
 #[test]
@@ -197,8 +197,8 @@ async fn a_key_that_was_revoked_or_lost_is_made_anew() {
 
     let key = folder.read("petstore-data/quickstart.key");
     assert_ne!(key, lost);
-    assert_eq!(server.get("/v1/pets", key.trim_end()).await.status(), 200);
-    assert_eq!(server.get("/v1/pets", revoked.trim_end()).await.status(), 401);
+    assert_eq!(server.request("/v1/pets", key.trim_end()).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", revoked.trim_end()).await.status(), 401);
 }
 
 #[test]
@@ -223,7 +223,7 @@ async fn serve_goes_on_with_the_same_folder() {
     let server = folder.serve("serve");
 
     assert_eq!(server.listening["deployment"], "staging");
-    let listed = server.get("/v1/pets?limit=100", key.trim_end()).await;
+    let listed = server.request("/v1/pets?limit=100", key.trim_end()).await;
     assert_eq!(listed.json().as_array().unwrap().len(), 30);
 }
 
@@ -274,16 +274,16 @@ fn it_adds_nothing_to_a_production_database_unless_told_to() {
     assert_eq!(folder.run("quickstart").code, Some(1), "whatever lies beside it");
     assert_eq!((folder.succeed("pets export"), folder.keys()), (String::new(), serde_json::json!([])));
 
-    folder.serve("quickstart --deployment production").stop(Signal::TERM);
+    folder.serve("quickstart --deployment production").end_by(Signal::TERM);
     // It was told to: from now on it is its own.
-    folder.serve("quickstart").stop(Signal::TERM);
+    folder.serve("quickstart").end_by(Signal::TERM);
 }
 
 /// Runs it to its end and returns what it printed.
 fn quickstart(folder: &Folder) -> String {
     let server: Server = folder.serve("quickstart");
     let printed = server.printed_until("Stop");
-    let ended: Ended = server.stop(Signal::TERM);
+    let ended: Ended = server.end_by(Signal::TERM);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     printed
 }

@@ -3,8 +3,7 @@
 use clap::Arg;
 use expect_test::expect_file;
 use petstore::config::{settings, takes_list};
-
-use crate::process::Folder;
+use testkit::Folder;
 
 const REFERENCE: &str = include_str!("../../ops/petstore.toml");
 const WIDTH: usize = 100;

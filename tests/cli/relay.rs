@@ -4,11 +4,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-use crate::nats::{Broker, STREAM, Stored};
-use crate::postgres_server::{Server as Postgres, query, try_query};
-use crate::process::{Folder, Server, Signal};
-use crate::support::{Answer, Request};
+use testkit::nats::{STREAM, Stored};
+use testkit::postgres::{query, try_query};
+use testkit::{Folder, NatsServer, PostgresServer, Request, Response, Server, Signal};
 
 /// A database with a key, and how services are started on it.
 struct Shop {
@@ -20,7 +18,7 @@ struct Shop {
 
 impl Shop {
     fn on_every_database() -> [Self; 2] {
-        [None, Some(Postgres::shared().database())].map(|url| {
+        [None, Some(PostgresServer::shared().database())].map(|url| {
             let mut shop = Self { folder: Folder::new(), url, key: String::new() };
             shop.succeed("account create ada@example.com");
             shop.key = shop.succeed("key create --account ada@example.com --name test").trim_end().to_owned();
@@ -42,7 +40,7 @@ impl Shop {
     }
 
     fn succeed(&self, line: &str) -> String {
-        let ended = crate::process::Running::start(&mut self.command(line)).end();
+        let ended = testkit::Process::start(&mut self.command(line)).end();
         assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
         ended.stdout
     }
@@ -51,10 +49,10 @@ impl Shop {
         let mut command = self.command(&format!("serve {flags}"));
         command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
         // What is said of the database's server before is not of interest here.
-        Server::start_after(&mut command, |line| !line.contains("\"listening\""))
+        Server::start(&mut command)
     }
 
-    async fn send(&self, server: &Server, text: &str) -> Answer {
+    async fn send(&self, server: &Server, text: &str) -> Response {
         let body = serde_json::json!({ "message": text }).to_string();
         let sent = Request::new(server.address("messages"), "POST", "/v1/messages").key(&self.key).json(body);
         let answer = sent.send().await;
@@ -69,7 +67,7 @@ impl Shop {
 }
 
 /// Waits until the stream has so many messages, and a moment longer for those that would be too many.
-async fn arrived(broker: &Broker, number: usize) -> Vec<Stored> {
+async fn arrived(broker: &NatsServer, number: usize) -> Vec<Stored> {
     eventually(Duration::from_secs(30), || broker.stored(STREAM).len() >= number).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     let stored = broker.stored(STREAM);
@@ -94,7 +92,7 @@ async fn metric(server: &Server, name: &str) -> f64 {
 #[tokio::test]
 async fn a_message_arrives_as_the_api_has_answered_it() {
     for shop in Shop::on_every_database() {
-        let broker = Broker::start();
+        let broker = NatsServer::start();
         let server = shop.serve(&format!("--relay {}", broker.url()));
 
         let answers = [shop.send(&server, "Hello").await, shop.send(&server, "ß🦊\u{2028}\n\"\\").await];
@@ -112,20 +110,20 @@ async fn a_message_arrives_as_the_api_has_answered_it() {
         assert_eq!(metric(&server, "petstore_relay_active").await, 1.0);
         assert_eq!(metric(&server, "petstore_relay_failures_total").await, 0.0);
         assert!(metric(&server, "petstore_relay_last_acknowledgement_seconds").await > 1.7e9);
-        assert_eq!(server.stop(Signal::TERM).code, Some(0));
+        assert_eq!(server.end_by(Signal::TERM).code, Some(0));
     }
 }
 
 #[tokio::test]
 async fn what_was_taken_on_without_a_relay_leaves_with_the_first_one() {
     for shop in Shop::on_every_database() {
-        let broker = Broker::start();
+        let broker = NatsServer::start();
         let server = shop.serve("");
         let mut expected = Vec::new();
         for n in 0..300 {
             expected.push(shop.send(&server, &format!("message {n}")).await.body);
         }
-        server.stop(Signal::TERM);
+        server.end_by(Signal::TERM);
         assert_eq!(shop.list("--state waiting --limit 1000").len(), 300);
 
         let server = shop.serve(&format!("--relay {}", broker.url()));
@@ -134,7 +132,7 @@ async fn what_was_taken_on_without_a_relay_leaves_with_the_first_one() {
         bodies.sort();
         expected.sort();
         assert_eq!(bodies, expected);
-        server.stop(Signal::TERM);
+        server.end_by(Signal::TERM);
     }
 }
 
@@ -150,7 +148,7 @@ fn grant_to_serve(url: &str) -> String {
 
 #[tokio::test]
 async fn documented_grants_suffice_to_serve_and_relay() {
-    let owner = Postgres::shared().database();
+    let owner = PostgresServer::shared().database();
     let mut shop = Shop { folder: Folder::new(), url: Some(owner.clone()), key: String::new() };
     shop.succeed("migrate");
     shop.url = Some(grant_to_serve(&owner));
@@ -158,7 +156,7 @@ async fn documented_grants_suffice_to_serve_and_relay() {
     shop.key = shop.succeed("key create --account ada@example.com --name test").trim_end().to_owned();
     shop.folder.write("animals.ndjson", "{\"name\":\"Rex\",\"categoryId\":1}\n");
     shop.succeed("pets import animals.ndjson");
-    let broker = Broker::start();
+    let broker = NatsServer::start();
 
     let server = shop.serve(&format!("--relay {}", broker.url()));
 
@@ -170,7 +168,7 @@ async fn documented_grants_suffice_to_serve_and_relay() {
         assert!(matches!(answer.status(), 200 | 201), "{path}: {}", answer.body);
     }
     eventually(Duration::from_secs(5), || shop.list("--state waiting").is_empty()).await;
-    let log = server.stop(Signal::TERM).log();
+    let log = server.end_by(Signal::TERM).log();
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
     // Control: this role owns no tables.
     let refused = try_query(shop.url.as_ref().unwrap(), "CREATE INDEX ON messages (created_at)").unwrap_err();
@@ -180,7 +178,7 @@ async fn documented_grants_suffice_to_serve_and_relay() {
 #[tokio::test]
 async fn of_two_processes_one_relays_and_the_other_takes_over() {
     for shop in Shop::on_every_database() {
-        let broker = Broker::start();
+        let broker = NatsServer::start();
         let relay = format!("--relay {}", broker.url());
         let (one, other) = (shop.serve(&relay), shop.serve(&relay));
         for n in 0..50 {
@@ -195,7 +193,7 @@ async fn of_two_processes_one_relays_and_the_other_takes_over() {
         for n in 0..20 {
             shop.send(&lives, &format!("before: {n}")).await;
         }
-        dies.stop(Signal::KILL);
+        dies.end_by(Signal::KILL);
         for n in 0..20 {
             shop.send(&lives, &format!("after: {n}")).await;
         }
@@ -203,14 +201,14 @@ async fn of_two_processes_one_relays_and_the_other_takes_over() {
         // What was on its way when it died is sent again, and the stream knows it.
         arrived(&broker, 140).await;
         assert_eq!(metric(&lives, "petstore_relay_active").await, 1.0);
-        lives.stop(Signal::TERM);
+        lives.end_by(Signal::TERM);
     }
 }
 
 #[tokio::test]
 async fn without_a_broker_messages_wait_and_nobody_else_notices() {
     let shop = Shop::on_sqlite();
-    let mut broker = Broker::start();
+    let mut broker = NatsServer::start();
     let server = shop.serve(&format!("--relay {}", broker.url()));
     shop.send(&server, "before").await;
     arrived(&broker, 1).await;
@@ -232,7 +230,7 @@ async fn without_a_broker_messages_wait_and_nobody_else_notices() {
     arrived(&broker, 6).await;
     assert!(metric(&server, "petstore_relay_failures_total").await >= 2.0);
     eventually(Duration::from_secs(5), || shop.list("--state waiting").is_empty()).await;
-    let log = server.stop(Signal::TERM).log();
+    let log = server.end_by(Signal::TERM).log();
     let said = |line: &str| log.lines().filter(|found| found.contains(line)).count();
     assert_eq!((said("cannot relay messages"), said("relaying messages again")), (1, 1), "{log}");
     assert!(!log.contains("ERROR"), "{log}");
@@ -241,7 +239,7 @@ async fn without_a_broker_messages_wait_and_nobody_else_notices() {
 #[tokio::test]
 async fn a_process_starts_without_a_broker() {
     let shop = Shop::on_sqlite();
-    let mut broker = Broker::start();
+    let mut broker = NatsServer::start();
     broker.kill();
     let server = shop.serve(&format!("--relay {}", broker.url()));
     shop.send(&server, "early").await;
@@ -250,7 +248,7 @@ async fn a_process_starts_without_a_broker() {
     broker.start_again();
 
     arrived(&broker, 1).await;
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 }
 
 #[tokio::test]
@@ -258,7 +256,7 @@ async fn messages_that_the_broker_refuses_do_not_hold_up_the_others() {
     let shop = Shop::on_sqlite();
     let folder = Folder::new();
     folder.write("nats.conf", "max_payload: 2048");
-    let broker = Broker::start_with(&["--config", folder.path("nats.conf").to_str().unwrap()]);
+    let broker = NatsServer::start_with(&["--config", folder.path("nats.conf").to_str().unwrap()]);
     let server = shop.serve(&format!("--relay {}", broker.url()));
     // More than go to the broker at once, so that a whole batch of them is refused.
     for _ in 0..300 {
@@ -271,28 +269,28 @@ async fn messages_that_the_broker_refuses_do_not_hold_up_the_others() {
     let waiting = shop.list("--state waiting --limit 1000");
     assert_eq!(waiting.len(), 300);
     assert!(waiting.iter().all(|message| message["message"] != "small"));
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 }
 
 #[tokio::test]
 async fn secrets_of_the_address_are_never_logged() {
     let shop = Shop::on_sqlite();
-    let broker = Broker::start_with(&["--user", "ada", "--pass", "s3cr@t"]);
+    let broker = NatsServer::start_with(&["--user", "ada", "--pass", "s3cr@t"]);
     let relay = format!("nats://ada:s3cr%40t@127.0.0.1:{}", broker.port());
     let mut command = shop.command("serve --log-level trace");
     command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
     command.env("PETSTORE_RELAY", &relay);
-    let server = Server::start_after(&mut command, |line| !line.contains("\"listening\""));
+    let server = Server::start(&mut command);
     shop.send(&server, "Hello").await;
     let options = || async_nats::ConnectOptions::new().user_and_password("ada".into(), "s3cr@t".into());
     eventually(Duration::from_secs(20), || broker.stored_by(STREAM, options()).len() == 1).await;
 
-    let log = server.stop(Signal::TERM).stderr;
+    let log = server.end_by(Signal::TERM).stderr;
 
     assert!(log.contains("ada:[hidden]@127.0.0.1"), "{log}");
     assert!(!log.contains("s3cr"), "{log}");
     let mut shown = shop.command("config show");
-    let shown = crate::process::Running::start(shown.env("PETSTORE_RELAY", &relay)).end().stdout;
+    let shown = testkit::Process::start(shown.env("PETSTORE_RELAY", &relay)).end().stdout;
     assert!(shown.contains("relay = \"nats://ada:[hidden]@127.0.0.1"), "{shown}");
     let refused = shop.folder.run("serve --relay http://ada:s3cret@localhost");
     assert_eq!(refused.code, Some(2));
@@ -302,7 +300,7 @@ async fn secrets_of_the_address_are_never_logged() {
 #[tokio::test]
 async fn what_was_sent_goes_after_its_retention_time() {
     let shop = Shop::on_sqlite();
-    let mut broker = Broker::start();
+    let mut broker = NatsServer::start();
     let server = shop.serve(&format!("--relay {} --relay-retention 1s", broker.url()));
     for n in 0..5 {
         shop.send(&server, &format!("message {n}")).await;
@@ -313,5 +311,5 @@ async fn what_was_sent_goes_after_its_retention_time() {
 
     eventually(Duration::from_secs(30), || shop.list("").len() == 1).await;
     assert_eq!(shop.list("")[0]["message"], "it waits");
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 }

@@ -2,8 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-
-use crate::process::{Folder, Running};
+use testkit::{Folder, Process};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -26,11 +25,11 @@ fn ci_prints_its_help_and_refuses_arguments() {
     write_program(&folder, "cargo", &format!("touch {}; exit 1\n", folder.path("cargo-ran").display()));
 
     for flag in ["--help", "-h"] {
-        let help = Running::start(script(&folder, ".ci/run").arg(flag)).end();
+        let help = Process::start(script(&folder, ".ci/run").arg(flag)).end();
         assert_eq!(help.code, Some(0), "{help:?}");
         assert!(help.stdout.starts_with("Usage: .ci/run\n") && help.stderr.is_empty(), "{help:?}");
     }
-    let refused = Running::start(script(&folder, ".ci/run").arg("--fast")).end();
+    let refused = Process::start(script(&folder, ".ci/run").arg("--fast")).end();
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
     assert!(refused.stderr.contains("unexpected argument `--fast`"), "{refused:?}");
     assert!(!folder.path("cargo-ran").exists(), "nothing is run");
@@ -50,7 +49,7 @@ fn package_installation_waits_for_the_locks_of_apt() {
     let folder = Folder::new();
     write_apt_get(&folder, "Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)");
 
-    let installed = Running::start(script(&folder, "scripts/apt-install").args(["curl", "strace"])).end();
+    let installed = Process::start(script(&folder, "scripts/apt-install").args(["curl", "strace"])).end();
 
     assert_eq!(installed.code, Some(0), "{installed:?}");
     let asked = folder.read("asked");
@@ -64,7 +63,7 @@ fn package_installation_reports_other_errors_at_once() {
     let folder = Folder::new();
     write_apt_get(&folder, "The list of sources could not be read.");
 
-    let failed = Running::start(script(&folder, "scripts/apt-install").arg("curl")).end();
+    let failed = Process::start(script(&folder, "scripts/apt-install").arg("curl")).end();
 
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("The list of sources could not be read."), "{failed:?}");

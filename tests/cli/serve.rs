@@ -4,9 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
-
-use crate::process::{Folder, Running, Server, Signal};
-use crate::support::Request;
+use testkit::{Folder, Process, Request, Server, Signal};
 
 #[test]
 fn the_line_listening_tells_the_addresses_bound() {
@@ -25,7 +23,7 @@ fn the_line_listening_tells_the_addresses_bound() {
 fn a_stop_by_sigterm_or_sigint_is_a_success() {
     for signal in [Signal::TERM, Signal::INT] {
         let folder = Folder::new();
-        let ended = folder.serve("serve").stop(signal);
+        let ended = folder.serve("serve").end_by(signal);
 
         assert_eq!(ended.shown_log(), "exit 0\nINFO stopping\n");
         let mut left: Vec<_> = std::fs::read_dir(folder.path("petstore-data")).unwrap().collect();
@@ -38,11 +36,11 @@ fn a_stop_by_sigterm_or_sigint_is_a_success() {
 fn a_second_signal_does_not_wait_for_the_drain_delay() {
     let folder = Folder::new();
     let server = folder.serve("serve --drain-delay 1h");
-    server.running.signal(Signal::TERM);
+    server.signal(Signal::TERM);
     // Two signals of one kind that arrive together are one.
     std::thread::sleep(Duration::from_millis(200));
 
-    let ended = server.stop(Signal::TERM);
+    let ended = server.end_by(Signal::TERM);
 
     expect![[r#"
         exit 0
@@ -61,7 +59,7 @@ async fn during_the_drain_delay_it_answers_and_says_that_it_is_not_ready() {
     let ready = async || Request::new(server.address("ops"), "GET", "/readyz").send().await.status();
     assert_eq!(ready().await, 200);
 
-    server.running.signal(Signal::TERM);
+    server.signal(Signal::TERM);
 
     let signalled = Instant::now();
     while ready().await == 200 {
@@ -69,7 +67,7 @@ async fn during_the_drain_delay_it_answers_and_says_that_it_is_not_ready() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(ready().await, 503);
-    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
 }
 
 #[tokio::test]
@@ -84,7 +82,7 @@ async fn doors_narrows_what_is_opened() {
     assert_eq!(sent.json(r#"{"message":"Hello"}"#).send().await.status(), 202);
     let server = folder.serve("serve --listeners store");
     assert!(server.listening.get("messages").is_none() && server.listening.get("ops").is_none());
-    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
 }
 
 #[test]
@@ -92,7 +90,7 @@ fn a_deployment_is_chosen_once() {
     let folder = Folder::new();
     let server = folder.serve("serve --deployment staging");
     assert_eq!(server.listening["deployment"], "staging");
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 
     assert_eq!(folder.serve("serve").listening["deployment"], "staging");
     expect![[r#"
@@ -121,7 +119,7 @@ async fn without_an_account_it_tells_where_the_first_one_is_made() {
     let server = folder.serve("serve");
     let address = server.address("store");
     assert_eq!(server.before, [format!("There is no account yet. Create the first one at http://{address}/sign-up")]);
-    assert_eq!(server.get("/sign-up", "").await.status(), 200);
+    assert_eq!(server.request("/sign-up", "").await.status(), 200);
     drop(server);
 
     expect![[r#"
@@ -147,7 +145,7 @@ fn a_port_in_use_is_named_with_its_flag() {
         for door in ["--listen", "--messages-listen", "--ops-listen"] {
             command.args([door, if door == flag { &taken } else { "127.0.0.1:0" }]);
         }
-        let ended = Running::start(&mut command).end();
+        let ended = Process::start(&mut command).end();
         let wanted = format!("ERROR cannot listen on {taken} ({flag}): Address already in use (os error 98)\n");
         assert_eq!((ended.code, ended.log(), ended.stdout.as_str()), (Some(1), wanted, ""));
     }
@@ -195,6 +193,6 @@ async fn two_services_share_a_folder() {
     let created = Request::new(store.address("store"), "POST", "/v1/pets").key(&key);
     assert_eq!(created.json(r#"{"name":"Rex","categoryId":1}"#).send().await.status(), 201);
 
-    let seen = messages.get("/v1/pets", &key).await;
+    let seen = messages.request("/v1/pets", &key).await;
     assert_eq!(seen.json().as_array().unwrap().len(), 1, "the very next list of the other shows it");
 }

@@ -1,8 +1,7 @@
 //! A shell that runs pasted commands. Its `petstore` is the built program.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
-
-use crate::process::{Folder, PETSTORE, Running};
+use testkit::{Folder, Process, petstore};
 
 /// Standard input of each command: a password.
 const TYPED: &str = "correct horse battery\n";
@@ -34,7 +33,7 @@ impl Ran {
 pub fn paste(folder: &Folder, environment: &[(&str, String)], commands: &[String]) -> Vec<Ran> {
     let tools = tempfile::tempdir().unwrap();
     let tool = |name: &str| tools.path().join(name);
-    symlink(PETSTORE, tool("petstore")).unwrap();
+    symlink(petstore(), tool("petstore")).unwrap();
     std::fs::write(tool("curl"), CURL).unwrap();
     std::fs::set_permissions(tool("curl"), PermissionsExt::from_mode(0o755)).unwrap();
     let typed = tool("typed");
@@ -50,7 +49,7 @@ pub fn paste(folder: &Folder, environment: &[(&str, String)], commands: &[String
     let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
     let mut shell = folder.program("sh");
     shell.arg(tool("script")).env("PATH", path).env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
-    let ended = Running::start(&mut shell).end();
+    let ended = Process::start(&mut shell).end();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{script}");
     let read = |number: usize, what: &str| std::fs::read_to_string(tool(&format!("{number}.{what}"))).unwrap();
     (0..commands.len())

@@ -5,9 +5,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
-
-use crate::process::{Folder, Running, Signal};
-use crate::support::Request;
+use testkit::{Folder, Process, Request, Signal};
 
 #[tokio::test]
 async fn openapi_prints_what_a_service_at_the_same_addresses_serves() {
@@ -45,12 +43,12 @@ fn the_completions_for_bash_are_accepted_by_it_and_complete() {
     let folder = Folder::new();
     folder.write("completions.bash", folder.succeed("completions bash"));
 
-    let checked = Running::start(folder.program("bash").args(["-n", "completions.bash"])).end();
+    let checked = Process::start(folder.program("bash").args(["-n", "completions.bash"])).end();
     assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""));
 
     let script = "source completions.bash; COMP_WORDS=(petstore key ro); COMP_CWORD=2; _petstore petstore ro key; \
                   echo ${COMPREPLY[@]}";
-    let completed = Running::start(folder.program("bash").args(["-c", script])).end();
+    let completed = Process::start(folder.program("bash").args(["-c", script])).end();
     assert_eq!((completed.stdout.as_str(), completed.stderr.as_str()), ("rotate\n", ""));
 }
 
@@ -98,7 +96,7 @@ fn a_service_that_drains_is_not_healthy() {
     let check = format!("healthcheck --ops-listen {address}");
     folder.succeed(&check);
 
-    server.running.signal(Signal::TERM);
+    server.signal(Signal::TERM);
     let signalled = Instant::now();
     while folder.run(&check).code == Some(0) {
         assert!(signalled.elapsed() < Duration::from_secs(30), "it is healthy");

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-use crate::process::Folder;
-use crate::support::{Request, raw, soon};
+use testkit::{Folder, Request, raw, soon};
 
 /// Length of a request's path, and about that of its log line, in bytes.
 const LONG_PATH: usize = 2_000;
@@ -197,7 +195,7 @@ async fn refusals_are_one_line_and_then_a_count_per_second() {
     let folder = Folder::new();
     let server = folder.serve("serve --drain-delay 1h");
     let door = server.address("store");
-    server.running.signal(Signal::TERM);
+    server.signal(Signal::TERM);
     server.logged("stopping");
 
     let refused = 50;
@@ -206,7 +204,7 @@ async fn refusals_are_one_line_and_then_a_count_per_second() {
         assert_eq!(Request::new(door, "GET", "/readyz").header("x-request-id", "first").send().await.status(), 503);
     }
     let seconds = started.elapsed().as_secs();
-    let ended = server.stop(Signal::TERM);
+    let ended = server.end_by(Signal::TERM);
 
     let lines: Vec<Value> = ended.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let all = |message| lines.iter().filter(move |line| line["message"] == message).collect::<Vec<_>>();

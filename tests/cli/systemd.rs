@@ -5,8 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use expect_test::expect;
-
-use crate::process::{Folder, PETSTORE, Running, Server, Signal};
+use testkit::{Folder, Process, Server, Signal, petstore};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -31,9 +30,9 @@ fn a_supervisor_is_told_once_the_doors_are_open_and_when_they_close() {
         let server = Server::start(serve.env("NOTIFY_SOCKET", address));
 
         assert_eq!(told(), "READY=1");
-        server.running.signal(Signal::TERM);
+        server.signal(Signal::TERM);
         assert_eq!(told(), "STOPPING=1");
-        assert_eq!(server.running.end().code, Some(0));
+        assert_eq!(server.end().code, Some(0));
     }
 }
 
@@ -45,7 +44,7 @@ fn a_supervisor_that_does_not_listen_is_no_reason_not_to_serve() {
 
     let line = server.logged("cannot notify the supervisor");
     assert_eq!((&line["level"], &line["state"]), (&"WARN".into(), &"READY=1".into()));
-    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
 }
 
 /// Like systemd, `systemd-socket-activate` opens the sockets, waits for a client, and becomes the service.
@@ -58,19 +57,19 @@ async fn doors_take_the_sockets_that_were_opened_for_them() {
     // What is configured would be taken by everybody else on this machine.
     let serve = "serve --listen 127.0.0.1:1 --messages-listen 127.0.0.1:1 --ops-listen 127.0.0.1:0";
     let mut activate = folder.program("systemd-socket-activate");
-    activate.args(sockets).arg("--fdname=store:messages").arg(PETSTORE).args(serve.split(' '));
+    activate.args(sockets).arg("--fdname=store:messages").arg(petstore()).args(serve.split(' '));
 
     let first = client_of(store);
-    // The activator says something of its own first.
-    let server = Server::start_after(&mut activate, |line| !line.starts_with('{'));
+    // The activator writes a line of its own first.
+    let server = Server::start_skipping(&mut activate, |line| !line.starts_with('{'));
 
     assert_eq!(server.address("store").port(), store);
     assert_eq!(server.address("messages").port(), messages);
     assert_ne!(server.address("ops").port(), 0, "a listener without a socket opens its own");
     let first = first.join().unwrap();
     assert!(first.starts_with("HTTP/1.1 200"), "who came before the service is answered by it: {first}");
-    assert_eq!(server.get("/v1/pets", &key).await.status(), 200);
-    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
 }
 
 #[test]
@@ -79,9 +78,9 @@ fn sockets_that_fit_no_door_are_told() {
     let refused = |names: &str, flags: &str| {
         let port = free_port();
         let mut activate = folder.program("systemd-socket-activate");
-        activate.arg(format!("--listen=127.0.0.1:{port}")).arg(format!("--fdname={names}")).arg(PETSTORE);
+        activate.arg(format!("--listen=127.0.0.1:{port}")).arg(format!("--fdname={names}")).arg(petstore());
         let client = client_of(port);
-        let ended = Running::start(activate.arg("serve").args(flags.split_whitespace())).end();
+        let ended = Process::start(activate.arg("serve").args(flags.split_whitespace())).end();
         client.join().unwrap();
         let last = ended.stderr.lines().last().unwrap();
         let line: serde_json::Value = serde_json::from_str(last).unwrap();
@@ -101,7 +100,7 @@ fn sockets_for_another_process_are_left_alone() {
     let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
     serve.envs([("LISTEN_PID", "1"), ("LISTEN_FDS", "1"), ("LISTEN_FDNAMES", "store")]);
     let server = Server::start(&mut serve);
-    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
 }
 
 fn free_port() -> u16 {

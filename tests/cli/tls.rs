@@ -3,14 +3,12 @@
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
+use testkit::{Certificate, Folder, Server, Signal, read_response_from, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::process::{Folder, Server, Signal};
 use crate::shell;
-use crate::support::{read_answer_of, soon};
-use crate::tls_client::Certificate;
 
 const TLS: &str = "--tls-cert cert.pem --tls-key cert.key";
 
@@ -70,7 +68,7 @@ async fn a_new_certificate_is_for_new_connections_and_ends_none() {
         assert!(!next.is_presented(server.address("store")).await);
         next.replace(&first);
         if by_signal {
-            server.running.signal(Signal::HUP);
+            server.signal(Signal::HUP);
         }
         let replaced = Instant::now();
         while !next.is_presented(server.address("store")).await {
@@ -80,7 +78,7 @@ async fn a_new_certificate_is_for_new_connections_and_ends_none() {
         assert!(next.is_presented(server.address("messages")).await && next.is_presented(server.address("ops")).await);
         assert_is_answered(&server, &mut open).await;
     }
-    assert_eq!(server.stop(Signal::TERM).code, Some(0));
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
 }
 
 #[tokio::test]
@@ -91,7 +89,7 @@ async fn a_signal_has_it_read_again_though_nothing_has_changed() {
     assert!(certificate.is_presented(server.address("store")).await);
     tokio::time::sleep(Duration::from_millis(200)).await;
 
-    server.running.signal(Signal::HUP);
+    server.signal(Signal::HUP);
 
     server.logged("certificate reloaded");
 }
@@ -222,5 +220,5 @@ fn production_refuses_an_address_that_others_reach_without_tls() {
 
 async fn assert_is_answered(server: &Server, stream: &mut TlsStream<TcpStream>) {
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    assert_eq!(soon(read_answer_of(server.address("store"), stream)).await.status(), 200);
+    assert_eq!(soon(read_response_from(server.address("store"), stream)).await.status(), 200);
 }

@@ -1,8 +1,7 @@
 //! Exit status and output: 2 and a hint after wrong usage, 1 and one line with the reason after a failure.
 
 use expect_test::expect;
-
-use crate::process::Folder;
+use testkit::Folder;
 
 fn usage(line: &str) -> String {
     let folder = Folder::new();

@@ -1,10 +1,10 @@
 //! axe finds nothing to object to on any page, in light and dark, wide and narrow.
 
 use serde_json::Value;
+use testkit::console::PASSWORD;
 
 use crate::browser::{Browser, Scripts};
-use crate::person::PASSWORD;
-use crate::support::Service;
+use crate::service::Service;
 
 #[tokio::test]
 async fn no_page_has_a_violation() {

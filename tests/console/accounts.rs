@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use petstore::config::{Network, Registration};
+use testkit::console::{PASSWORD, between};
+use testkit::{ConsoleUser, Response};
 
-use crate::person::{PASSWORD, Person, between, with_form};
-use crate::support::{Answer, NOW, Service, Setup};
+use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
 async fn a_known_and_an_unknown_address_get_the_same_answer() {
     let service = Service::start().await;
-    Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut somebody = Person::new(&service);
+    ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut somebody = ConsoleUser::new(&service);
     // The account of the fixture has no password: it is the command line's.
     let tried = ["ada@lovelace.example", "ada@example.com", "nobody@lovelace.example"];
     let mut answers = Vec::new();
@@ -27,8 +28,8 @@ async fn a_known_and_an_unknown_address_get_the_same_answer() {
 #[tokio::test]
 async fn signing_in_costs_one_hash_for_known_and_unknown_addresses() {
     let service = Service::start().await;
-    Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut somebody = Person::new(&service);
+    ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut somebody = ConsoleUser::new(&service);
     for email in ["ada@lovelace.example", "ada@example.com", "nobody@lovelace.example"] {
         let (hashes, version) = (service.api.password_counters.hashed.get(), service.store.version());
         somebody.post("/sign-in", &[("email", email), ("password", "not the password")]).await;
@@ -40,7 +41,7 @@ async fn signing_in_costs_one_hash_for_known_and_unknown_addresses() {
 #[tokio::test]
 async fn sign_up_signs_the_new_account_in() {
     let service = Service::start().await;
-    let mut ada = Person::new(&service);
+    let mut ada = ConsoleUser::new(&service);
 
     let answer = ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
 
@@ -52,8 +53,8 @@ async fn sign_up_signs_the_new_account_in() {
 #[tokio::test]
 async fn sign_up_with_a_taken_address_changes_nothing_and_says_so() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut eve = Person::new(&service);
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut eve = ConsoleUser::new(&service);
 
     // Even the right password does not sign in by this form.
     for password in ["some other password", PASSWORD] {
@@ -71,7 +72,7 @@ async fn sign_up_with_a_taken_address_changes_nothing_and_says_so() {
 #[tokio::test]
 async fn limit_on_attempts_bounds_guessing_addresses_by_sign_up() {
     let service = Service::start().await;
-    let mut eve = Person::new(&service);
+    let mut eve = ConsoleUser::new(&service);
     let mut statuses = Vec::new();
     for number in 0..31 {
         let email = format!("{number}@lovelace.example");
@@ -83,8 +84,8 @@ async fn limit_on_attempts_bounds_guessing_addresses_by_sign_up() {
 #[tokio::test]
 async fn who_tries_too_often_has_to_wait() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    let attempt = async |person: &mut Person, email: &str, password: &str| -> Answer {
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let attempt = async |person: &mut ConsoleUser, email: &str, password: &str| -> Response {
         person.post("/sign-in", &[("email", email), ("password", password)]).await
     };
     // Signing up used one attempt.
@@ -118,14 +119,14 @@ async fn behind_a_trusted_proxy_each_of_its_clients_counts_alone() {
         [(trusted.clone(), ipv4, 422), (trusted, ipv6, 422), (vec![], ipv4, 429)]
     {
         let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
-        let somebody = Person::new(&service);
+        let somebody = ConsoleUser::new(&service);
         let mut last = 0;
         for client in 0..31 {
             let request =
                 somebody.request("POST", "/sign-in").header("origin", &format!("http://{}", somebody.address));
             let request = request.header("x-forwarded-for", &forwarded(client));
             let email = format!("{client}@lovelace.example");
-            last = with_form(request, &[("email", &email), ("password", PASSWORD)]).send().await.status();
+            last = request.form(&[("email", &email), ("password", PASSWORD)]).send().await.status();
         }
         assert_eq!(last, expected);
     }
@@ -136,7 +137,7 @@ async fn a_flood_of_sign_ins_is_answered_and_leaves_the_api_alone() {
     let service = Service::start().await;
     let floods: Vec<_> = (0..100)
         .map(|number| {
-            let mut somebody = Person::new(&service);
+            let mut somebody = ConsoleUser::new(&service);
             tokio::spawn(async move {
                 let email = format!("{number}@flood.example");
                 somebody.post("/sign-in", &[("email", &email), ("password", PASSWORD)]).await.status()
@@ -155,7 +156,7 @@ async fn a_flood_of_sign_ins_is_answered_and_leaves_the_api_alone() {
 #[tokio::test]
 async fn where_registration_is_closed_nobody_signs_up_and_everybody_signs_in() {
     let service = Service::start_with(Setup { registration: Registration::Closed, ..Setup::default() }).await;
-    let mut ada = Person::new(&service);
+    let mut ada = ConsoleUser::new(&service);
     for page in ["/", "/sign-in", "/docs"] {
         let page = ada.get(page).await;
         assert!(page.status() == 200 && !page.body.contains("sign-up"), "{}", page.body);
@@ -175,8 +176,8 @@ async fn where_registration_is_closed_nobody_signs_up_and_everybody_signs_in() {
 #[tokio::test]
 async fn another_accounts_keys_and_messages_are_not_there() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut grace = Person::signed_in(&service, "grace@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut grace = ConsoleUser::signed_in(&service, "grace@lovelace.example").await;
     let key = ada.key("laptop").await;
     ada.post("/messages", &[("message", "for nobody but me")]).await;
     let page = ada.get("/keys").await;

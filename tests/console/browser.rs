@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testkit::{Request, soon};
 
-use crate::support::{Request, Service, soon};
+use crate::service::Service;
 
 /// How long a page may take to be there. A busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,7 +1,9 @@
 //! No other site acts for who is signed in here.
 
-use crate::person::{PASSWORD, Person, with_form};
-use crate::support::Service;
+use testkit::ConsoleUser;
+use testkit::console::PASSWORD;
+
+use crate::service::Service;
 
 /// Every form there is, with what would make it do something.
 pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
@@ -26,7 +28,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
 #[tokio::test]
 async fn every_form_of_another_site_is_refused_and_does_nothing() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
     for _ in 0..2 {
         service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
@@ -74,7 +76,7 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
                     request = request.header("origin", origin);
                 }
                 let answer = match content_type {
-                    "application/x-www-form-urlencoded" => with_form(request, &fields),
+                    "application/x-www-form-urlencoded" => request.form(&fields),
                     other => request.header("content-type", other).body("x"),
                 };
                 let answer = answer.send().await;
@@ -92,7 +94,7 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
 #[tokio::test]
 async fn looking_at_pages_changes_nothing() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     ada.key("laptop").await;
     let id = ada.key_id().await;
     let version = service.store.version();
@@ -114,7 +116,7 @@ async fn looking_at_pages_changes_nothing() {
 #[tokio::test]
 async fn only_forms_are_taken_and_only_as_large_as_their_fields_may_be() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let own = format!("http://{}", service.store_address);
     let request = || ada.request("POST", "/messages").header("origin", &own);
     assert_eq!(request().json(r#"{"message":"Hello"}"#).send().await.status(), 415);

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use testkit::console::{PASSWORD, between};
+use testkit::{ConsoleUser, read_response, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::person::{PASSWORD, Person, between};
-use crate::support::{Service, Setup, read_answer, soon};
+use crate::service::{Service, Setup};
 
 #[tokio::test]
 async fn a_refused_form_keeps_what_was_typed_and_says_what_is_wrong_with_each_field() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
 
     let page = ada.post("/animals/new", &[("name", "\"><b>\t"), ("categoryId", "3.5"), ("status", "sold")]).await;
 
@@ -29,9 +30,9 @@ async fn a_refused_form_keeps_what_was_typed_and_says_what_is_wrong_with_each_fi
 #[tokio::test]
 async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
-    let said = |page: &crate::support::Answer| {
+    let said = |page: &testkit::Response| {
         let said = between(&page.body, r#"" role="status">"#, "</p>").to_owned();
         (page.status(), said)
     };
@@ -71,7 +72,7 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
     for nothing in ["/orders/1/return", "/orders/x/cancel"] {
         assert_eq!(ada.post(nothing, &[]).await.status(), 404, "{nothing}");
     }
-    let mut grace = Person::signed_in(&service, "grace@example.com").await;
+    let mut grace = ConsoleUser::signed_in(&service, "grace@example.com").await;
     assert!(grace.get("/orders").await.body.contains("You have no orders yet."));
     assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404, "another's order is none");
     let delivered = ada.get("/orders?status=delivered").await.body;
@@ -81,8 +82,8 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
 #[tokio::test]
 async fn empty_fields_are_asked_for() {
     let service = Service::start().await;
-    let mut somebody = Person::new(&service);
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut somebody = ConsoleUser::new(&service);
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let expected = [
         ("/animals/new", vec![("name", "Enter a name."), ("categoryId", "Enter the id of a category.")]),
         ("/orders", vec![("petId", "Enter the id of an animal.")]),
@@ -113,7 +114,7 @@ async fn empty_fields_are_asked_for() {
 #[tokio::test]
 async fn numbers_in_refusals_have_separators() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let page = ada.post("/messages", &[("message", &"x".repeat(12_345))]).await;
     assert_eq!(message(&page.body, "message"), "The message has 12,345 characters; 1 to 10,000 are allowed.");
 }
@@ -121,7 +122,7 @@ async fn numbers_in_refusals_have_separators() {
 #[tokio::test]
 async fn signing_up_says_what_is_wrong_and_never_shows_the_password() {
     let service = Service::start().await;
-    let mut ada = Person::new(&service);
+    let mut ada = ConsoleUser::new(&service);
     let page = ada.post("/sign-up", &[("email", "ada"), ("password", "too short")]).await;
     assert_eq!(page.status(), 422);
     assert_eq!(message(&page.body, "email"), "The address must be an e-mail address, for instance ada@example.com.");
@@ -145,7 +146,7 @@ async fn a_form_that_does_not_arrive_in_time_is_answered_all_the_same() {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
 
-    let answer = soon(read_answer(&mut stream)).await;
+    let answer = soon(read_response(&mut stream)).await;
 
     assert_eq!(answer.status(), 408);
     assert!(answer.body.contains("The form did not arrive in time."), "{}", answer.body);
@@ -154,7 +155,7 @@ async fn a_form_that_does_not_arrive_in_time_is_answered_all_the_same() {
 #[tokio::test]
 async fn a_message_is_sent_as_it_was_typed() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let refused = ada.post("/messages", &[("message", " \r\n ")]).await;
     assert_eq!(refused.status(), 422);
     assert_eq!(message(&refused.body, "message"), "Enter a message.");
@@ -172,7 +173,7 @@ async fn a_message_is_sent_as_it_was_typed() {
 #[tokio::test]
 async fn what_the_page_shows_is_what_the_api_answers() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
 
     let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", " 3 "), ("status", "pending")]).await;
@@ -198,7 +199,7 @@ async fn what_the_page_shows_is_what_the_api_answers() {
 #[tokio::test]
 async fn a_form_that_comes_twice_counts_once_and_its_page_says_so() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
     let pet = r#"{"name":"Rex","categoryId":3,"status":"available"}"#;
     for (page, action, fields, status, body) in [
@@ -238,7 +239,7 @@ async fn a_form_that_comes_twice_counts_once_and_its_page_says_so() {
             "/animals/new" => (service.store_address, "/v1/pets".to_owned()),
             orders => (service.store_address, format!("/v1/store{orders}")),
         };
-        let request = crate::support::Request::new(door, "POST", &path).key(&key).header("idempotency-key", &once);
+        let request = testkit::Request::new(door, "POST", &path).key(&key).header("idempotency-key", &once);
         let program = request.json(body).send().await;
         assert_eq!(
             (program.status(), program.header("idempotent-replayed")),
@@ -255,7 +256,7 @@ async fn a_form_that_comes_twice_counts_once_and_its_page_says_so() {
 #[tokio::test]
 async fn a_form_that_was_sent_before_with_something_else_in_it_can_be_sent_again() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let once = ("idempotencyKey", "going-back-fills-in-the-same-key");
     assert_eq!(ada.post("/messages", &[("message", "Hello"), once]).await.status(), 202);
 
@@ -274,7 +275,7 @@ async fn a_form_that_was_sent_before_with_something_else_in_it_can_be_sent_again
 #[tokio::test]
 async fn a_form_keeps_its_key_until_it_is_carried_out() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let form = |pet| [("petId", pet), ("idempotencyKey", "kept")];
     for (pet, status) in [("Rex", 422), ("1", 404)] {
         let refused = ada.post("/orders", &form(pet)).await;
@@ -289,7 +290,7 @@ async fn a_form_keeps_its_key_until_it_is_carried_out() {
 async fn what_a_page_sends_counts_against_the_rate_limit_and_looking_does_not() {
     let rate_limit = petstore::config::RateLimit::parse("2/h").ok();
     let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
     for _ in 0..5 {
         assert_eq!(ada.get("/animals").await.status(), 200);
@@ -332,7 +333,7 @@ fn unescaped(html: &str) -> String {
 }
 
 /// An answer of the API as a page shows it: what is the handlers', without what every answer gets on its way out.
-fn answer(answer: &crate::support::Answer) -> String {
+fn answer(answer: &testkit::Response) -> String {
     let own = ["content-type", "location", "link"];
     let headers = answer.head.headers.iter().filter(|(name, _)| own.contains(&name.as_str()));
     let headers: String = headers.map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap())).collect();

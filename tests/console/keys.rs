@@ -1,12 +1,14 @@
 //! API keys: made, rotated and revoked by the console's forms.
 
-use crate::person::{PASSWORD, Person, between};
-use crate::support::{NOW, Service};
+use testkit::ConsoleUser;
+use testkit::console::{PASSWORD, between};
+
+use crate::service::{NOW, Service};
 
 #[tokio::test]
 async fn what_is_done_to_a_key_counts_from_its_answer_on() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let status = async |key: &str| service.request("GET", "/v1/pets").key(key).send().await.status();
     // Other processes are asked for changes four times a second, which may hide a change that was not noted here. Not
     // each time.
@@ -24,7 +26,7 @@ async fn what_is_done_to_a_key_counts_from_its_answer_on() {
     }
     for number in 0..3 {
         let email = format!("ada.{number}@lovelace.example");
-        let mut ada = Person::signed_in(&service, &email).await;
+        let mut ada = ConsoleUser::signed_in(&service, &email).await;
         let key = ada.key("laptop").await;
         assert_eq!(status(&key).await, 200);
         assert_eq!(ada.post("/account/delete", &[("password", PASSWORD)]).await.status(), 303);
@@ -40,7 +42,7 @@ async fn path(service: &Service, what: &str) -> String {
 #[tokio::test]
 async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let old = ada.key("laptop").await;
     let page = ada.get("/keys").await.body;
     let path = format!("/keys/{}/rotate", between(&page, "keys/", "/rotate").rsplit('/').next().unwrap());
@@ -61,7 +63,7 @@ async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
 #[tokio::test]
 async fn a_key_may_be_made_to_expire_and_is_listed_by_its_hint_alone() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     assert_eq!(ada.fill_in("/keys/new", &[("name", ""), ("expiry", "30d")]).await.status(), 422);
     assert_eq!(ada.fill_in("/keys/new", &[("name", "x"), ("expiry", "31d")]).await.status(), 422);
     let made = ada.fill_in("/keys/new", &[("name", "ci"), ("expiry", "30d")]).await;
@@ -75,7 +77,7 @@ async fn a_key_may_be_made_to_expire_and_is_listed_by_its_hint_alone() {
 #[tokio::test]
 async fn a_form_that_comes_twice_makes_one_key_and_says_so() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let keys = async || service.store.list_keys().await.unwrap().len();
     let before = keys().await;
     let form = [("name", "laptop"), ("expiry", "90d"), ("newest", "0")];
@@ -99,7 +101,7 @@ async fn a_form_that_comes_twice_makes_one_key_and_says_so() {
 #[tokio::test]
 async fn a_key_that_is_rotated_twice_by_one_form_has_one_successor() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     ada.key("laptop").await;
     let id = service.store.list_keys().await.unwrap().last().unwrap().id.0.to_string();
     let path = format!("/keys/{id}/rotate");

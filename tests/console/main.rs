@@ -9,10 +9,7 @@ mod forms;
 mod keys;
 mod on_postgres;
 mod pages;
-mod person;
-#[path = "../support/postgres.rs"]
-mod postgres_server;
+#[path = "../service.rs"]
+mod service;
 mod sessions;
 mod stories;
-#[path = "../support/mod.rs"]
-mod support;

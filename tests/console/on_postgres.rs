@@ -1,15 +1,16 @@
 //! The console on PostgreSQL: the same pages on the other database.
 
-use crate::person::{PASSWORD, Person, between};
-use crate::postgres_server;
-use crate::support::{Service, Setup};
+use testkit::console::{PASSWORD, between};
+use testkit::{ConsoleUser, postgres};
+
+use crate::service::{Service, Setup};
 
 #[tokio::test]
 async fn somebody_signs_up_makes_a_key_and_leaves() {
-    let postgres = Some(postgres_server::database());
+    let postgres = Some(postgres::database());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut copied = Person { cookie: ada.cookie.clone(), ..Person::new(&service) };
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut copied = ConsoleUser { cookie: ada.cookie.clone(), ..ConsoleUser::new(&service) };
 
     let overview = ada.get("/").await;
     assert_eq!(overview.status(), 200, "{}", overview.body);

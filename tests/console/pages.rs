@@ -9,9 +9,10 @@ use axum::routing::get;
 use petstore::config::Listener;
 use petstore::console;
 use petstore::http::{ListenerService, Operation};
+use testkit::console::between;
+use testkit::{ConsoleUser, Request};
 
-use crate::person::{Person, between};
-use crate::support::{NOW, Request, Service};
+use crate::service::{NOW, Service};
 
 const PAGES: [&str; 10] = [
     "/",
@@ -29,7 +30,7 @@ const PAGES: [&str; 10] = [
 #[tokio::test]
 async fn pages_are_small_and_load_nothing_from_elsewhere() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     // As full as they get by ordinary use.
     for number in 0..30 {
         ada.key(&format!("key number {number}")).await;
@@ -37,7 +38,7 @@ async fn pages_are_small_and_load_nothing_from_elsewhere() {
         ada.post("/orders", &[("petId", &number.to_string())]).await;
         service.post("/v1/pets", r#"{"name":"Sir Barksalot the Third","categoryId":1234567890}"#).await;
     }
-    let mut strangers = Person::new(&service);
+    let mut strangers = ConsoleUser::new(&service);
     let mut pages = vec![strangers.get("/").await, strangers.get("/sign-in").await, strangers.get("/sign-up").await];
     for path in PAGES {
         pages.push(ada.get(path).await);
@@ -69,7 +70,7 @@ async fn pages_are_small_and_load_nothing_from_elsewhere() {
 #[tokio::test]
 async fn who_is_not_signed_in_is_sent_to_sign_in() {
     let service = Service::start().await;
-    let mut somebody = Person::new(&service);
+    let mut somebody = ConsoleUser::new(&service);
     for path in &PAGES[1..9] {
         let answer = somebody.get(path).await;
         let up = "../".repeat(path.matches('/').count() - 1);
@@ -94,7 +95,7 @@ async fn who_is_not_signed_in_is_sent_to_sign_in() {
 #[tokio::test]
 async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     for path in [
         "/keys/x/revoke",
         "/keys/%ff/rotate",
@@ -145,7 +146,7 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
 #[tokio::test]
 async fn the_overview_shows_how_the_store_stands() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let page = ada.get("/").await.body;
     assert!(page.contains("create an API key") && page.contains("No requests in the last hour."), "{page}");
     for status in ["available", "available", "sold"] {
@@ -169,26 +170,26 @@ async fn the_overview_shows_how_the_store_stands() {
     assert!(!page.contains("create an API key"));
 
     service.clock.set(petstore::domain::Timestamp::from_milliseconds(1_922_659_200_000));
-    ada.sign_in("ada@lovelace.example", crate::person::PASSWORD).await;
+    ada.sign_in("ada@lovelace.example", testkit::console::PASSWORD).await;
     assert!(!ada.get("/").await.body.contains("is deprecated and is removed"), "it is gone by then");
 }
 
 #[tokio::test]
 async fn the_reference_wears_the_same_header() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     for path in ["/docs", "/docs/deprecations"] {
         let page = ada.get(path).await;
         assert!(page.body.contains("ada@lovelace.example") && page.body.contains("Sign out"), "{}", page.body);
         assert_eq!(page.header("cache-control"), Some("private, no-cache"));
-        assert!(Person::new(&service).get(path).await.body.contains("Sign in"));
+        assert!(ConsoleUser::new(&service).get(path).await.body.contains("Sign in"));
     }
 }
 
 #[tokio::test]
 async fn first_page_link_is_on_later_pages_only() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let offers = |page: &str| page.contains(">First page<");
     for path in ["/animals", "/animals?after=0", "/orders", "/orders?after=0&status=placed"] {
         assert!(!offers(&ada.get(path).await.body), "{path} without entries");
@@ -220,7 +221,7 @@ async fn first_page_link_is_on_later_pages_only() {
 #[tokio::test]
 async fn address_of_every_form_can_be_opened() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     ada.key("laptop").await;
     let id = ada.key_id().await;
     for (path, _) in crate::cross_site::forms(&id) {
@@ -240,7 +241,7 @@ async fn address_of_every_form_can_be_opened() {
 #[tokio::test]
 async fn large_numbers_have_separators() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut animals = (0..1_234).map(|_| {
         let name = petstore::domain::PetName::parse("Rex".to_owned()).unwrap();
         Ok(petstore::domain::NewPet { name, category_id: 1, status: petstore::domain::PetStatus::Sold })
@@ -260,7 +261,7 @@ async fn large_numbers_have_separators() {
 #[tokio::test]
 async fn messages_are_queued_until_the_broker_has_acknowledged_them() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     for (text, second) in [("first", 1), ("second", 2)] {
         service.clock.set(NOW.plus(std::time::Duration::from_secs(second)));
         assert_eq!(ada.post("/messages", &[("message", text)]).await.status(), 202);
@@ -280,7 +281,7 @@ async fn messages_are_queued_until_the_broker_has_acknowledged_them() {
 #[tokio::test]
 async fn a_page_that_panics_is_a_page_that_says_so() {
     let service = Service::start().await;
-    let ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
     let pages = console::framed(&service.app.console, pages).with_state(service.app.console.clone());
     let door = ListenerService::new(Listener::Store, &service.api).with_pages(pages);
@@ -301,7 +302,7 @@ async fn a_page_that_panics_is_a_page_that_says_so() {
 #[tokio::test]
 async fn a_database_that_is_gone_is_a_page_that_says_so() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     service.store.close().await;
     let page = ada.get("/keys").await;
     assert_eq!((page.status(), page.header("retry-after")), (503, Some("1")));

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use petstore::config::BaseUrl;
 use petstore::domain::session::{ABSOLUTE, IDLE};
+use testkit::ConsoleUser;
+use testkit::console::PASSWORD;
 
-use crate::person::{PASSWORD, Person, with_form};
-use crate::support::{NOW, Service, Setup};
+use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
 async fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
 
     let answer = ada.post("/sign-in", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
 
@@ -24,10 +25,10 @@ async fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
 async fn over_tls_the_cookie_belongs_to_this_host_alone() {
     let base_url = Some(BaseUrl::parse("https://shop.example/v1").unwrap());
     let service = Service::start_with(Setup { base_url, ..Setup::default() }).await;
-    let ada = Person::new(&service);
+    let ada = ConsoleUser::new(&service);
     let post = async |path| {
         let request = ada.request("POST", path).header("origin", "https://shop.example");
-        with_form(request, &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).send().await
+        request.form(&[("email", "ada@lovelace.example"), ("password", PASSWORD)]).send().await
     };
     post("/sign-up").await;
     let answer = post("/sign-in").await;
@@ -41,7 +42,7 @@ async fn a_page_opened_by_another_name_goes_where_the_session_will_hold_everywhe
     let service = Service::start().await;
     let port = service.store_address.port();
     let request = format!("GET /sign-in?x=y HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
-    let answer = crate::support::raw(service.store_address, request.as_bytes()).await;
+    let answer = testkit::raw(service.store_address, request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 307"), "{answer}");
     assert!(answer.contains(&format!("location: http://127.0.0.1:{port}/sign-in?x=y\r\n")), "{answer}");
 }
@@ -49,7 +50,7 @@ async fn a_page_opened_by_another_name_goes_where_the_session_will_hold_everywhe
 #[tokio::test]
 async fn only_a_hash_of_the_token_is_stored() {
     let service = Service::start().await;
-    let ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let token = ada.cookie.unwrap().split_once('=').unwrap().1.to_owned();
     let database = service.database();
     let stored: Vec<u8> = database.query_row("SELECT token_hash FROM sessions", [], |row| row.get(0)).unwrap();
@@ -65,7 +66,7 @@ async fn only_a_hash_of_the_token_is_stored() {
 #[tokio::test]
 async fn a_session_ends_when_nobody_uses_it() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let almost = IDLE - std::time::Duration::from_secs(60);
     service.clock.set(NOW.plus(almost));
     assert!(ada.is_signed_in().await, "and this use prolongs it");
@@ -82,7 +83,7 @@ async fn a_session_ends_when_nobody_uses_it() {
 #[tokio::test]
 async fn a_session_ends_at_last_however_much_it_is_used() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut now = NOW;
     while now.plus(IDLE / 2) < NOW.plus(ABSOLUTE) {
         assert!(ada.is_signed_in().await);
@@ -99,7 +100,7 @@ async fn restart_with_a_corrected_clock_ends_sessions() {
     let service = Service::start().await;
     let right = service.clock.steady();
     service.clock.set(right.plus(Duration::from_hours(24 * 3_650)));
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     assert!(ada.is_signed_in().await);
     // The steady clock of a process that starts after the correction.
     service.clock.set(right);
@@ -109,8 +110,8 @@ async fn restart_with_a_corrected_clock_ends_sessions() {
 #[tokio::test]
 async fn signing_in_begins_a_new_session_and_ends_the_one_before() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut before = Person { cookie: ada.cookie.clone(), ..Person::new(&service) };
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut before = ConsoleUser { cookie: ada.cookie.clone(), ..ConsoleUser::new(&service) };
 
     ada.sign_in("ada@lovelace.example", PASSWORD).await;
 
@@ -121,21 +122,21 @@ async fn signing_in_begins_a_new_session_and_ends_the_one_before() {
 #[tokio::test]
 async fn a_token_that_somebody_else_chose_is_never_taken_over() {
     let service = Service::start().await;
-    let mut ada = Person::new(&service);
+    let mut ada = ConsoleUser::new(&service);
     let chosen = format!("petstore={}", "0".repeat(32));
     ada.cookie = Some(chosen.clone());
     ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
     assert_ne!(ada.cookie, Some(chosen.clone()));
     ada.sign_in("ada@lovelace.example", PASSWORD).await;
     assert_ne!(ada.cookie, Some(chosen.clone()));
-    assert!(!Person { cookie: Some(chosen), ..Person::new(&service) }.is_signed_in().await);
+    assert!(!ConsoleUser { cookie: Some(chosen), ..ConsoleUser::new(&service) }.is_signed_in().await);
 }
 
 #[tokio::test]
 async fn sign_up_replaces_the_session_of_another_account() {
     let service = Service::start().await;
-    let mut eve = Person::signed_in(&service, "eve@evil.example").await;
-    let mut ada = Person { cookie: eve.cookie.clone(), ..Person::new(&service) };
+    let mut eve = ConsoleUser::signed_in(&service, "eve@evil.example").await;
+    let mut ada = ConsoleUser { cookie: eve.cookie.clone(), ..ConsoleUser::new(&service) };
 
     ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
 
@@ -147,8 +148,8 @@ async fn sign_up_replaces_the_session_of_another_account() {
 #[tokio::test]
 async fn signing_out_ends_the_session_on_the_server() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut copied = Person { cookie: ada.cookie.clone(), ..Person::new(&service) };
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut copied = ConsoleUser { cookie: ada.cookie.clone(), ..ConsoleUser::new(&service) };
 
     let answer = ada.post("/sign-out", &[]).await;
 
@@ -160,10 +161,10 @@ async fn signing_out_ends_the_session_on_the_server() {
 #[tokio::test]
 async fn a_new_password_ends_every_other_session() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
-    let mut elsewhere = Person::new(&service);
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut elsewhere = ConsoleUser::new(&service);
     elsewhere.sign_in("ada@lovelace.example", PASSWORD).await;
-    let mut copied = Person { cookie: ada.cookie.clone(), ..Person::new(&service) };
+    let mut copied = ConsoleUser { cookie: ada.cookie.clone(), ..ConsoleUser::new(&service) };
 
     let wrong =
         ada.post("/account/password", &[("current", "not my password"), ("new", "another fine password")]).await;
@@ -183,11 +184,11 @@ async fn a_new_password_ends_every_other_session() {
 #[tokio::test]
 async fn deleting_the_account_ends_its_sessions_and_its_keys_at_once() {
     let service = Service::start().await;
-    let mut ada = Person::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
     let list = async || service.request("GET", "/v1/pets").key(&key).send().await.status();
     assert_eq!(list().await, 200);
-    let mut copied = Person { cookie: ada.cookie.clone(), ..Person::new(&service) };
+    let mut copied = ConsoleUser { cookie: ada.cookie.clone(), ..ConsoleUser::new(&service) };
 
     assert_eq!(ada.post("/account/delete", &[("password", "not my password")]).await.status(), 422);
     // Until it was noticed that the key was made, and it is remembered: only its end can have it looked up again.

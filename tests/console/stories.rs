@@ -4,10 +4,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use petstore::domain::session::IDLE;
+use testkit::console::PASSWORD;
+use testkit::soon;
 
 use crate::browser::{Browser, Scripts};
-use crate::person::PASSWORD;
-use crate::support::{NOW, Service, Setup, soon};
+use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
 async fn from_signing_up_to_a_key_that_works_and_one_that_no_longer_does() {

@@ -5,7 +5,7 @@ use petstore::domain::{Deployment, Timestamp};
 use petstore::http::openapi::document;
 use serde_json::Value;
 
-use crate::support::NOW;
+use crate::service::NOW;
 
 /// 2030-12-05T00:00:00Z, when `getPet` is removed.
 pub const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);

@@ -4,9 +4,10 @@ use petstore::config::Listener;
 use petstore::domain::Timestamp;
 use petstore::http::Operation;
 use serde_json::Value;
+use testkit::Request;
 
 use crate::document::expanded;
-use crate::support::{NOW, Request, Service};
+use crate::service::{NOW, Service};
 
 pub struct Documented {
     pub operation: Operation,

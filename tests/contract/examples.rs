@@ -2,9 +2,10 @@
 
 use petstore::http::Operation;
 use serde_json::{Value, json};
+use testkit::{Request, Response};
 
 use crate::documented::Documented;
-use crate::support::{Answer, Request, Service, Setup};
+use crate::service::{Service, Setup};
 
 #[tokio::test]
 async fn operations_respond_as_their_examples() {
@@ -159,7 +160,7 @@ fn rejected_with(code: &str, operation: &Documented, service: &Service) -> Optio
     })
 }
 
-fn has_the_required_headers(answer: &Answer, documented: &Value) {
+fn has_the_required_headers(answer: &Response, documented: &Value) {
     for (name, header) in documented["headers"].as_object().unwrap() {
         if header["required"] == true {
             assert!(answer.header(name).is_some(), "{name} is missing: {}", answer.shown());

@@ -7,11 +7,7 @@ mod documented;
 mod examples;
 mod linter;
 mod operations;
-#[path = "../support/postgres.rs"]
-mod postgres_server;
 mod process;
 mod schemathesis;
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../support/trial.rs"]
-mod trial;
+#[path = "../service.rs"]
+mod service;

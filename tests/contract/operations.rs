@@ -6,10 +6,11 @@ use hyper::header::HeaderName;
 use petstore::config::{Listener, RateLimit};
 use petstore::http::Operation;
 use serde_json::{Value, json};
+use testkit::{Request, Response};
 
 use crate::document::{REMOVAL, after_removal, production};
 use crate::documented::{Documented, operations};
-use crate::support::{Answer, NOW, Request, Service, Setup};
+use crate::service::{NOW, Service, Setup};
 
 /// Headers of HTTP itself, which the document leaves out.
 const TRANSPORT: [&str; 5] = ["connection", "content-length", "content-type", "date", "vary"];
@@ -104,7 +105,7 @@ async fn responses_have_the_documented_statuses_and_headers() {
         assert_eq!(service.post("/v1/store/orders", &format!(r#"{{"petId":{pet}}}"#)).await.status(), 201);
     }
     for operation in Documented::all(&service).await {
-        let mut observed: BTreeMap<String, Vec<Answer>> = BTreeMap::new();
+        let mut observed: BTreeMap<String, Vec<Response>> = BTreeMap::new();
         for request in requests(&service, &operation) {
             let answer = request.send().await;
             observed.entry(answer.status().to_string()).or_default().push(answer);
@@ -165,7 +166,7 @@ fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
     ]
 }
 
-fn has_documented_headers(operation: &Documented, status: &str, response: &Value, answers: &[Answer]) {
+fn has_documented_headers(operation: &Documented, status: &str, response: &Value, answers: &[Response]) {
     let id = operation.id();
     for answer in answers {
         for name in answer.head.headers.keys().map(HeaderName::as_str).filter(|name| !TRANSPORT.contains(name)) {

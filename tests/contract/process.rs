@@ -1,18 +1,17 @@
 //! Real processes: the service as it is shipped, and the tools that `scripts/test` installs.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use serde_json::Value;
+use testkit::{Folder, Server};
 
-/// The service, on free ports, with its own folder, 30 animals and a key. Ends with this value.
+/// The service on free ports, with its own folder, 30 animals and a key. Stopped on drop.
 pub struct Petstore {
-    process: Child,
     pub store: String,
     pub messages: String,
     pub key: String,
-    _folder: tempfile::TempDir,
+    _server: Server,
+    _folder: Folder,
 }
 
 impl Petstore {
@@ -20,40 +19,14 @@ impl Petstore {
         Self::start_on(None)
     }
 
-    /// On the PostgreSQL database at `url` where there is one, else on the embedded database.
+    /// On the PostgreSQL database at `url`, if any, instead of the embedded database.
     pub fn start_on(url: Option<String>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_petstore"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("PETSTORE_") {
-                command.env_remove(name);
-            }
-        }
-        let data = folder.path().join("data");
-        command.arg("quickstart").arg("--data-dir").arg(&data);
-        command.args(url.map(|url| format!("--database-url={url}")));
-        for door in ["--listen", "--messages-listen", "--ops-listen"] {
-            command.args([door, "127.0.0.1:0"]);
-        }
-        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let listening = log.by_ref().find_map(|line| {
-            let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            (line["message"] == "listening").then_some(line)
-        });
-        // Whatever the log still says belongs to a failing test's output; and a full pipe would stop the service.
-        std::thread::spawn(move || log.for_each(|line| eprintln!("{line}")));
-        let listening = listening.expect("the service says where it listens");
-        let door = |name: &str| format!("http://{}", listening[name].as_str().unwrap());
-        let key = std::fs::read_to_string(data.join("quickstart.key")).unwrap().trim().to_owned();
-        Self { process, store: door("store"), messages: door("messages"), key, _folder: folder }
-    }
-}
-
-impl Drop for Petstore {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        let folder = Folder::new();
+        let url = url.map(|url| format!("--database-url={url}")).unwrap_or_default();
+        let server = folder.serve(&format!("quickstart --data-dir data {url}"));
+        let listener = |name: &str| format!("http://{}", server.address(name));
+        let key = folder.read("data/quickstart.key").trim().to_owned();
+        Self { store: listener("store"), messages: listener("messages"), key, _server: server, _folder: folder }
     }
 }
 
@@ -64,7 +37,7 @@ pub fn tool(path: &str) -> PathBuf {
     path
 }
 
-/// Runs a tool in a folder that is its home too, so that neither its settings nor its traces are the user's.
+/// Runs a tool in a folder that is its home too, so that it neither reads nor writes the user's files.
 pub fn run(command: &mut Command, folder: &Path) -> Output {
     let output = command.current_dir(folder).env("HOME", folder).env("NO_PROXY", "127.0.0.1").output();
     output.unwrap_or_else(|error| panic!("{error}: run scripts/test, which installs {:?}", command.get_program()))

@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use testkit::trial::{self, is_full, rounds};
+use testkit::{PostgresServer, Random};
 
-use crate::postgres_server::Server;
 use crate::process::{Petstore, run, shown, tool};
-use crate::trial::{self, Random, is_full, rounds};
 
 /// The suite sends the same requests each time, so that a change does not fail because of another change.
 const SEED: u64 = 20_301_205;
@@ -31,14 +31,14 @@ fn service_conforms_to_the_document() {
 
 #[test]
 fn service_conforms_to_the_document_on_postgresql() {
-    check_conformance(&Petstore::start_on(Some(Server::shared().database())), "PostgreSQL");
+    check_conformance(&Petstore::start_on(Some(PostgresServer::shared().database())), "PostgreSQL");
 }
 
 #[test]
 fn wrong_document_is_detected() {
     let service = Petstore::start();
     let folder = tempfile::tempdir().unwrap();
-    let printed = Command::new(env!("CARGO_BIN_EXE_petstore")).arg("openapi").output().unwrap();
+    let printed = Command::new(testkit::petstore()).arg("openapi").output().unwrap();
     let mut document: Value = serde_json::from_slice(&printed.stdout).unwrap();
     let kind = document.pointer_mut("/components/schemas/Pet/properties/id/type").expect("a pet has an id");
     *kind = "string".into();

@@ -1,6 +1,6 @@
 """Rows that are tests of `tests/promises`: cargo's run has their short forms, this the full ones.
 
-A test reads PETSTORE_ROUNDS and PETSTORE_SEED (`tests/support/trial.rs`), prints its progress, and in the end its
+A test reads PETSTORE_ROUNDS and PETSTORE_SEED (`tests/testkit/src/trial.rs`), prints its progress, and in the end its
 measurement. It passes if the promise was kept.
 """
 

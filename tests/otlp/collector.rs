@@ -10,13 +10,11 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
+use testkit::{Certificate, soon};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
-
-use crate::support::soon;
-use crate::tls_client::Certificate;
 
 /// Its task ends with the test's runtime.
 pub struct Collector {

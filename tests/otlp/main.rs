@@ -3,13 +3,6 @@
 //! On two threads, since waiting for a line of the log holds one up, and the collector has to answer meanwhile.
 
 mod collector;
-#[path = "../cli/process.rs"]
-#[expect(dead_code, reason = "the tests of the command line use all of it")]
-mod process;
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../support/tls.rs"]
-mod tls_client;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -20,9 +13,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use collector::Collector;
-use process::{Folder, Server, Signal};
-use support::Request;
-use tls_client::Certificate;
+use testkit::{Certificate, Folder, Request, Server, Signal};
 
 /// The ids in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -284,7 +275,7 @@ async fn a_collector_that_is_gone_is_one_line_of_the_log_and_harms_nobody() {
     collector.status.store(200, Ordering::SeqCst);
     assert_eq!(collector.spans().await, refused, "what was to be sent is sent again");
     server.logged("the collector takes spans again");
-    let log = server.stop(Signal::TERM).log();
+    let log = server.end_by(Signal::TERM).log();
     assert!(!log.contains("collector"), "it was said once: {log}");
 }
 
@@ -297,7 +288,7 @@ async fn what_is_refused_for_good_is_not_sent_again() {
     asked(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
     assert!(collector.hears_nothing().await);
-    let log = server.stop(Signal::TERM).log();
+    let log = server.end_by(Signal::TERM).log();
     assert!(log.contains("WARN spans were lost"), "{log}");
 }
 
@@ -311,7 +302,7 @@ async fn the_last_spans_are_sent_before_the_process_ends() {
         asked(&server, "/v1/pets", true).send().await;
     }
     assert!(collector.hears_nothing().await, "they wait for others");
-    let stopped = server.stop(Signal::TERM);
+    let stopped = server.end_by(Signal::TERM);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
     assert_eq!(collector.spans().await.len(), 3);
 }
@@ -325,7 +316,7 @@ async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
     let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)]);
     asked(&server, "/v1/pets", true).send().await;
     let began = Instant::now();
-    let stopped = server.stop(Signal::TERM);
+    let stopped = server.end_by(Signal::TERM);
     assert_eq!(stopped.code, Some(0));
     assert!(stopped.log().contains("WARN the last spans were not taken in time"), "{stopped:?}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
@@ -345,12 +336,12 @@ async fn a_collector_behind_tls_must_have_the_certificate_that_is_configured() {
     asked(&server, "/v1/pets", true).send().await;
     let line = server.logged("the collector takes no spans; no more is said of it until it does");
     assert!(line["why"].as_str().unwrap().contains("certificate"), "{line}");
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 
     let server = serve("right.pem".into());
     asked(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
-    server.stop(Signal::TERM);
+    server.end_by(Signal::TERM);
 
     let server = serve(String::new());
     let line = server.logged("cannot export traces");

@@ -6,22 +6,21 @@ use std::collections::BTreeSet;
 use petstore::domain::MessageId;
 use petstore::http::parse_new_pet;
 use serde_json::Value;
+use testkit::console::{PASSWORD, between};
+use testkit::{ConsoleUser, Request, postgres, trial};
 
-use crate::person::{PASSWORD, Person, between};
-use crate::postgres_server;
-use crate::support::{Request, Service, Setup};
-use crate::trial;
+use crate::service::{Service, Setup};
 
 /// What only Ada may see: each stands in one of her things.
 const CANARIES: [&str; 3] = ["canary-ada@lovelace.example", "canary-of-her-key", "canary-of-her-message"];
 
 #[tokio::test]
 async fn nothing_of_another_account_is_seen_or_touched() {
-    let postgres = Some(postgres_server::database());
+    let postgres = Some(postgres::database());
     let mut figures = Vec::new();
     for setup in [Setup::default(), Setup { postgres, ..Setup::default() }] {
         let service = Service::start_with(setup).await;
-        let mut ada = Person::signed_in(&service, CANARIES[0]).await;
+        let mut ada = ConsoleUser::signed_in(&service, CANARIES[0]).await;
         let adas = ada.key(CANARIES[1]).await;
         let id = ada.key_id().await;
         let hint = &adas[adas.len() - 4..];
@@ -34,7 +33,7 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         service.store.create_pet(pet, None).await.unwrap();
         assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
 
-        let mut grace = Person::signed_in(&service, "grace@hopper.example").await;
+        let mut grace = ConsoleUser::signed_in(&service, "grace@hopper.example").await;
         let graces = grace.key("grace's").await;
         let starts = [
             "/".to_owned(),
@@ -71,7 +70,7 @@ async fn nothing_of_another_account_is_seen_or_touched() {
         let (name, token) = adas_cookie.split_once('=').unwrap();
         let near = token.chars().map(|c| if c == 'a' { 'b' } else { 'a' }).take(1).chain(token.chars().skip(1));
         for token in [near.collect(), token[1..].to_owned(), token.to_uppercase() + "x", String::new()] {
-            let mut forger = Person { cookie: Some(format!("{name}={token}")), ..Person::new(&service) };
+            let mut forger = ConsoleUser { cookie: Some(format!("{name}={token}")), ..ConsoleUser::new(&service) };
             assert!(!forger.is_signed_in().await, "{token}");
         }
 
@@ -125,7 +124,7 @@ async fn nothing_of_another_account_is_seen_or_touched() {
 }
 
 /// Opens these pages and all they link to on this site, and puts together what they show; says how many there were.
-async fn crawl(person: &mut Person, starts: &[String]) -> (String, usize) {
+async fn crawl(person: &mut ConsoleUser, starts: &[String]) -> (String, usize) {
     let mut waiting = starts.to_vec();
     let mut opened = BTreeSet::new();
     let mut seen = String::new();

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use crate::ledger::{Differences, Ledger};
-use crate::load::{Kind, Load};
-use crate::process::{Database, Process};
-use crate::trial::{self, Random};
+use testkit::writers::Mix;
+use testkit::{Database, Differences, Ledger, Random, Server, Writers, trial};
 
 #[test]
 fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
@@ -18,7 +15,7 @@ fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
     let place = Place(folder.path().to_owned());
     let database = Database::folder(&place.data());
     let (key, ledger) = (database.make_key(), Ledger::default());
-    let service = Process::serve(&database);
+    let service = database.serve();
     let (mut killed, mut halves, mut settled) = (0, 0, 0);
     let mut took = Duration::from_millis(100);
     let mut round = 0;
@@ -26,7 +23,7 @@ fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
     while round < rounds || halves < rounds {
         round += 1;
         assert!(round <= rounds * 5, "{halves} of {round} kills came while a backup was written");
-        let load = Load::start(&service, &key, &ledger, &round.to_string(), Kind::MIXED);
+        let load = Writers::start(&service, &key, &ledger, &round.to_string(), Mix::MIXED);
         thread::sleep(Duration::from_millis(20 + random.below(100)));
 
         // One that is killed. Where the kill came too late, the backup is there, and then it is whole.
@@ -72,7 +69,7 @@ fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
 }
 
 /// The control: the database's file copied as it lies there, without its log. Says how many acknowledged it lacks.
-fn without_the_log(service: &Process, key: &str, ledger: &Ledger, place: &Place) -> String {
+fn without_the_log(service: &Server, key: &str, ledger: &Ledger, place: &Place) -> String {
     assert_eq!(ledger.create_pet(service, key, "the last one").status, 201);
     let bare = place.0.join("bare");
     fs::create_dir(&bare).unwrap();

@@ -9,12 +9,12 @@ use std::time::Duration;
 use petstore::config::{Network, RateLimit};
 use petstore::domain::Timestamp;
 use petstore::domain::session::IDLE;
+use testkit::blocking::{Response, post_once};
+use testkit::console::PASSWORD;
+use testkit::{ConsoleUser, Database, Random, Server, trial, within};
 
 use crate::fake_clock::FakeClock;
-use crate::person::{PASSWORD, Person, with_form};
-use crate::process::{Answer, Database, Process, post_once, within};
-use crate::support::{NOW, Service, Setup};
-use crate::trial::{self, Random};
+use crate::service::{NOW, Service, Setup};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -94,12 +94,12 @@ fn jump(service: &Service, truth: Timestamp, random: &mut Random) -> Timestamp {
 }
 
 /// Signs up from a different network address each round, so that the limit per network address does not apply.
-async fn sign_up(service: &Service, round: u32) -> Person {
-    let mut person = Person::new(service);
+async fn sign_up(service: &Service, round: u32) -> ConsoleUser {
+    let mut person = ConsoleUser::new(service);
     let email = format!("ada-{round}@example.com");
     let request = person.request("POST", "/sign-up").header("origin", &format!("http://{}", person.address));
     let request = request.header("x-forwarded-for", &Ipv4Addr::from_bits(round).to_string());
-    person.send(with_form(request, &[("email", &email), ("password", PASSWORD)])).await;
+    person.send(request.form(&[("email", &email), ("password", PASSWORD)])).await;
     assert!(person.is_signed_in().await, "round {round}");
     person
 }
@@ -179,7 +179,7 @@ async fn a_clock_that_jumps_keeps_nobody_out() {
     let mut longest = 0;
     for later in [NOW.plus(HOUR), NOW.minus(HOUR), NOW.plus(DAY), NOW.minus(DAY)] {
         let service = Service::start().await;
-        let mut person = Person::new(&service);
+        let mut person = ConsoleUser::new(&service);
         let mut wait = async || {
             let answer = person.post("/sign-in", &[("email", "ada@example.com"), ("password", PASSWORD)]).await;
             answer.header("retry-after").map(|wait| wait.parse::<u64>().unwrap())
@@ -244,7 +244,7 @@ fn built_program_follows_true_time_when_its_clock_jumps() {
 }
 
 /// Number of days by which the program's clock is ahead, according to the time of a message.
-fn wall_time(service: &Process, key: &str) -> i64 {
+fn wall_time(service: &Server, key: &str) -> i64 {
     let created_at = service.send_message(key, "Hello").json()["createdAt"].as_str().unwrap().to_owned();
     let created_at: jiff::Timestamp = created_at.parse().unwrap();
     let ahead = created_at.duration_since(jiff::Timestamp::now());
@@ -258,7 +258,7 @@ fn clock_before_1970_breaks_no_connection() {
     let key = database.make_key();
     let service = clock.serve(&database);
     clock.set("@1969-06-01 00:00:00");
-    let ask: [&dyn Fn() -> Answer; 4] = [
+    let ask: [&dyn Fn() -> Response; 4] = [
         &|| service.create_pet(&key, "Rex"),
         &|| service.send_message(&key, "Hello"),
         &|| service.get("/v1/pets/1", &key),

@@ -2,14 +2,11 @@
 
 use std::thread;
 use std::time::Duration;
-
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load, Write};
-use crate::process::{Database, Process};
-use crate::trial::{self, Random};
+use testkit::writers::{Mix, Write};
+use testkit::{Database, Ledger, Random, Server, Writers, trial};
 
 /// Each has a key, by which what was not answered is asked for again after the crash.
-const KIND: Kind = Kind { keyed: true, ..Kind::MIXED };
+const KIND: Mix = Mix { keyed: true, ..Mix::MIXED };
 
 #[test]
 fn an_acknowledged_write_survives_kill_9() {
@@ -19,9 +16,9 @@ fn an_acknowledged_write_survives_kill_9() {
     let (key, ledger) = (database.make_key(), Ledger::default());
     let (mut unanswered, mut settled) = (Vec::new(), 0);
     for round in 1..=rounds {
-        let mut service = Process::serve(&database);
+        let mut service = database.serve();
         send_again(&mut unanswered, &service, &ledger);
-        let load = Load::start(&service, &key, &ledger, &round.to_string(), KIND);
+        let load = Writers::start(&service, &key, &ledger, &round.to_string(), KIND);
         thread::sleep(Duration::from_millis(20 + random.below(200)));
         service.kill();
         unanswered = load.join();
@@ -32,7 +29,7 @@ fn an_acknowledged_write_survives_kill_9() {
             println!("round {round} of {rounds}: {ledger}");
         }
     }
-    let mut service = Process::serve(&database);
+    let mut service = database.serve();
     send_again(&mut unanswered, &service, &ledger);
     ledger.compare(folder.path()).assert_nothing_refused_is_there();
     let acknowledged = ledger.acknowledged();
@@ -53,7 +50,7 @@ fn an_acknowledged_write_survives_kill_9() {
     ));
 }
 
-fn send_again(unanswered: &mut Vec<Write>, service: &Process, ledger: &Ledger) {
+fn send_again(unanswered: &mut Vec<Write>, service: &Server, ledger: &Ledger) {
     for write in unanswered.drain(..) {
         write.send_again(service, ledger);
     }

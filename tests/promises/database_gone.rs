@@ -1,19 +1,19 @@
 //! Promise 15: without its database the service refuses in time, and comes back by itself.
 
 use std::time::{Duration, Instant};
+use testkit::blocking::Response;
+use testkit::postgres::try_query;
+use testkit::{Database, PostgresServer, Server, trial, within};
 
 use crate::network::Network;
-use crate::postgres_server::{Server, try_query};
-use crate::process::{Answer, Database, Process, within};
-use crate::trial;
 
 #[test]
 fn a_server_that_stops_is_503_and_comes_back() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let url = server.database();
     let database = Database::url(&url);
     let key = database.make_key();
-    let service = Process::serve(&database);
+    let service = database.serve();
     let mut cycles = Cycles::new(&service, &key);
     for round in 1..=trial::rounds(2) {
         // With and without a word to its clients.
@@ -26,13 +26,13 @@ fn a_server_that_stops_is_503_and_comes_back() {
 
 #[test]
 fn a_network_that_goes_silent_is_503_and_comes_back() {
-    let server = Server::shared();
+    let server = PostgresServer::shared();
     let network = Network::to(server.port());
     let direct = server.database();
     let url = direct.replace(&format!(":{}/", server.port()), &format!(":{}/", network.port));
     let database = Database::url(&url);
     let key = database.make_key();
-    let service = Process::serve(&database);
+    let service = database.serve();
     let mut cycles = Cycles::new(&service, &key);
     for _ in 1..=trial::rounds(2) {
         cycles.run(|| network.silence(true), || network.silence(false));
@@ -67,7 +67,7 @@ fn without_a_database_the_service_does_not_start() {
 
 /// What was seen in all cycles so far.
 struct Cycles<'a> {
-    service: &'a Process,
+    service: &'a Server,
     key: &'a str,
     acknowledged: Vec<String>,
     slowest_refusal: Duration,
@@ -75,7 +75,7 @@ struct Cycles<'a> {
 }
 
 impl<'a> Cycles<'a> {
-    const fn new(service: &'a Process, key: &'a str) -> Self {
+    const fn new(service: &'a Server, key: &'a str) -> Self {
         Self { service, key, acknowledged: Vec::new(), slowest_refusal: Duration::ZERO, slowest_return: Duration::ZERO }
     }
 
@@ -106,7 +106,7 @@ impl<'a> Cycles<'a> {
         }
     }
 
-    fn refused(&mut self, answer: &Answer) {
+    fn refused(&mut self, answer: &Response) {
         answer.assert_unavailable();
         self.slowest_refusal = self.slowest_refusal.max(answer.took);
     }

@@ -12,12 +12,10 @@ use petstore::config::Service;
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
 use petstore::telemetry::{LogFormat, LogLevel};
+use testkit::writers::Mix;
+use testkit::{Database, Ledger, Random, Server, Writers, trial};
 
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load};
-use crate::process::{Database, Process};
 use crate::sync_error::ended_and_was_not_ready;
-use crate::trial::{self, Random};
 
 /// Says to this test, run as a process of its own, that it is to be the service, and where its data lies.
 const SERVICE: &str = "PETSTORE_TEST_SERVICE";
@@ -37,14 +35,14 @@ fn a_panic_of_the_writer_ends_the_process() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([NAME, "--exact", "--nocapture"]).env(SERVICE, folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut service = Process::start(command);
+        let mut service = Server::start(command);
         // The control: a write that fails in an orderly way ends nothing.
         writeln!(service.input(), "refuse").unwrap();
         thread::sleep(Duration::from_millis(100));
         assert_eq!(ledger.create_pet(&service, &key, "after the refusal").status, 201);
         assert_eq!(service.get("/readyz", &key).status, 200);
 
-        let load = Load::start(&service, &key, &ledger, "load", Kind::MIXED);
+        let load = Writers::start(&service, &key, &ledger, "load", Mix::MIXED);
         thread::sleep(Duration::from_millis(50 + random.below(200)));
         writeln!(service.input(), "panic").unwrap();
         let status = ended_and_was_not_ready(&mut service, &ledger);

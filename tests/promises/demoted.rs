@@ -1,10 +1,7 @@
 //! Promise 16: a primary that became one that takes no writes is let go, for the one that took its place.
 
 use std::time::Duration;
-
-use crate::postgres_server::Server;
-use crate::process::{Database, Process, within};
-use crate::trial;
+use testkit::{Database, PostgresServer, trial, within};
 
 #[test]
 fn a_demoted_primary_is_let_go_for_the_promoted_standby() {
@@ -23,14 +20,14 @@ fn a_demoted_primary_is_let_go_for_the_promoted_standby() {
 
 /// How long after the promotion writes were back, and how many were acknowledged in all.
 fn switch_over() -> (Duration, usize) {
-    let old = Server::start();
+    let old = PostgresServer::start();
     let first = old.database();
     let name = first.rsplit('/').next().unwrap();
     let standby = old.standby();
     let database =
         Database::url(format!("postgres://petstore@127.0.0.1:{},127.0.0.1:{}/{name}", old.port(), standby.port()));
     let key = database.make_key();
-    let service = Process::serve(&database);
+    let service = database.serve();
     let mut acknowledged = Vec::new();
     let mut create = |name: &str| {
         let answer = service.create_pet(&key, name);

@@ -5,9 +5,8 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-
-use crate::process::{Database, Process, SERVE, within};
-use crate::trial::{self, is_full};
+use testkit::trial::{self, is_full};
+use testkit::{Database, SERVE, Server, within};
 
 const DESCRIPTORS: u32 = 128;
 const CLIENTS: usize = 500;
@@ -20,12 +19,12 @@ const HERE: Duration = Duration::from_millis(1);
 const SOON: Duration = Duration::from_millis(200);
 
 /// `petstore serve` where only so many files can be open.
-fn serve(database: &Database, more: &str) -> Process {
+fn serve(database: &Database, more: &str) -> Server {
     let plain = database.petstore("x");
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {DESCRIPTORS}; exec \"$0\" {SERVE} {more}")]).arg(plain.get_program());
     limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    Process::start(limited)
+    Server::start(limited)
 }
 
 #[test]

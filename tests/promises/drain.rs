@@ -11,10 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::clients::Load;
-use crate::process::{Database, PATIENCE, Process, try_get, within};
-use crate::trial::{self, is_full, rounds};
+use testkit::blocking::try_get;
+use testkit::trial::{self, is_full, rounds};
+use testkit::{Database, Load, Server, TIMEOUT, within};
 
 /// How often HAProxy looks, and longer than it takes to notice.
 const CHECK: Duration = Duration::from_millis(100);
@@ -68,21 +67,21 @@ fn requests_in_flight_outlive_readiness() {
         let (store, messages) =
             (ports[format!("petstore{number}_store").as_str()], ports[format!("petstore{number}_messages").as_str()]);
         let listen = format!("--listen 127.0.0.1:{store} --messages-listen 127.0.0.1:{messages}");
-        let doors = "--listeners store,messages,ops --ops-listen 127.0.0.1:0";
-        Process::start(database.petstore(&format!("serve {doors} {listen} --drain-delay 60s")))
+        let listeners = "--listeners store,messages,ops --ops-listen 127.0.0.1:0";
+        Server::start(database.petstore(&format!("serve {listeners} {listen} --drain-delay 60s")))
     };
     // The third process and the database servers are never started.
     let services = [serve(1), serve(2)];
     let _proxy = Haproxy::start_with(folder.path(), &cluster_config(&ports));
     let statistics = || servers(ports["haproxy_stats"]);
     let ready = || statistics().into_iter().filter(|server| server.proxy == "store" && server.is_up).count();
-    within(PATIENCE, "the proxy", || ready() == 2);
+    within(TIMEOUT, "the proxy", || ready() == 2);
 
     // Each process has one request, whose body is incomplete.
     let body = r#"{"name":"Rex","categoryId":1}"#;
     let requests = [(), ()].map(|()| {
         let mut stream = TcpStream::connect(("127.0.0.1", ports["store"])).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let head = format!(
             "POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{{",
@@ -92,11 +91,11 @@ fn requests_in_flight_outlive_readiness() {
         stream
     });
     let under_way = || statistics().iter().filter(|server| server.proxy == "store" && server.sessions == 1).count();
-    within(PATIENCE, "sending", || under_way() == 2);
-    let term = |service: &Process| kill_process(Pid::from_raw(service.pid() as i32).unwrap(), Signal::TERM).unwrap();
+    within(TIMEOUT, "sending", || under_way() == 2);
+    let term = |service: &Server| kill_process(Pid::from_raw(service.pid() as i32).unwrap(), Signal::TERM).unwrap();
     for (left, service) in [(1, &services[0]), (0, &services[1])] {
         term(service);
-        within(PATIENCE, "noticing", || ready() == left);
+        within(TIMEOUT, "noticing", || ready() == left);
     }
     for mut stream in requests {
         stream.write_all(&body.as_bytes()[1..]).unwrap();
@@ -125,14 +124,14 @@ fn cluster_config(ports: &BTreeMap<&str, u16>) -> String {
 }
 
 /// A backend server in HAProxy's statistics.
-struct Server {
+struct ProxyServer {
     proxy: String,
     is_up: bool,
     sessions: u32,
 }
 
 /// Reads HAProxy's statistics. Empty while HAProxy does not accept connections.
-fn servers(port: u16) -> Vec<Server> {
+fn servers(port: u16) -> Vec<ProxyServer> {
     let mut text = String::new();
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Vec::new() };
     stream.write_all(b"show stat\n").unwrap();
@@ -142,7 +141,7 @@ fn servers(port: u16) -> Vec<Server> {
     let column = |name| head.iter().position(|column| *column == name).unwrap();
     let (proxy, name, status, sessions) = (column("pxname"), column("svname"), column("status"), column("scur"));
     let rows = rows.filter(|row| row.len() > status && !["FRONTEND", "BACKEND"].contains(&row[name]));
-    rows.map(|row| Server {
+    rows.map(|row| ProxyServer {
         proxy: row[proxy].to_owned(),
         is_up: row[status].starts_with("UP"),
         sessions: row[sessions].parse().unwrap_or(0),
@@ -163,9 +162,9 @@ fn restart(rounds: u32, drain_delay: &str, signal: Signal) -> Restarts {
     let key = database.make_key();
     let ports = [free_port(), free_port(), free_port()];
     let serve = |port: u16| {
-        let doors = "--listeners store,ops --ops-listen 127.0.0.1:0";
-        let command = format!("serve {doors} --listen 127.0.0.1:{port} --drain-delay {drain_delay}");
-        Process::start(database.petstore(&command))
+        let listeners = "--listeners store,ops --ops-listen 127.0.0.1:0";
+        let command = format!("serve {listeners} --listen 127.0.0.1:{port} --drain-delay {drain_delay}");
+        Server::start(database.petstore(&command))
     };
     let mut services = [serve(ports[1]), serve(ports[2])];
     let _proxy = Haproxy::start(folder.path(), ports);
@@ -190,7 +189,7 @@ fn restart(rounds: u32, drain_delay: &str, signal: Signal) -> Restarts {
         let running = Load { time: Duration::from_secs(3), ..through.clone() }.start();
         std::thread::sleep(Duration::from_millis(200));
         kill_process(Pid::from_raw(services[which].pid() as i32).unwrap(), signal).unwrap();
-        services[which].ended(PATIENCE);
+        services[which].ended(TIMEOUT);
         services[which] = serve(ports[1 + which]);
         // The proxy must know of it before the other goes.
         std::thread::sleep(CHECK * 5);

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-
-use crate::process::{Database, Process, SERVE};
+use testkit::{Database, SERVE, Server};
 
 pub struct FakeClock {
     folder: tempfile::TempDir,
@@ -33,8 +32,8 @@ impl FakeClock {
         command
     }
 
-    pub fn serve(&self, database: &Database) -> Process {
-        Process::start(self.command(database))
+    pub fn serve(&self, database: &Database) -> Server {
+        Server::start(self.command(database))
     }
 
     fn file(&self) -> PathBuf {

@@ -4,13 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::blocking::try_create_pet;
+use testkit::writers::Mix;
+use testkit::{Database, Ledger, Random, Writers, trial};
 
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load};
-use crate::process::{Database, Process, try_create_pet};
 use crate::sync_error::ended_and_was_not_ready;
 use crate::trace;
-use crate::trial::{self, Random};
 
 const FILES: [&str; 3] = ["petstore.db", "petstore.db-wal", "petstore.db-shm"];
 
@@ -50,9 +49,9 @@ fn nothing_is_acknowledged_into_files_that_are_gone() {
         let (store, kept) = (folder.path().join("store"), folder.path().join("kept"));
         let database = Database::folder(&store);
         let (key, ledger) = (database.make_key(), Ledger::default());
-        let mut service = Process::serve(&database);
+        let mut service = database.serve();
         assert_eq!(ledger.create_pet(&service, &key, "first").status, 201);
-        let load = loaded.then(|| Load::start(&service, &key, &ledger, "load", Kind::MIXED));
+        let load = loaded.then(|| Writers::start(&service, &key, &ledger, "load", Mix::MIXED));
         thread::sleep(Duration::from_millis(50 + random.below(200)));
         // Control: the service ignores other files.
         fs::write(store.join("petstore.db-other"), "").unwrap();
@@ -80,7 +79,7 @@ fn nothing_is_acknowledged_into_files_that_are_gone() {
         longest = longest.max(since.elapsed());
         assert_eq!(status, Some(1), "{fate:?}");
         assert!(since.elapsed() <= soon(), "{fate:?}: it took {:?}", since.elapsed());
-        load.map(Load::join);
+        load.map(Writers::join);
         let differences = ledger.compare(&kept);
         differences.assert_as_told();
         acknowledged += ledger.acknowledged();
@@ -116,7 +115,7 @@ fn a_log_without_its_database_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
     let (key, ledger) = (database.make_key(), Ledger::default());
-    let mut service = Process::serve(&database);
+    let mut service = database.serve();
     for number in 0..100 {
         assert_eq!(ledger.create_pet(&service, &key, &number.to_string()).status, 201);
     }
@@ -127,7 +126,7 @@ fn a_log_without_its_database_is_kept() {
     let why = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(1) && why.contains("petstore.db-wal"), "{why}");
     fs::rename(&aside, &file).unwrap();
-    Process::serve(&database).stop();
+    database.serve().stop();
     ledger.compare(folder.path()).assert_nothing_refused_is_there();
 }
 
@@ -140,7 +139,7 @@ fn a_service_that_only_reads_ends_too() {
     let mut strace = trace::strace(&folder.path().join("trace"));
     strace.arg("-P").arg(store.join("petstore.lock"));
     strace.args(["-e", "trace=openat", "-e", "inject=openat:error=EROFS"]);
-    let mut service = Process::serve_by(strace, &database);
+    let mut service = database.serve_by(strace);
     assert_eq!(service.create_pet(&key, "refused").status, 503);
     assert_eq!(service.get("/readyz", &key).status, 200);
     fs::remove_file(store.join("petstore.db")).unwrap();

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use testkit::blocking::{new_pet, read_response};
+use testkit::postgres::query;
+use testkit::{PostgresServer, SERVE, Server, TIMEOUT, trial, within};
 
-use crate::load::read_answer;
-use crate::postgres_server::{Server, query};
-use crate::process::{PATIENCE, Process, SERVE, new_pet, within};
 use crate::shop::Shop;
-use crate::trial;
 
 /// Number of clients per process that create and order animals. Every second client uses idempotency keys.
 const CREATORS: usize = 6;
@@ -31,9 +30,9 @@ const ORDERS: &str = "/v1/store/orders";
 #[test]
 fn followers_miss_nothing_across_three_processes() {
     let rounds = trial::rounds(1);
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let shop = Shop::at(url.clone());
-    let (steady, hung) = (Process::serve(&shop.database), Process::serve(&shop.database));
+    let (steady, hung) = (shop.database.serve(), shop.database.serve());
     let traffic = Traffic::new(&shop.key);
     let (created, followed) = thread::scope(|scope| {
         let _ends = End(&traffic);
@@ -42,7 +41,7 @@ fn followers_miss_nothing_across_three_processes() {
         creators.extend(traffic.create(scope, &hung, "hung"));
         for round in 1..=rounds {
             // Under full load a start may miss its own deadlines. Retried as a supervisor would.
-            let start = || Process::try_start(shop.database.petstore(SERVE));
+            let start = || Server::try_start(shop.database.petstore(SERVE));
             let mut killed = std::iter::repeat_with(start).take(5).flatten().next().expect("a process that serves");
             creators.extend(traffic.create(scope, &killed, &format!("killed-{round}")));
             thread::sleep(PAUSE);
@@ -64,7 +63,7 @@ fn followers_miss_nothing_across_three_processes() {
 #[test]
 fn followers_miss_nothing_in_the_embedded_database() {
     let shop = Shop::on_sqlite();
-    let service = Process::serve(&shop.database);
+    let service = shop.database.serve();
     let traffic = Traffic::new(&shop.key);
     let (created, followed) = thread::scope(|scope| {
         let _ends = End(&traffic);
@@ -77,7 +76,7 @@ fn followers_miss_nothing_in_the_embedded_database() {
 }
 
 /// Control: a follower misses an id that is committed after a greater id became visible.
-fn misses_an_id_that_is_visible_late(process: &Process, key: &str, url: &str) {
+fn misses_an_id_that_is_visible_late(process: &Server, key: &str, url: &str) {
     let late = thread::spawn({
         let url = url.to_owned();
         move || {
@@ -87,7 +86,7 @@ fn misses_an_id_that_is_visible_late(process: &Process, key: &str, url: &str) {
     });
     let sleeping = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    within(PATIENCE, "the late insert", || query(url, sleeping) == "1");
+    within(TIMEOUT, "the late insert", || query(url, sleeping) == "1");
     let traffic = Traffic::new(key);
     let pet = process.create_pet(key, "early").json()["id"].as_i64().unwrap();
     let before = thread::scope(|scope| {
@@ -138,8 +137,8 @@ impl<'a> Traffic<'a> {
     }
 
     /// Starts a follower of animals and one of orders on each process.
-    fn follow_all<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, processes: &[&Process]) -> Followers<'scope> {
-        let follow = |process: &&Process| {
+    fn follow_all<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, processes: &[&Server]) -> Followers<'scope> {
+        let follow = |process: &&Server| {
             let address = process.store.clone();
             [PETS, ORDERS].map(|path| {
                 let address = address.clone();
@@ -152,7 +151,7 @@ impl<'a> Traffic<'a> {
     fn create<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        process: &Process,
+        process: &Server,
         name: &str,
     ) -> Creators<'scope> {
         let creator = |number| {
@@ -256,7 +255,7 @@ struct Client<'a> {
 impl<'a> Client<'a> {
     fn connect(address: &str, key: &'a str) -> Option<Self> {
         let stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Some(Self { stream, key })
     }
 
@@ -268,7 +267,7 @@ impl<'a> Client<'a> {
             body.len()
         );
         self.stream.write_all(request.as_bytes()).ok()?;
-        let (status, body) = read_answer(&mut self.stream)?;
+        let (status, body) = read_response(&mut self.stream)?;
         Some((status, serde_json::from_str(&body).unwrap()))
     }
 }

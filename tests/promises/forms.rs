@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
-
-use crate::process::{Answer, Process};
+use testkit::Server;
+use testkit::blocking::Response;
 
 pub const PASSWORD: &str = "correct horse battery";
 
 /// Sends a form as one of our pages would, with more `headers`, each ending in CRLF.
-pub fn post(service: &Process, path: &str, headers: &str, fields: &[(&str, &str)]) -> Answer {
+pub fn post(service: &Server, path: &str, headers: &str, fields: &[(&str, &str)]) -> Response {
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
     let (host, length) = (&service.store, body.len());
     let request = format!(
@@ -22,11 +22,11 @@ pub fn post(service: &Process, path: &str, headers: &str, fields: &[(&str, &str)
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let status = text.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, text, took: began.elapsed() }
+    Response { status, text, took: began.elapsed() }
 }
 
 /// Signs up; returns the header with the session's cookie.
-pub fn sign_up(service: &Process, email: &str) -> String {
+pub fn sign_up(service: &Server, email: &str) -> String {
     let answer = post(service, "/sign-up", "", &[("email", email), ("password", PASSWORD)]);
     let cookie = answer.text.split_once("set-cookie: ").expect("signed in").1;
     format!("Cookie: {}\r\n", cookie.split_once(';').unwrap().0)

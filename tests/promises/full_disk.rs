@@ -2,12 +2,10 @@
 
 use std::thread;
 use std::time::Duration;
+use testkit::writers::Mix;
+use testkit::{Ledger, Random, TIMEOUT, Writers, trial, within};
 
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load};
-use crate::process::{PATIENCE, Process, within};
 use crate::small_disk::SmallDisk;
-use crate::trial::{self, Random};
 
 /// How many writes one after the other are refused by a disk that has room for none.
 const IN_A_ROW: u32 = 10;
@@ -18,8 +16,8 @@ fn a_full_disk_refuses_writes_and_answers_reads() {
     let disk = SmallDisk::new();
     let database = disk.database();
     let (key, ledger) = (database.make_key(), Ledger::default());
-    let mut service = Process::serve(&database);
-    let load = Load::start(&service, &key, &ledger, "load", Kind { length: 2_000, ..Kind::MIXED });
+    let mut service = database.serve();
+    let load = Writers::start(&service, &key, &ledger, "load", Mix { length: 2_000, ..Mix::MIXED });
     let mut slowest = Duration::ZERO;
     for round in 1..=rounds {
         // The control: while there is room, nothing is refused.
@@ -35,7 +33,7 @@ fn a_full_disk_refuses_writes_and_answers_reads() {
         };
         // A small write may still find room where a larger one did not: full is a disk that refuses one after the other.
         let mut in_a_row = 0;
-        within(PATIENCE, "filling up", || {
+        within(TIMEOUT, "filling up", || {
             in_a_row = refused().map_or(0, |answer| {
                 answer.assert_unavailable();
                 in_a_row + 1

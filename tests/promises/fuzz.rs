@@ -9,8 +9,7 @@ use petstore::config::{self, BaseUrl, File, Network, Service};
 use petstore::domain::{ApiKey, Deployment, MessageId, MessageText};
 use petstore::http::{parse_message, parse_new_pet, parse_pet_query};
 use petstore::store::postgres::DatabaseUrl;
-
-use crate::trial::{self, Random};
+use testkit::{Random, trial};
 
 const SHORT: u32 = 100_000;
 

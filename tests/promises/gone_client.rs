@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use testkit::{Random, trial, within};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::process::{Process, within};
 use crate::shop::{Operation, Shop};
-use crate::trial::{self, Random};
 
 #[tokio::test]
 async fn a_request_that_was_cut_off_anywhere_is_carried_out_once_when_it_is_sent_again() {
@@ -22,7 +21,7 @@ async fn a_request_that_was_cut_off_anywhere_is_carried_out_once_on_postgresql_t
 /// Sends a part of a request, or all of it, resets the connection, and sends the request again with the same key.
 async fn cut_off(shop: &Shop) {
     let (resets, mut random) = (trial::rounds(100), Random::from_seed());
-    let service = Process::serve(&shop.database);
+    let service = shop.database.serve();
     assert_eq!(service.create_pet(&shop.key, "before").status, 201);
     let sockets = service.sockets();
     let (mut carried_out, mut whole) = (0, 0);

@@ -2,10 +2,10 @@
 //! for an address without one. Signing up reveals it, because it signs the new account in.
 
 use std::time::Duration;
+use testkit::blocking::Response;
+use testkit::{Database, Random, Server, trial};
 
 use crate::forms::{PASSWORD, post};
-use crate::process::{Answer, Database, Process};
-use crate::trial::{self, Random};
 
 /// How many addresses have an account. Each is tried in turn, so that none is tried too often.
 const KNOWN: u64 = 200;
@@ -17,7 +17,7 @@ const TELLING: u32 = 100;
 fn sign_in_answers_known_and_unknown_addresses_alike() {
     let (rounds, mut random) = (trial::rounds(8), Random::from_seed());
     let folder = tempfile::tempdir().unwrap();
-    let service = Process::serve_with(&Database::folder(folder.path()), "--trusted-proxy 127.0.0.1");
+    let service = Database::folder(folder.path()).serve_with("--trusted-proxy 127.0.0.1");
     let known = KNOWN.min(u64::from(rounds));
     for number in 0..known {
         let email = format!("known-{number}@lovelace.example");
@@ -55,7 +55,7 @@ fn sign_in_answers_known_and_unknown_addresses_alike() {
 }
 
 /// Tries a wrong password from an unused network address, so that only the limit per account applies.
-fn attempt(service: &Process, random: &mut Random, email: &str) -> Answer {
+fn attempt(service: &Server, random: &mut Random, email: &str) -> Response {
     post(service, "/sign-in", &from_anywhere(random), &form(email, "not the password"))
 }
 
@@ -69,14 +69,14 @@ fn from_anywhere(random: &mut Random) -> String {
 }
 
 /// An answer without what differs from request to request.
-fn shown(answer: &Answer, email: &str) -> String {
+fn shown(answer: &Response, email: &str) -> String {
     let lines = answer.text.lines().filter(|line| !line.starts_with("x-request-id: ") && !line.starts_with("date: "));
     let shown: String = lines.flat_map(|line| [line, "\n"]).collect();
     // Its length is the page's, whose only difference is the address.
     shown.replace(email, "EMAIL").replace(&format!("content-length: {}", body_length(answer)), "content-length: LENGTH")
 }
 
-fn body_length(answer: &Answer) -> usize {
+fn body_length(answer: &Response) -> usize {
     answer.text.split_once("\r\n\r\n").unwrap().1.len()
 }
 

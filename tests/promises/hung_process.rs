@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use testkit::blocking::{Response, new_pet, post_once};
+use testkit::postgres::{query, try_query};
+use testkit::{PostgresServer, Server, TIMEOUT, trial, within};
 
-use crate::postgres_server::{Server, query, try_query};
-use crate::process::{Answer, PATIENCE, Process, new_pet, post_once, within};
 use crate::shop::Shop;
-use crate::trial;
 
 /// Maximum time of a request beside a hung process. PostgreSQL ends the hung transaction after half a second; the rest
 /// is for the request, which takes longer beside other tests.
@@ -78,15 +78,15 @@ fn abandoned_writes_do_not_wait_on_in_the_server() {
 struct Yard {
     url: String,
     shop: Shop,
-    hanging: Process,
-    other: Process,
+    hanging: Server,
+    other: Server,
 }
 
 impl Yard {
     fn new() -> Self {
-        let url = Server::shared().database();
+        let url = PostgresServer::shared().database();
         let shop = Shop::at(url.clone());
-        let [hanging, other] = [(); 2].map(|()| Process::serve(&shop.database));
+        let [hanging, other] = [(); 2].map(|()| shop.database.serve());
         Self { url, shop, hanging, other }
     }
 
@@ -94,9 +94,9 @@ impl Yard {
         self.other.create_pet(&self.shop.key, name).json()["id"].as_i64().unwrap()
     }
 
-    fn order_at_the_other(&self, pet: i64) -> thread::JoinHandle<Answer> {
+    fn order_at_the_other(&self, pet: i64) -> thread::JoinHandle<Response> {
         let (address, key) = (self.other.store.clone(), self.shop.key.clone());
-        thread::spawn(move || crate::process::post(&address, "/v1/store/orders", &key, &order_of(pet)))
+        thread::spawn(move || testkit::blocking::post(&address, "/v1/store/orders", &key, &order_of(pet)))
     }
 
     /// Runs `sql` in a transaction that stays open.
@@ -106,7 +106,7 @@ impl Yard {
             let url = url.clone();
             move || _ = try_query(&url, &sql)
         });
-        within(PATIENCE, "blocking", || query(&url, &format!("SELECT count(*) FROM {SLEEPING}")) == "1");
+        within(TIMEOUT, "blocking", || query(&url, &format!("SELECT count(*) FROM {SLEEPING}")) == "1");
         Blocker { url, thread }
     }
 
@@ -117,19 +117,19 @@ impl Yard {
         let blocker = self.hold(sql);
         let (address, key, body) = (self.hanging.store.clone(), self.shop.key.clone(), body.to_owned());
         let request = thread::spawn(move || post_once(&address, path, &key, "hung", &body));
-        within(PATIENCE, "reaching the lock", || waiting(&self.url) == 1);
+        within(TIMEOUT, "reaching the lock", || waiting(&self.url) == 1);
         self.hanging.suspend();
         blocker.release();
         // Otherwise the next write could take the lock before the one that waits for it.
-        within(PATIENCE, "hanging in the transaction", || query(&self.url, IDLE_IN_TRANSACTION) == "1");
+        within(TIMEOUT, "hanging in the transaction", || query(&self.url, IDLE_IN_TRANSACTION) == "1");
         Hung { process: &self.hanging, request }
     }
 }
 
 /// A stopped process, and the client that waits for it.
 struct Hung<'a> {
-    process: &'a Process,
-    request: thread::JoinHandle<Answer>,
+    process: &'a Server,
+    request: thread::JoinHandle<Response>,
 }
 
 impl Hung<'_> {

@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use testkit::{Random, soon, trial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Service, Setup, soon};
-use crate::trial::{self, Random};
+use crate::service::{Service, Setup};
 
 const SMUGGLED: &str = "GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: smuggled\r\n\r\n";
 const AFTER: &str = "GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: after\r\nconnection: close\r\n\r\n";
@@ -20,9 +20,9 @@ const AT_ONCE: usize = 16;
 /// What the service may do with a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Answer with an error, and close.
+    /// Response with an error, and close.
     Refused,
-    /// Answer with any status and `Connection: close`, and close the connection.
+    /// Response with any status and `Connection: close`, and close the connection.
     Closed,
     /// Take it as the RFC lets it, and go on: the request after it is answered, the one inside is not.
     Taken,

@@ -6,16 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-
-use crate::postgres_server::{Server, query, try_query};
-use crate::process::{Database, Process, within};
-use crate::trial;
+use testkit::postgres::{query, try_query};
+use testkit::{Database, PostgresServer, Server, trial, within};
 
 #[test]
 fn processes_that_start_together_migrate_once() {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let database = Database::url(&url);
-    let processes: Vec<_> = (0..8).map(|_| Process::serve(&database)).collect();
+    let processes: Vec<_> = (0..8).map(|_| database.serve()).collect();
     let starting: Vec<_> = (0..8).map(|_| database.petstore("migrate").spawn().unwrap()).collect();
     for mut process in starting {
         assert!(process.wait().unwrap().success());
@@ -27,7 +25,7 @@ fn processes_that_start_together_migrate_once() {
 
 #[test]
 fn a_process_that_is_killed_at_any_moment_leaves_a_database_that_opens() {
-    kill_at_moments(&|| New::Url(Server::shared().database()));
+    kill_at_moments(&|| New::Url(PostgresServer::shared().database()));
 }
 
 #[test]
@@ -64,7 +62,7 @@ impl New {
     fn remove(self) {
         match self {
             Self::Folder(folder) => drop(folder),
-            Self::Url(url) => Server::shared().remove(&url),
+            Self::Url(url) => PostgresServer::shared().remove(&url),
         }
     }
 }
@@ -192,7 +190,7 @@ impl Step {
 }
 
 fn kill_within(before: usize, step: &Step) {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let database = Database::url(&url);
     step.prepare(&url, &database, before);
     let blocker = thread::spawn({
@@ -221,7 +219,7 @@ fn kill_within(before: usize, step: &Step) {
     assert_eq!(query(&url, &step.is_undone()), "t");
     opens(&database);
     assert_eq!(query(&url, "SELECT count(*) FROM refinery_schema_history"), migrations().to_string());
-    Server::shared().remove(&url);
+    PostgresServer::shared().remove(&url);
 }
 
 /// How many there are.
@@ -254,10 +252,10 @@ fn a_program_works_beside_a_newer_schema_until_that_says_no() {
 
 /// How many requests were answered while the schema grew.
 fn works_beside_a_newer_schema() -> usize {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let database = Database::url(&url);
     let key = database.make_key();
-    let service = Process::serve(&database);
+    let service = database.serve();
     let done = AtomicBool::new(false);
     let answered = thread::scope(|scope| {
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| serve_until(&done, &service, &key))).collect();
@@ -280,7 +278,7 @@ fn works_beside_a_newer_schema() -> usize {
     });
     drop(service);
     // One that starts beside the newer schema serves as well.
-    assert_eq!(Process::serve(&database).create_pet(&key, "Rex").status, 201);
+    assert_eq!(database.serve().create_pet(&key, "Rex").status, 201);
 
     // The control: a schema that says no is not worked with.
     query(&url, "UPDATE meta SET value = '998' WHERE key = 'oldest_schema'");
@@ -288,12 +286,12 @@ fn works_beside_a_newer_schema() -> usize {
     let told = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{told}");
     assert!(told.contains("schema version 999") && told.contains("use a newer petstore"), "{told}");
-    Server::shared().remove(&url);
+    PostgresServer::shared().remove(&url);
     answered
 }
 
 /// Asks for one thing after the other, all of which must be answered.
-fn serve_until(done: &AtomicBool, service: &Process, key: &str) -> usize {
+fn serve_until(done: &AtomicBool, service: &Server, key: &str) -> usize {
     let mut answered = 0;
     while !done.load(Ordering::SeqCst) {
         assert_eq!(service.create_pet(key, "Rex").status, 201);

@@ -1,10 +1,9 @@
 //! Promise 7: a key that is used otherwise than it was is refused, by whom and whenever that may be.
 
 use std::collections::HashMap;
+use testkit::{Random, trial};
 
-use crate::process::Process;
 use crate::shop::{Operation, Shop};
-use crate::trial::{self, Random};
 
 const KEYS: u64 = 6;
 const TEXTS: u64 = 3;
@@ -24,7 +23,7 @@ fn a_key_is_answered_as_decided_in_the_embedded_database() {
 fn play(shop: &Shop) {
     let (cases, mut random) = (trial::rounds(150), Random::from_seed());
     let accounts = [shop.key.clone(), shop.database.key_of("grace@example.com")];
-    let mut service = Process::serve(&shop.database);
+    let mut service = shop.database.serve();
     // The text and the answer that each key was used with first.
     let mut used: HashMap<(usize, Operation, u64), (u64, String)> = HashMap::new();
     // What is asked for with each key by each number: an order can be placed or approved once.
@@ -33,7 +32,7 @@ fn play(shop: &Shop) {
     for case in 0..cases {
         if random.below(40) == 0 {
             service.kill();
-            service = Process::serve(&shop.database);
+            service = shop.database.serve();
             restarts += 1;
         }
         if random.below(40) == 0 {

@@ -1,8 +1,8 @@
 //! Promise 22: JSON that is odd in any way is answered, never with a 5xx, and with the same on both databases.
 
-use crate::postgres_server::{self, Server};
-use crate::support::{Service, Setup};
-use crate::trial::{self, Random};
+use testkit::{PostgresServer, Random, postgres, trial};
+
+use crate::service::{Service, Setup};
 
 /// What may stand where a value stands. Depth 10^5 does not fit into 64 KiB; the deepest that fits is here, and the parser
 /// itself is given 10^5 in `http::json`.
@@ -150,7 +150,7 @@ fn bodies() -> Vec<Vec<u8>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_json_is_never_a_5xx_and_both_databases_answer_the_same() {
     let sqlite = Service::start().await;
-    let postgres = Some(postgres_server::database());
+    let postgres = Some(postgres::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
     let mut random = Random::from_seed();
     let bodies = bodies();
@@ -195,7 +195,7 @@ fn the_databases_alone_would_answer_differently() {
     let sqlite = rusqlite::Connection::open_in_memory().unwrap();
     let kept: String = sqlite.query_row("SELECT ?1", ["a\0b"], |row| row.get(0)).unwrap();
     assert_eq!(kept, "a\0b");
-    let url = Server::shared().database();
-    let refused = postgres_server::try_query(&url, "SELECT length(U&'a\\0000b')").unwrap_err();
+    let url = PostgresServer::shared().database();
+    let refused = postgres::try_query(&url, "SELECT length(U&'a\\0000b')").unwrap_err();
     assert!(refused.contains("invalid"), "{refused}");
 }

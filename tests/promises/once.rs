@@ -4,11 +4,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use testkit::blocking::Response;
+use testkit::{Server, trial};
 
 use crate::fake_clock::FakeClock;
-use crate::process::{Answer, Process};
 use crate::shop::{Operation, Shop};
-use crate::trial;
 
 /// How many requests with one key come at once.
 const CLIENTS: usize = 20;
@@ -30,7 +30,7 @@ fn requests_at_once_have_one_effect_for_each_key_in_the_embedded_database() {
 
 /// Sends each request from all clients at once. The services' system clock keeps jumping: two days forward and back, a
 /// day back and forward.
-fn race(shop: &Shop, services: &[Process], clock: &FakeClock) {
+fn race(shop: &Shop, services: &[Server], clock: &FakeClock) {
     let keys = trial::rounds(20) as usize;
     let operation = |n: usize| Operation::ALL[n % Operation::ALL.len()];
     let texts: Vec<_> = (0..keys).map(|n| operation(n).text(&services[0], &shop.key, &format!("text-{n}"))).collect();
@@ -44,7 +44,7 @@ fn race(shop: &Shop, services: &[Process], clock: &FakeClock) {
         operation(n).ask_until_settled(service, &shop.key, &format!("key-{n}"), &texts[n])
     };
     let (done, mut jumps) = (AtomicBool::new(false), 0);
-    let answers: Vec<Vec<Answer>> = thread::scope(|scope| {
+    let answers: Vec<Vec<Response>> = thread::scope(|scope| {
         scope.spawn(|| {
             for time in ["+2d", "+0", "-1d", "+0"].iter().cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
                 clock.set(time);

@@ -7,11 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use rusqlite::Connection;
-
-use crate::load::read_answer;
-use crate::postgres_server::{Server, query};
-use crate::process::{Database, PATIENCE, Process, within};
-use crate::trial::{self, Random};
+use testkit::blocking::read_response;
+use testkit::postgres::query;
+use testkit::{Database, PostgresServer, Random, TIMEOUT, trial, within};
 
 const CLIENTS: u64 = 32;
 const ANIMALS: u64 = 1_000;
@@ -53,7 +51,7 @@ fn orders_and_animals_agree_after_kill_9() {
 
 #[test]
 fn orders_and_animals_agree_after_kill_9_on_postgresql_too() {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let sql = |sql: &str| -> Vec<Vec<i64>> {
         let rows = query(&url, sql);
         rows.lines().map(|row| row.split('|').map(|column| column.parse().unwrap()).collect()).collect()
@@ -61,7 +59,7 @@ fn orders_and_animals_agree_after_kill_9_on_postgresql_too() {
     // Until the killed process's sessions end, PostgreSQL may still carry out its statements.
     let sessions = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'petstore'";
-    let settle = || _ = within(PATIENCE, "ending the sessions", || query(&url, sessions) == "0");
+    let settle = || _ = within(TIMEOUT, "ending the sessions", || query(&url, sessions) == "0");
     crash(&Database::url(&url), sql, |sql| _ = query(&url, sql), settle);
 }
 
@@ -79,7 +77,7 @@ fn crash(database: &Database, sql: impl Fn(&str) -> Vec<Vec<i64>>, change: impl 
     let mut ledgers: Vec<Vec<Entry>> = (0..CLIENTS).map(|_| Vec::new()).collect();
     let mut refused = 0;
     for round in 0..rounds {
-        let mut service = Process::serve(database);
+        let mut service = database.serve();
         let clients: Vec<_> = ledgers
             .drain(..)
             .map(|mut ledger| {
@@ -114,7 +112,7 @@ fn crash(database: &Database, sql: impl Fn(&str) -> Vec<Vec<i64>>, change: impl 
     let open = "(SELECT max(id) FROM orders WHERE status IN (0, 1))";
     change(&format!("UPDATE pets SET status = 0 WHERE id = (SELECT pet_id FROM orders WHERE id = {open})"));
     assert_eq!(wrong(&ledgers, &sql, rounds * CLIENTS).len(), 1);
-    let lost = ledgers[0].iter().find(|entry| entry.status == CANCELLED).expect("some order was cancelled").id;
+    let lost = ledgers.iter().flatten().find(|entry| entry.status == CANCELLED).expect("some order was cancelled").id;
     change(&format!("DELETE FROM orders WHERE id = {lost}"));
     assert_eq!(wrong(&ledgers, &sql, rounds * CLIENTS).len(), 2);
     let [placed, approved, delivered, cancelled] = counts;
@@ -134,7 +132,7 @@ fn order(address: &str, key: &str, random: &mut Random, ledger: &mut Vec<Entry>)
             body.len()
         );
         stream.write_all(request.as_bytes()).ok()?;
-        let (status, body) = read_answer(&mut stream)?;
+        let (status, body) = read_response(&mut stream)?;
         Some((status, serde_json::from_str::<serde_json::Value>(&body).unwrap()))
     };
     loop {

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::blocking::try_send_message;
+use testkit::nats::{STREAM, Stored};
+use testkit::{NatsServer, PostgresServer, Random, SERVE, Server, trial, within};
 
-use crate::nats::{Broker, STREAM, Stored};
-use crate::postgres_server::Server;
-use crate::process::{Process, SERVE, try_send_message, within};
 use crate::shop::Shop;
-use crate::trial::{self, Random};
 
 /// How many messages are answered in each round, by how many clients.
 const MESSAGES: usize = 1_000;
@@ -22,35 +21,35 @@ fn every_message_that_was_answered_reaches_the_stream() {
 
 #[test]
 fn every_message_that_was_answered_reaches_the_stream_from_postgresql() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let shop = Shop::at(server.database());
     Yard::new(shop, Some(server)).run();
 }
 
 /// A database, a broker, and two processes that take messages on and relay them.
 struct Yard {
-    broker: Broker,
-    services: Vec<Process>,
+    broker: NatsServer,
+    services: Vec<Server>,
     /// Where they are now.
     addresses: Arc<Mutex<Vec<String>>>,
     shop: Shop,
     /// PostgreSQL, where that is the database: it is killed too.
-    server: Option<Server>,
+    server: Option<PostgresServer>,
     random: Random,
     kills: HashMap<Fault, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fault {
-    Process,
+    Server,
     Broker,
     Database,
 }
 
 impl Yard {
-    fn new(shop: Shop, server: Option<Server>) -> Self {
+    fn new(shop: Shop, server: Option<PostgresServer>) -> Self {
         let random = Random::from_seed();
-        let broker = Broker::start();
+        let broker = NatsServer::start();
         let services: Vec<_> = (0..2).map(|_| serve(&shop, &broker)).collect();
         let addresses = services.iter().map(|service| service.messages.clone()).collect();
         let addresses = Arc::new(Mutex::new(addresses));
@@ -77,7 +76,7 @@ impl Yard {
         let figure = format!(
             "{rounds} x {MESSAGES} messages with {} kills of a relay, {} of the broker and {} of the database: 0 missing, \
              {doubled} twice",
-            kills(Fault::Process),
+            kills(Fault::Server),
             kills(Fault::Broker),
             kills(Fault::Database),
         );
@@ -113,7 +112,7 @@ impl Yard {
 
     /// Kills everything once, in an order and at moments of chance, and starts it again.
     fn do_harm(&mut self) {
-        let mut faults = vec![Fault::Process, Fault::Process, Fault::Broker];
+        let mut faults = vec![Fault::Server, Fault::Server, Fault::Broker];
         faults.extend(self.server.iter().map(|_| Fault::Database));
         while !faults.is_empty() {
             let fault = faults.swap_remove(self.random.below(faults.len() as u64) as usize);
@@ -132,7 +131,7 @@ impl Yard {
                     thread::sleep(away);
                     server.control(&["start"]);
                 }
-                Fault::Process => {
+                Fault::Server => {
                     let which = self.random.below(2) as usize;
                     self.services[which].kill();
                     thread::sleep(away);
@@ -151,9 +150,9 @@ impl Yard {
 
     /// The control: a relay that marks messages first, and then is killed before the broker has them.
     fn marked_too_early(mut self) -> usize {
-        self.services.iter_mut().for_each(Process::kill);
+        self.services.iter_mut().for_each(|service| service.kill());
         self.broker.kill();
-        let alone = Process::serve(&self.shop.database);
+        let alone = self.shop.database.serve();
         let mut answered = HashMap::new();
         for n in 0..20 {
             let answer = alone.send_message(&self.shop.key, &format!("control-{n}"));
@@ -175,11 +174,11 @@ impl Yard {
 }
 
 /// Starts a process as a supervisor does: again where it ends, as it does where a busy database is slow to let it in.
-fn serve(shop: &Shop, broker: &Broker) -> Process {
+fn serve(shop: &Shop, broker: &NatsServer) -> Server {
     let start = || {
         let mut command = shop.database.petstore(SERVE);
         command.args(["--relay", &broker.url()]);
-        Process::try_start(command)
+        Server::try_start(command)
     };
     (0..10).find_map(|_| start()).expect("it starts at last")
 }

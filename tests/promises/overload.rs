@@ -6,14 +6,13 @@
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-
-use crate::clients::{Load, Outcome, Request, percentile};
-use crate::process::{Database, Process, SERVE, within};
-use crate::trial::{self, is_full, rounds};
+use testkit::load::{Outcome, Request, percentile};
+use testkit::trial::{self, is_full, rounds};
+use testkit::{Database, Load, SERVE, Server, within};
 
 /// A service with a thousand animals; on a core of its own where figures are wanted.
 struct Loaded {
-    service: Process,
+    service: Server,
     key: String,
     _folder: tempfile::TempDir,
 }
@@ -32,7 +31,7 @@ impl Loaded {
         command.args(if is_full() { &["-c", "0"][..] } else { &[] }).arg(plain.get_program());
         command.args(SERVE.split(' ')).args(more.split_whitespace());
         command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        Self { service: Process::start(command), key, _folder: folder }
+        Self { service: Server::start(command), key, _folder: folder }
     }
 
     fn load(&self, request: Request, clients: usize, seconds: f64) -> Load {

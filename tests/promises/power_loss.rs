@@ -6,19 +6,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rusqlite::Connection;
+use testkit::writers::Mix;
+use testkit::{Database, Ledger, Random, TIMEOUT, Writers, trial, within};
 
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load};
-use crate::process::{Database, PATIENCE, Process, within};
 use crate::trace::{self, Call, Disk};
-use crate::trial::{self, Random};
 use crate::volume::Volume;
 
 /// How many images are made of what one life of a database wrote.
 const IMAGES: u32 = 40;
 
 /// Large messages fill the write-ahead log soon.
-const KIND: Kind = Kind { clients: 8, messages_one_in: 2, length: 9_000, keyed: false };
+const KIND: Mix = Mix { clients: 8, messages_one_in: 2, length: 9_000, keyed: false };
 
 /// Enough for a database that is opened, written to, closed and written to again.
 const FEW: usize = 150;
@@ -79,9 +77,9 @@ impl Life {
         let key_known = calls.last().unwrap().begun;
         // Closed by itself, so that the log is written back and removed; then made again, and cut off.
         for (name, answers, clean) in [("first", answers, true), ("second", answers + FEW, false)] {
-            let mut service = Process::serve_by(trace::recorder(&file, disk), &database);
-            let load = Load::start(&service, &key, &ledger, name, KIND);
-            within(PATIENCE * 4, "answering", || ledger.acknowledged() >= answers);
+            let mut service = database.serve_by(trace::recorder(&file, disk));
+            let load = Writers::start(&service, &key, &ledger, name, KIND);
+            within(TIMEOUT * 4, "answering", || ledger.acknowledged() >= answers);
             if clean {
                 load.stop();
                 service.stop();

@@ -7,10 +7,9 @@ use petstore::clock::Clock;
 use petstore::config::RateLimit;
 use petstore::domain::{AccountId, Timestamp};
 use petstore::http::rate_limit::RateLimits;
+use testkit::{Database, Random, Server, trial};
 
 use crate::forms::{PASSWORD, post};
-use crate::process::{Database, Process};
-use crate::trial::{self, Random};
 
 const CLIENTS: u64 = 8;
 
@@ -24,7 +23,7 @@ fn at_once_an_account_is_let_through_as_often_as_its_limit_says() {
     let rounds = trial::rounds(3);
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
-    let [service, second] = [(); 2].map(|()| Process::serve_with(&database, "--rate-limit 100/h"));
+    let [service, second] = [(); 2].map(|()| database.serve_with("--rate-limit 100/h"));
     for round in 0..rounds {
         let key = database.key_of(&format!("{round}@example.com"));
         // Less than a request comes back while this lasts.
@@ -37,7 +36,7 @@ fn at_once_an_account_is_let_through_as_often_as_its_limit_says() {
 }
 
 /// How many of so many requests by each of the clients are let through.
-fn ask_at_once(service: &Process, key: &str, each: u64) -> u64 {
+fn ask_at_once(service: &Server, key: &str, each: u64) -> u64 {
     thread::scope(|scope| {
         let ask = |client: u64| {
             move || {
@@ -59,7 +58,7 @@ fn over_time_an_account_is_let_through_as_often_as_its_limit_says() {
     let lasts = Duration::from_secs(u64::from(trial::rounds(3)).min(60));
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
-    let service = Process::serve_with(&database, "--rate-limit 50/s");
+    let service = database.serve_with("--rate-limit 50/s");
     let key = database.make_key();
     let first_sent = Instant::now();
     let mut allowed = u64::from(service.get("/v1/pets", &key).status == 200);
@@ -91,7 +90,7 @@ fn a_forged_forwarded_address_gets_nobody_more_attempts() {
     let tries = u64::from(rounds).max(ATTEMPTS + 10);
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
-    let trusting = |flags| Process::serve_with(&database, flags);
+    let trusting = |flags| database.serve_with(flags);
     // Without a trusted proxy nobody is believed. Behind one, what it wrote is, and not what stood there before.
     let cases = [("", ""), ("--trusted-proxy 10.0.0.0/8", ""), ("--trusted-proxy 127.0.0.1", ", 203.0.113.9")];
     let mut figures = Vec::new();
@@ -111,7 +110,7 @@ fn a_forged_forwarded_address_gets_nobody_more_attempts() {
 }
 
 /// Tries to sign in, each time with another account and another forged address; returns the status.
-fn sign_in(service: &Process, random: &mut Random, round: u64, written: &str) -> u16 {
+fn sign_in(service: &Server, random: &mut Random, round: u64, written: &str) -> u16 {
     let [a, b, c, d, ..] = random.next().to_be_bytes();
     let forged = match round % 2 {
         0 => format!("198.{}.{b}.{c}", 18 + a % 2),

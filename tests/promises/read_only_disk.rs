@@ -5,12 +5,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
+use testkit::blocking::Response;
+use testkit::writers::Mix;
+use testkit::{Database, Ledger, Random, Server, TIMEOUT, Writers, trial, within};
 
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load};
-use crate::process::{Answer, Database, PATIENCE, Process, within};
 use crate::small_disk::SmallDisk;
-use crate::trial::{self, Random};
 
 #[test]
 fn a_read_only_disk_is_read() {
@@ -20,9 +19,9 @@ fn a_read_only_disk_is_read() {
     let (key, ledger) = (database.make_key(), Ledger::default());
     for round in 1..=rounds {
         // The control: on the same disk, writable, a write is taken.
-        let mut service = Process::serve(&database);
+        let mut service = database.serve();
         assert_eq!(ledger.create_pet(&service, &key, &format!("writable-{round}")).status, 201);
-        let load = Load::start(&service, &key, &ledger, &round.to_string(), Kind::MIXED);
+        let load = Writers::start(&service, &key, &ledger, &round.to_string(), Mix::MIXED);
         thread::sleep(Duration::from_millis(50 + random.below(150)));
         // Half of the time a log is left behind, which can't be written back.
         if round % 2 == 0 {
@@ -35,7 +34,7 @@ fn a_read_only_disk_is_read() {
         }
         disk.make_read_only(true);
 
-        let mut service = Process::serve(&database);
+        let mut service = database.serve();
         refuses_writes(&service, &key, &ledger, &format!("read-only-{round}"));
         let exported = database.petstore("pets export").output().unwrap();
         assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
@@ -49,10 +48,10 @@ fn a_read_only_disk_is_read() {
 
         // It was opened for reading: once there is more to be had, somebody must start it anew.
         disk.make_read_only(false);
-        assert_eq!(service.ended(PATIENCE).code(), Some(1));
+        assert_eq!(service.ended(TIMEOUT).code(), Some(1));
     }
     a_log_without_its_index_is_not_passed_over(&disk, &database, &key, &ledger);
-    let mut service = Process::serve(&database);
+    let mut service = database.serve();
     assert_eq!(ledger.create_pet(&service, &key, "at last").status, 201);
     service.stop();
     let copy = tempfile::tempdir().unwrap();
@@ -72,14 +71,14 @@ fn a_disk_that_becomes_read_only_is_read() {
     let store = folder.path().join("store");
     let database = Database::folder(&store);
     let (key, ledger) = (database.make_key(), Ledger::default());
-    let mut service = Process::serve(&database);
-    let load = Load::start(&service, &key, &ledger, "load", Kind::MIXED);
+    let mut service = database.serve();
+    let load = Writers::start(&service, &key, &ledger, "load", Mix::MIXED);
     for round in 1..=rounds {
         assert_eq!(ledger.create_pet(&service, &key, &format!("writable-{round}")).status, 201);
         thread::sleep(Duration::from_millis(50 + random.below(150)));
         let fault = refuse_to_write(&service, &store, &folder.path().join("trace"));
         let mut tries = 0;
-        within(PATIENCE, "refusing", || {
+        within(TIMEOUT, "refusing", || {
             tries += 1;
             ledger.create_pet(&service, &key, &format!("between-{round}-{tries}")).status == 503
         });
@@ -101,9 +100,9 @@ fn a_disk_that_becomes_read_only_is_read() {
     ));
 }
 
-fn refuses_writes(service: &Process, key: &str, ledger: &Ledger, name: &str) {
+fn refuses_writes(service: &Server, key: &str, ledger: &Ledger, name: &str) {
     for number in 0..3 {
-        let answer: Answer = ledger.create_pet(service, key, &format!("{name}-{number}"));
+        let answer: Response = ledger.create_pet(service, key, &format!("{name}-{number}"));
         answer.assert_unavailable();
         service.send_message(key, "refused").assert_unavailable();
         assert_eq!(service.get("/v1/pets", key).status, 200);
@@ -114,7 +113,7 @@ fn refuses_writes(service: &Process, key: &str, ledger: &Ledger, name: &str) {
 
 /// What was acknowledged last is in the log: a start that can't read it must not pretend.
 fn a_log_without_its_index_is_not_passed_over(disk: &SmallDisk, database: &Database, key: &str, ledger: &Ledger) {
-    let mut service = Process::serve(database);
+    let mut service = database.serve();
     assert_eq!(ledger.create_pet(&service, key, "only in the log").status, 201);
     service.kill();
     fs::remove_file(disk.file("petstore.db-shm")).unwrap();
@@ -126,7 +125,7 @@ fn a_log_without_its_index_is_not_passed_over(disk: &SmallDisk, database: &Datab
 }
 
 /// From here on, what changes the database's files fails as on a file system that is mounted read-only.
-fn refuse_to_write(service: &Process, store: &Path, trace: &Path) -> Child {
+fn refuse_to_write(service: &Server, store: &Path, trace: &Path) -> Child {
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-e", "signal=none", "-p", &service.pid().to_string(), "-o"]).arg(trace);
     for name in ["petstore.db", "petstore.db-wal"] {

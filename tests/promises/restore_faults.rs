@@ -7,10 +7,9 @@ use std::process::{Command, Output};
 
 use petstore::store::sqlite::{Options, Sqlite};
 use rusqlite::Connection;
+use testkit::{Database, Random, TIMEOUT, trial, within};
 
-use crate::process::{Database, PATIENCE, within};
 use crate::trace;
-use crate::trial::{self, Random};
 
 /// System calls that change files and folders.
 const CALLS: [&str; 6] = ["unlink", "rename", "fsync", "fdatasync", "ftruncate", "pwrite64"];
@@ -174,7 +173,7 @@ impl Place {
         let restored = self.restore(Database::folder(&self.data()).petstore_by(strace, "restore"));
         assert!(restored.status.success(), "{old:?}: {}", String::from_utf8_lossy(&restored.stderr));
         let mut trace = String::new();
-        within(PATIENCE, "tracing", || {
+        within(TIMEOUT, "tracing", || {
             trace = fs::read_to_string(&file).unwrap();
             trace.contains("+++ exited")
         });

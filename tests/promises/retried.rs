@@ -2,23 +2,21 @@
 
 use std::thread;
 use std::time::Duration;
+use testkit::{Database, PostgresServer, Random, Server, within};
 
 use crate::network::Network;
-use crate::postgres_server::Server;
-use crate::process::{Database, Process, within};
 use crate::shop::{Operation, Shop};
-use crate::trial::Random;
 
 const CLIENTS: usize = 8;
 
 #[test]
 fn what_a_network_swallowed_is_settled_by_asking_again() {
-    let server = Server::shared();
+    let server = PostgresServer::shared();
     let network = Network::to(server.port());
     let url = server.database();
     let shop = Shop::at(url.clone());
     let through = Database::url(url.replace(&format!(":{}/", server.port()), &format!(":{}/", network.port)));
-    let service = Process::serve(&through);
+    let service = through.serve();
     let mut random = Random::from_seed();
     settles(&shop, &service, || {
         for _ in 0..2 {
@@ -34,9 +32,9 @@ fn what_a_network_swallowed_is_settled_by_asking_again() {
 
 #[test]
 fn what_a_crash_of_the_database_left_open_is_settled_by_asking_again() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let shop = Shop::at(server.database());
-    let service = Process::serve(&shop.database);
+    let service = shop.database.serve();
     let mut random = Random::from_seed();
     settles(&shop, &service, || {
         for _ in 0..2 {
@@ -48,7 +46,7 @@ fn what_a_crash_of_the_database_left_open_is_settled_by_asking_again() {
 }
 
 /// Clients write one after the other while `fault` happens, and ask for each until it is settled.
-fn settles(shop: &Shop, service: &Process, fault: impl FnOnce()) {
+fn settles(shop: &Shop, service: &Server, fault: impl FnOnce()) {
     let done = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::SeqCst;
     let (asked, unsettled) = thread::scope(|scope| {
@@ -91,11 +89,11 @@ fn settles(shop: &Shop, service: &Process, fault: impl FnOnce()) {
 /// be told that all is well.
 #[test]
 fn an_answer_that_no_standby_has_is_not_given_again() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let shop = Shop::at(server.database());
     // The warning that tells of it comes all the same.
     server.sql("postgres", "ALTER ROLE petstore SET client_min_messages = error");
-    let service = Process::serve(&shop.database);
+    let service = shop.database.serve();
     assert_eq!(service.create_pet(&shop.key, "Rex").status, 201);
     server.set("synchronous_standby_names", "nobody");
     within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status == 503);

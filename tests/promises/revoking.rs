@@ -2,21 +2,20 @@
 
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use testkit::postgres::query;
+use testkit::{Database, PostgresServer, Server, trial, within};
 
 use crate::forms::{PASSWORD, post, sign_up};
-use crate::postgres_server::{Server, query};
-use crate::process::{Database, Process, within};
-use crate::trial;
 
 const LIMIT: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_revoked_key_is_refused_in_three_processes_within_a_second() {
     let trials = trial::rounds(5);
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let database = Database::url(&url);
     database.make_key();
-    let services: Vec<_> = (0..3).map(|_| Process::serve(&database)).collect();
+    let services: Vec<_> = (0..3).map(|_| database.serve()).collect();
     let mut slowest = Duration::ZERO;
     for trial in 1..=trials {
         let (key, id) = used_key(&database, &services, &url);
@@ -52,13 +51,13 @@ fn a_revoked_key_is_refused_in_three_processes_within_a_second() {
 }
 
 /// A new key that all have just taken, and its id.
-fn used_key(database: &Database, services: &[Process], url: &str) -> (String, String) {
+fn used_key(database: &Database, services: &[Server], url: &str) -> (String, String) {
     let key = database.another_key();
     services.iter().for_each(|service| assert_eq!(service.get("/v1/pets", &key).status, 200));
     (key, query(url, "SELECT max(id) FROM api_keys"))
 }
 
-fn refused_at(service: &Process, key: &str) -> SystemTime {
+fn refused_at(service: &Server, key: &str) -> SystemTime {
     within(Duration::from_secs(10), "refusing", || service.get("/v1/pets", key).status == 401);
     SystemTime::now()
 }
@@ -66,8 +65,8 @@ fn refused_at(service: &Process, key: &str) -> SystemTime {
 #[test]
 fn the_keys_of_an_account_that_is_deleted_in_one_process_are_refused_in_another_within_a_second() {
     let folder = tempfile::tempdir().unwrap();
-    for database in [Database::folder(folder.path()), Database::url(Server::shared().database())] {
-        let (one, other) = (Process::serve(&database), Process::serve(&database));
+    for database in [Database::folder(folder.path()), Database::url(PostgresServer::shared().database())] {
+        let (one, other) = (database.serve(), database.serve());
         let cookie = sign_up(&one, "ada@example.com");
         let key = database.another_key();
         // Until each has noticed that the key was made, and remembers it: only its end can make them ask again.

@@ -10,10 +10,7 @@ use std::process::{Child, Command, Stdio};
 use petstore::domain::account::NewPassword;
 use petstore::domain::{ApiKey, Deployment, Secret, SessionToken};
 use petstore::store::postgres::DatabaseUrl;
-
-use crate::postgres_server::Server;
-use crate::process::{Database, SERVE};
-use crate::trial;
+use testkit::{Database, PostgresServer, SERVE, trial};
 
 /// Passwords that stand nowhere else.
 const PASSWORD: &str = "canary-of-the-password-7f3a";
@@ -105,7 +102,7 @@ fn no_secret_is_in_the_log_the_database_or_beside_it() {
 
 #[test]
 fn no_secret_is_in_postgresql() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let log = server.folder.join("log-of-petstore");
     let service = Logged::serve(&Database::url(server.database()), &log);
     let Console { cookies, key, successor } = service.use_console();
@@ -194,7 +191,7 @@ impl Logged {
         command.env("PETSTORE_LOG_LEVEL", "trace").stderr(std::fs::File::create(log).unwrap());
         let child = command.stdout(Stdio::null()).spawn().unwrap();
         let mut address = None;
-        crate::process::within(std::time::Duration::from_secs(60), "starting", || {
+        testkit::within(std::time::Duration::from_secs(60), "starting", || {
             let said = std::fs::read_to_string(log).unwrap();
             address = said.contains("\"listening\"").then(|| between(&said, "\"store\":\"", "\"").to_owned());
             address.is_some()

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-
-use crate::postgres_server::{Server, query};
-use crate::process::{Answer, Database, Process, new_message, new_pet, post_once};
+use testkit::blocking::{Response, new_message, new_pet, post_once};
+use testkit::postgres::query;
+use testkit::{Database, PostgresServer, Server};
 
 pub struct Shop {
     pub database: Database,
@@ -28,7 +28,7 @@ impl Shop {
     }
 
     pub fn on_postgresql() -> Self {
-        Self::at(Server::shared().database())
+        Self::at(PostgresServer::shared().database())
     }
 
     pub fn at(url: String) -> Self {
@@ -96,7 +96,7 @@ impl Operation {
     }
 
     /// What to ask for, so that it can be done: `what`, which is used once, or an order of an animal that is made for it.
-    pub fn text(self, service: &Process, key: &str, what: &str) -> String {
+    pub fn text(self, service: &Server, key: &str, what: &str) -> String {
         let made = |operation: Self, step: &str, text: &str| {
             let answer = operation.ask_until_settled(service, key, &format!("{what}-{step}"), text);
             assert_eq!(answer.status, operation.status(), "{answer:?}");
@@ -124,22 +124,22 @@ impl Operation {
     }
 
     /// The address of its door.
-    pub fn door(self, service: &Process) -> &str {
+    pub fn door(self, service: &Server) -> &str {
         if self == Self::SendMessage { &service.messages } else { &service.store }
     }
 
     /// Asks once.
-    pub fn ask(self, service: &Process, key: &str, once: &str, text: &str) -> Answer {
+    pub fn ask(self, service: &Server, key: &str, once: &str, text: &str) -> Response {
         let (path, body) = self.request(text);
         post_once(self.door(service), &path, key, once, &body)
     }
 
     /// Asks again while the answer is one of those that say to, as a client would.
-    pub fn ask_until_settled(self, service: &Process, key: &str, once: &str, text: &str) -> Answer {
+    pub fn ask_until_settled(self, service: &Server, key: &str, once: &str, text: &str) -> Response {
         let began = Instant::now();
         loop {
             let answer = self.ask(service, key, once, text);
-            if !answer.says_to_ask_again() {
+            if !answer.says_to_retry() {
                 return answer;
             }
             assert!(began.elapsed() < Duration::from_secs(30), "it does not settle: {answer:?}");

@@ -5,10 +5,9 @@ use std::net::TcpStream;
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-use crate::clients::{Load, percentile, retry_after};
-use crate::process::{Database, Process, SERVE};
-use crate::trial::{self, is_full, rounds};
+use testkit::load::{percentile, retry_after};
+use testkit::trial::{self, is_full, rounds};
+use testkit::{Database, Load, SERVE, Server};
 
 const AT_ONCE: usize = 200;
 
@@ -21,7 +20,7 @@ fn two_hundred_at_once_are_contained() {
     let database = Database::folder(folder.path());
     let key = database.make_key();
     // Each comes from an address of its own, so that only the bound on hashing holds them.
-    let service = Process::start(database.petstore(&format!("{SERVE} --trusted-proxy 127.0.0.1")));
+    let service = Server::start(database.petstore(&format!("{SERVE} --trusted-proxy 127.0.0.1")));
     let as_fast_as_answered = Load {
         address: service.store.clone(),
         clients: 64,

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use petstore::server::Limits;
+use testkit::load::{exchange, percentile};
+use testkit::trial::{self, is_full, rounds};
+use testkit::{Database, Load};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::clients::{Load, exchange, percentile};
-use crate::process::{Database, Process};
-use crate::support::{Service, Setup};
-use crate::trial::{self, is_full, rounds};
+use crate::service::{Service, Setup};
 
 /// A way to be slow, and the limit that ends it.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ async fn slow_clients_are_let_go_in_time() {
 async fn a_connection_that_was_sent_the_largest_file_takes_little_memory() {
     const CLIENTS: u64 = 300;
     let folder = tempfile::tempdir().unwrap();
-    let service = Process::serve(&Database::folder(folder.path()));
+    let service = Database::folder(folder.path()).serve();
     let (mut clients, mut answer) = (Vec::new(), Vec::new());
     let mut fetch = async |path: &str| {
         let mut stream = TcpStream::connect(&service.store).await.unwrap();
@@ -96,7 +96,7 @@ fn others_do_not_feel_five_thousand_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
     let key = database.make_key();
-    let service = Process::serve(&database);
+    let service = database.serve();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(fill(&service.store, &key));
     let others = Load {

@@ -4,8 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-
-use crate::process::{Database, within};
+use testkit::{Database, within};
 
 const ROOMY: &str = "size=1g";
 
@@ -39,7 +38,7 @@ impl SmallDisk {
 
     /// A database on this disk.
     pub fn database(&self) -> Database {
-        Database::folder(&self.store()).seen_by(&self.enter())
+        Database::folder(&self.store()).wrapped_by(&self.enter())
     }
 
     fn store(&self) -> PathBuf {

@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-
-use crate::postgres_server::Server;
-use crate::process::{Answer, Database, Process, within};
+use testkit::blocking::Response;
+use testkit::{Database, PostgresServer, within};
 
 const ROUNDS: u32 = 5;
 
 #[test]
 fn a_commit_that_no_standby_confirms_is_no_success() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let database = Database::url(server.database());
     let key = database.make_key();
-    let service = Arc::new(Process::serve(&database));
+    let service = Arc::new(database.serve());
     assert_eq!(service.create_pet(&key, "Rex").status, 201);
 
     server.set("synchronous_standby_names", "nobody");
@@ -34,7 +33,7 @@ fn a_commit_that_no_standby_confirms_is_no_success() {
             let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
             let mut cancelled = 0;
             while cancelling.load(Ordering::SeqCst) {
-                cancelled += crate::postgres_server::query(&url, cancel).parse::<u32>().unwrap();
+                cancelled += testkit::postgres::query(&url, cancel).parse::<u32>().unwrap();
             }
             cancelled
         }
@@ -47,9 +46,9 @@ fn a_commit_that_no_standby_confirms_is_no_success() {
                 _ => service.send_message(&key, "cancelled"),
             })
         });
-        let answers: Vec<Answer> =
+        let answers: Vec<Response> =
             clients.collect::<Vec<_>>().into_iter().map(|client| client.join().unwrap()).collect();
-        answers.iter().for_each(Answer::assert_unavailable);
+        answers.iter().for_each(Response::assert_unavailable);
     }
     cancelling.store(false, Ordering::SeqCst);
     let cancelled = cancelled.join().unwrap();

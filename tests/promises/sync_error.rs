@@ -4,16 +4,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::writers::Mix;
+use testkit::{Database, Ledger, Random, Server, TIMEOUT, Writers, trial, within};
 
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load};
-use crate::process::{Database, PATIENCE, Process, within};
 use crate::sync_order;
 use crate::trace::{self, Disk};
-use crate::trial::{self, Random};
 
 /// Large messages: a checkpoint comes soon.
-const LARGE: Kind = Kind { clients: 16, messages_one_in: 1, length: 10_000, keyed: false };
+const LARGE: Mix = Mix { clients: 16, messages_one_in: 1, length: 10_000, keyed: false };
 
 const NAME: &str = "sync";
 
@@ -32,8 +30,8 @@ fn a_failed_sync_ends_the_process() {
             true => fails_at_checkpoint(&file, &store),
             false => trace::recorder(&file, Disk::Failing(4 + random.below(50))),
         };
-        let mut service = Process::serve_by(strace, &database);
-        let load = Load::start(&service, &key, &ledger, NAME, if checkpoint { LARGE } else { Kind::MIXED });
+        let mut service = database.serve_by(strace);
+        let load = Writers::start(&service, &key, &ledger, NAME, if checkpoint { LARGE } else { Mix::MIXED });
         let status = ended_and_was_not_ready(&mut service, &ledger);
         load.join();
         assert_eq!(status, Some(1), "round {round}");
@@ -45,7 +43,7 @@ fn a_failed_sync_ends_the_process() {
         }
 
         // What is there afterwards is what was told, and the service goes on with it.
-        let mut again = Process::serve(&database);
+        let mut again = database.serve();
         assert_eq!(again.create_pet(&key, "again").status, 201);
         ledger.sent("again");
         again.stop();
@@ -74,21 +72,21 @@ fn fails_at_checkpoint(file: &Path, store: &Path) -> std::process::Command {
 }
 
 /// Waits for the exit status. From the first 503 on, no answer may say that the service is ready.
-pub fn ended_and_was_not_ready(service: &mut Process, ledger: &Ledger) -> Option<i32> {
+pub fn ended_and_was_not_ready(service: &mut Server, ledger: &Ledger) -> Option<i32> {
     let (over, address) = (AtomicBool::new(false), service.store.clone());
     thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut ready: Vec<Instant> = Vec::new();
             while !over.load(Ordering::SeqCst) {
                 let asked = Instant::now();
-                if crate::process::try_get(&address, "/readyz").is_some_and(|answer| answer.status == 200) {
+                if testkit::blocking::try_get(&address, "/readyz").is_some_and(|answer| answer.status == 200) {
                     ready.push(asked);
                 }
                 thread::sleep(Duration::from_millis(1));
             }
             ready
         });
-        let status = service.ended(PATIENCE * 2);
+        let status = service.ended(TIMEOUT * 2);
         over.store(true, Ordering::SeqCst);
         let ready = watcher.join().unwrap();
         if let Some(since) = ledger.unavailable_since() {
@@ -105,9 +103,9 @@ fn without_an_error() -> u32 {
     let store = folder.path().join("store");
     let database = Database::folder(&store);
     let (key, ledger, file) = (database.make_key(), Ledger::default(), folder.path().join("trace"));
-    let mut service = Process::serve_by(trace::recorder(&file, Disk::LyingFor10(20)), &database);
-    let load = Load::start(&service, &key, &ledger, NAME, Kind::MIXED);
-    within(PATIENCE, "answering", || ledger.acknowledged() > 32 * 40);
+    let mut service = database.serve_by(trace::recorder(&file, Disk::LyingFor10(20)));
+    let load = Writers::start(&service, &key, &ledger, NAME, Mix::MIXED);
+    within(TIMEOUT, "answering", || ledger.acknowledged() > 32 * 40);
     load.stop();
     service.stop();
     sync_order::order(&trace::read(&file, service.pid()), &store.join("petstore.db-wal")).not_before

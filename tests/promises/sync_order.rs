@@ -2,17 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use testkit::writers::Mix;
+use testkit::{Database, Ledger, TIMEOUT, Writers, trial, within};
 
-use crate::ledger::Ledger;
-use crate::load::{Kind, Load};
-use crate::process::{Database, PATIENCE, Process, within};
 use crate::trace::{self, Call, Disk};
-use crate::trial;
 
 /// How many answers a trace has at most: it is held in memory.
 const AT_ONCE: u32 = 1_000;
 
-const KIND: Kind = Kind { clients: 8, ..Kind::MIXED };
+const KIND: Mix = Mix { clients: 8, ..Mix::MIXED };
 
 /// How often the sync was where, seen from an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,9 +46,9 @@ fn observe(answers: u32, disk: Disk) -> Order {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(&folder.path().join("store"));
     let (key, ledger, file) = (database.make_key(), Ledger::default(), folder.path().join("trace"));
-    let mut service = Process::serve_by(trace::recorder(&file, disk), &database);
-    let load = Load::start(&service, &key, &ledger, "sync", KIND);
-    within(PATIENCE * 4, "answering", || ledger.acknowledged() >= answers as usize);
+    let mut service = database.serve_by(trace::recorder(&file, disk));
+    let load = Writers::start(&service, &key, &ledger, "sync", KIND);
+    within(TIMEOUT * 4, "answering", || ledger.acknowledged() >= answers as usize);
     load.stop();
     service.stop();
     let found = order(&trace::read(&file, service.pid()), &folder.path().join("store/petstore.db-wal"));

@@ -6,8 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-use crate::process::within;
+use testkit::within;
 
 /// What changes files and folders, and what goes to clients.
 const CALLS: &str = "trace=openat,mkdir,unlink,rename,ftruncate,pwrite64,fdatasync,fsync,write,writev,sendto,sendmsg";

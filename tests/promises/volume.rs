@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use testkit::Random;
 
 use crate::trace::Call;
-use crate::trial::Random;
 
 /// A disk writes no less than this at once.
 const SECTOR: u64 = 512;

@@ -11,9 +11,7 @@ use petstore::domain::{AccountId, Email, Message, MessageText, NewPet, PetName, 
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
-
-use crate::process::Database;
-use crate::trial;
+use testkit::{Database, trial};
 
 /// What a batch may add beyond the limit: 512 messages of ten pages each, as many pages of answers that are kept, and
 /// the leaves of the trees that lead to them.

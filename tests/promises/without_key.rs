@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use petstore::domain::{ApiKey, Deployment};
+use testkit::{Request, trial};
 
-use crate::support::{NOW, Request, Service};
-use crate::trial;
+use crate::service::{NOW, Service};
 
 struct Operation {
     method: String,

@@ -8,9 +8,8 @@ use petstore::domain::session::NewSession;
 use petstore::domain::{AccountId, ApiKey, Email, KeyId, SessionToken, Timestamp};
 use petstore::store::postgres::{Options, Postgres};
 use petstore::store::{Store, StoreError};
+use testkit::postgres::{query, try_query};
 use tokio::task::JoinHandle;
-
-use crate::postgres_server::{self, query, try_query};
 
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
@@ -96,7 +95,7 @@ struct Ada {
 
 impl Ada {
     async fn new() -> Self {
-        let url = postgres_server::Server::shared().database();
+        let url = testkit::PostgresServer::shared().database();
         let options = Options::new(petstore::store::postgres::DatabaseUrl::parse(&url).unwrap());
         let store = Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()));
         let digest = PasswordDigest("$argon2id$old".into());

@@ -11,9 +11,10 @@ use petstore::domain::{
 };
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 use petstore::store::{Outcome, Store, StoredResponse, WriteKey};
+use testkit::PostgresServer;
+use testkit::postgres::query;
 
 use crate::backends::on_every_database;
-use crate::postgres_server::{Server, query};
 
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
@@ -145,7 +146,7 @@ async fn concurrent_requests_are_executed_once_per_key() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_requests_of_several_processes_are_executed_once_per_key() {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let open = async || {
         let options = Options::new(DatabaseUrl::parse(&url).unwrap());
         Arc::new(Store::Postgres(Box::new(Postgres::open(&options).await.unwrap())))

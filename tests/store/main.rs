@@ -8,10 +8,6 @@ mod orders;
 mod outbox;
 mod pooler;
 mod postgres;
-#[path = "../support/postgres.rs"]
-mod postgres_server;
 mod sqlite;
 mod stories;
 mod tls;
-#[path = "../support/tls.rs"]
-mod tls_client;

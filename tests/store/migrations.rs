@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use petstore::store::StoreError;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
-
-use crate::postgres_server::{Server, query};
+use testkit::PostgresServer;
+use testkit::postgres::query;
 
 async fn open(url: &str) -> Result<Postgres, StoreError> {
     Postgres::open(&Options::new(DatabaseUrl::parse(url).unwrap())).await
@@ -13,7 +13,7 @@ async fn open(url: &str) -> Result<Postgres, StoreError> {
 
 /// A new database at schema version 5, which no relay has used.
 async fn database_at_version_5() -> String {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     open(&url).await.unwrap().close().await;
     query(&url, "DROP INDEX messages_by_sending; DELETE FROM refinery_schema_history WHERE version > 5");
     url

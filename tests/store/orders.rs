@@ -11,9 +11,10 @@ use petstore::domain::{
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
 use petstore::store::{Outcome, Store};
+use testkit::PostgresServer;
+use testkit::postgres::query;
 
 use crate::backends::on_every_database;
-use crate::postgres_server::{Server, query};
 
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
@@ -260,7 +261,7 @@ async fn constraint_prevents_a_second_order_on_sqlite() {
 
 #[tokio::test]
 async fn constraint_prevents_a_second_order_on_postgresql() {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let options = postgres::Options::new(DatabaseUrl::parse(&url).unwrap());
     let store = Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()));
     the_constraint_decides(store, |sql| _ = query(&url, sql)).await;

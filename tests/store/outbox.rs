@@ -6,8 +6,7 @@ use petstore::domain::{AccountId, Email, Message, MessageQuery, MessageRecord, M
 use petstore::store::postgres::{self, Postgres};
 use petstore::store::{RelayLease, Store};
 
-use crate::backends::on_every_database;
-use crate::postgres_server;
+use crate::backends::{database_url, on_every_database};
 
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
@@ -161,7 +160,7 @@ async fn exported(store: &Store, query: MessageQuery) -> Vec<MessageRecord> {
 
 #[tokio::test]
 async fn one_process_has_the_lease_until_it_ends() {
-    let url = postgres_server::database();
+    let url = database_url();
     let open = async || {
         let postgres = Postgres::open(&postgres::Options::new(url.clone())).await.unwrap();
         Arc::new(Store::Postgres(Box::new(postgres)))
@@ -188,7 +187,7 @@ async fn one_process_has_the_lease_until_it_ends() {
 
 #[tokio::test]
 async fn migration_replaces_an_index_that_was_left_invalid() {
-    let url = postgres_server::Server::shared().database();
+    let url = testkit::PostgresServer::shared().database();
     let open = async || {
         let options = postgres::Options::new(postgres::DatabaseUrl::parse(&url).unwrap());
         Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))
@@ -198,12 +197,12 @@ async fn migration_replaces_an_index_that_was_left_invalid() {
     store.close().await;
     // A relay of schema 5 could leave a database in this state.
     let spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass";
-    postgres_server::query(&url, spoil);
-    postgres_server::query(&url, "DELETE FROM refinery_schema_history WHERE version > 5");
+    testkit::postgres::query(&url, spoil);
+    testkit::postgres::query(&url, "DELETE FROM refinery_schema_history WHERE version > 5");
 
     let store = open().await;
 
     let valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_sending'::regclass";
-    assert_eq!(postgres_server::query(&url, valid), "t");
+    assert_eq!(testkit::postgres::query(&url, valid), "t");
     assert_eq!(store.unsent_messages(None, 10).await.unwrap().len(), 3);
 }

@@ -5,8 +5,8 @@ use std::process::{Child, Stdio};
 use petstore::domain::{NewPet, PetName, PetStatus};
 use petstore::store::Store;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
-
-use crate::postgres_server::{Server, as_somebody, free_port};
+use testkit::PostgresServer;
+use testkit::postgres::{as_somebody, free_port};
 
 /// A PgBouncer in front of a new database. Ends on drop or with the test process.
 struct PgBouncer {
@@ -17,7 +17,7 @@ struct PgBouncer {
 impl PgBouncer {
     /// Starts PgBouncer with `settings` in its configuration, one per line.
     fn start(settings: &str) -> Self {
-        let server = Server::shared();
+        let server = PostgresServer::shared();
         let url = server.database();
         let database = url.rsplit('/').next().unwrap();
         let (port, server_port) = (free_port(), server.port());

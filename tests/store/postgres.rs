@@ -11,8 +11,8 @@ use petstore::domain::{ApiKey, Deployment, Email, KeyHash, Timestamp};
 use petstore::domain::{NewPet, PageLimit, PetName, PetQuery, PetRef, PetStatus};
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres, Settings};
 use petstore::store::{Store, StoreError};
-
-use crate::postgres_server::{Server, binaries, query, try_query};
+use testkit::PostgresServer;
+use testkit::postgres::{binaries, query, try_query};
 
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
@@ -292,7 +292,7 @@ async fn shared_read_is_never_older_than_its_request() {
 
 #[tokio::test]
 async fn database_with_another_encoding_is_rejected() {
-    let server = Server::shared();
+    let server = PostgresServer::shared();
     server.sql("postgres", "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
     let url = DatabaseUrl::parse(&server.url("latin")).unwrap();
     let refused = Postgres::open(&Options::new(url)).await.unwrap_err().to_string();
@@ -301,7 +301,7 @@ async fn database_with_another_encoding_is_rejected() {
 
 #[tokio::test]
 async fn server_settings_cannot_make_commits_less_durable() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let url = server.database();
     let open = async || {
         let options = Options::new(DatabaseUrl::parse(&url).unwrap());
@@ -345,7 +345,7 @@ async fn server_settings_cannot_make_commits_less_durable() {
 }
 
 async fn open(settings: Settings) -> (Arc<Store>, String) {
-    let url = Server::shared().database();
+    let url = PostgresServer::shared().database();
     let options = Options { settings, ..Options::new(DatabaseUrl::parse(&url).unwrap()) };
     (Arc::new(Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))), url)
 }

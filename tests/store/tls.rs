@@ -7,13 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use petstore::domain::Deployment;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
-
-use crate::postgres_server::Server;
-use crate::tls_client::Certificate;
+use testkit::{Certificate, PostgresServer};
 
 /// A server that accepts only encrypted connections, with a certificate for `localhost`.
 struct Secure {
-    server: Server,
+    server: PostgresServer,
     database: String,
     authority: Certificate,
 }
@@ -32,7 +30,7 @@ impl Secure {
     }
 
     fn start() -> Self {
-        let server = Server::start();
+        let server = PostgresServer::start();
         let authority = Certificate::of_authority(&server.folder, "authority");
         let certificate = authority.sign(&server.folder, "server", "DNS:localhost");
         let database = server.database().rsplit_once('/').unwrap().1.to_owned();

@@ -1,44 +1,46 @@
-//! Clients that write, one request after the other, and note in a ledger what became of each.
+//! Clients that write one request after the other and record each outcome in a ledger.
 
-use std::io::{Read, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::blocking::read_response;
 use crate::ledger::Ledger;
-use crate::process::{PATIENCE, Process};
+use crate::process::Server;
+use crate::wait::TIMEOUT;
 
-/// How long a client rests after a 503.
+/// How long a client waits after a 503.
 const REST: Duration = Duration::from_millis(10);
 
-/// One in so many writes lacks a field, so that there is something that must not be there.
+/// One in so many writes lacks a field, so that the database must not contain it.
 const INVALID_EVERY: u32 = 50;
 
-/// What is written.
+/// Which writes the clients send.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct Mix {
     pub clients: usize,
-    /// Of so many clients, one sends messages, and the others add animals.
+    /// One in so many clients sends messages. The others create animals.
     pub messages_one_in: usize,
-    /// Messages are filled up to this length.
+    /// Messages are padded to this length.
     pub length: usize,
     /// Whether each write has an idempotency key, which is its name.
     pub keyed: bool,
 }
 
-impl Kind {
+impl Mix {
     pub const MIXED: Self = Self { clients: 32, messages_one_in: 4, length: 0, keyed: false };
 }
 
-/// Clients at work, until they are stopped or the service is gone.
-pub struct Load {
+/// Clients that run until they are stopped or the service ends.
+pub struct Writers {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<Vec<Write>>>,
 }
 
-/// A write as it was sent.
+/// A write that was sent.
 pub struct Write {
     message: bool,
     name: String,
@@ -46,34 +48,34 @@ pub struct Write {
 }
 
 impl Write {
-    /// Sends it again, and notes what becomes of it.
-    pub fn send_again(&self, service: &Process, ledger: &Ledger) {
+    /// Sends the write again and records its outcome.
+    pub fn send_again(&self, service: &Server, ledger: &Ledger) {
         let mut stream = TcpStream::connect(if self.message { &service.messages } else { &service.store }).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        self.exchange(&mut stream, ledger).expect("an answer");
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        self.exchange(&mut stream, ledger).expect("a response");
     }
 
-    /// The status of the answer, or nothing where none came.
+    /// The status of the response. `None` if there is none.
     fn exchange(&self, stream: &mut TcpStream, ledger: &Ledger) -> Option<u16> {
         stream.write_all(self.request.as_bytes()).ok()?;
-        let (status, body) = read_answer(stream)?;
+        let (status, body) = read_response(stream)?;
         ledger.answered(&self.name, status, &body);
         Some(status)
     }
 }
 
-impl Load {
-    /// `run` begins every name, and is one that the ledger has not seen.
-    pub fn start(service: &Process, key: &str, ledger: &Ledger, run: &str, kind: Kind) -> Self {
+impl Writers {
+    /// Starts the clients. `run` is a prefix of every name and must be new to the ledger.
+    pub fn start(service: &Server, key: &str, ledger: &Ledger, run: &str, mix: Mix) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let clients = (0..kind.clients).map(|number| {
-            let message = number % kind.messages_one_in == 0;
+        let clients = (0..mix.clients).map(|number| {
+            let message = number % mix.messages_one_in == 0;
             let client = Client {
                 address: if message { service.messages.clone() } else { service.store.clone() },
                 key: key.to_owned(),
                 message,
-                length: kind.length,
-                keyed: kind.keyed,
+                length: mix.length,
+                keyed: mix.keyed,
                 ledger: ledger.clone(),
             };
             let (stop, name) = (Arc::clone(&stop), format!("{run}-{number}"));
@@ -82,7 +84,7 @@ impl Load {
         Self { clients: clients.collect(), stop }
     }
 
-    /// Waits for the end of a service that is about to go away. What was not answered.
+    /// Waits until the service has ended. Returns the writes without a response.
     pub fn join(self) -> Vec<Write> {
         self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     }
@@ -103,12 +105,12 @@ struct Client {
 }
 
 impl Client {
-    /// Goes on after a broken connection as long as a new one can be had. What was not answered.
+    /// Reconnects after a broken connection, if it can. Returns the writes without a response.
     fn work(&self, name: &str, stop: &AtomicBool) -> Vec<Write> {
         let (mut number, mut unanswered) = (0, Vec::new());
         while !stop.load(Ordering::SeqCst) {
             let Ok(mut stream) = TcpStream::connect(&self.address) else { break };
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             while !stop.load(Ordering::SeqCst) {
                 number += 1;
                 let write = self.write(format!("{name}-{number};"), number);
@@ -144,22 +146,5 @@ impl Client {
             body.len()
         );
         Write { message: self.message, name, request }
-    }
-}
-
-/// Reads an answer whole; nothing where the service went away in between.
-pub fn read_answer(stream: &mut TcpStream) -> Option<(u16, String)> {
-    let mut answer = Vec::new();
-    let mut chunk = [0; 16_384];
-    loop {
-        let read = stream.read(&mut chunk).ok().filter(|read| *read > 0)?;
-        answer.extend_from_slice(&chunk[..read]);
-        let text = String::from_utf8_lossy(&answer);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-            if body.len() >= length.parse().unwrap() {
-                return Some((head[9..12].parse().unwrap(), body.to_owned()));
-            }
-        }
     }
 }

@@ -1,27 +1,26 @@
-//! A throwaway NATS server with JetStream for a test: gone with it, and may be killed and started again before.
+//! A throwaway NATS server with JetStream, which a test may kill and restart.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use futures_util::StreamExt;
 
-/// Where production's messages go.
+use crate::postgres::free_port;
+
+/// The stream of the production deployment.
 pub const STREAM: &str = "PETSTORE_MESSAGES";
 
-/// What a server of Debian's package needs to run for a test alone.
-pub struct Broker {
+/// A server of Debian's package. Killed on drop.
+pub struct NatsServer {
     port: u16,
     folder: tempfile::TempDir,
     flags: Vec<String>,
     child: Option<Child>,
 }
 
-/// A message as the stream keeps it.
+/// A message as the stream stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub id: String,
@@ -30,12 +29,12 @@ pub struct Stored {
     pub body: String,
 }
 
-impl Broker {
+impl NatsServer {
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// With more flags of `nats-server`.
+    /// Starts a server with further flags of `nats-server`.
     pub fn start_with(flags: &[&str]) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut broker = Self { port: free_port(), folder: tempfile::tempdir().unwrap(), flags, child: None };
@@ -43,10 +42,10 @@ impl Broker {
         broker
     }
 
-    /// Starts it again where it was, with what it has kept.
+    /// Starts the server again on the same port with the same data.
     pub fn start_again(&mut self) {
-        assert!(self.child.is_none(), "it runs");
-        // It dies with the thread that starts it, be that by `kill -9`. Debian keeps servers where only root looks.
+        assert!(self.child.is_none(), "the server is running");
+        // The server is killed when the thread that started it ends. Debian installs servers outside the user's PATH.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nats-server"]).env("PATH", path());
         command.args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"]);
@@ -64,7 +63,7 @@ impl Broker {
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().expect("it runs");
+        let mut child = self.child.take().expect("the server is running");
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -77,14 +76,14 @@ impl Broker {
         self.port
     }
 
-    /// All that a stream has, in its order; nothing where there is no stream.
+    /// The messages of a stream in order. Empty if the stream does not exist.
     pub fn stored(&self, stream: &str) -> Vec<Stored> {
         self.stored_by(stream, async_nats::ConnectOptions::new())
     }
 
-    /// The same for who shows who they are.
+    /// The messages of a stream, read with credentials.
     pub fn stored_by(&self, stream: &str, options: async_nats::ConnectOptions) -> Vec<Stored> {
-        // On a thread of its own, since some tests are inside a runtime.
+        // A separate thread, because some tests run inside a runtime.
         std::thread::scope(|scope| {
             let read = scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -99,7 +98,7 @@ async fn read(url: &str, stream: &str, options: async_nats::ConnectOptions) -> V
     let client = options.retry_on_initial_connect().connect(url).await.unwrap();
     let context = async_nats::jetstream::new(client);
     let began = Instant::now();
-    // A server that was just started says for a moment that it has none.
+    // A server that has just started reports for a moment that the stream does not exist.
     let stream = loop {
         match context.get_stream(stream).await {
             Ok(stream) => break stream,
@@ -126,7 +125,7 @@ async fn read(url: &str, stream: &str, options: async_nats::ConnectOptions) -> V
     stored
 }
 
-impl Drop for Broker {
+impl Drop for NatsServer {
     fn drop(&mut self) {
         if self.child.is_some() {
             self.kill();
@@ -136,16 +135,4 @@ impl Drop for Broker {
 
 fn path() -> String {
     format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())
-}
-
-/// A port below those that systems give to clients: a server that was killed must find it free when it starts again.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id().wrapping_mul(17).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = 11_000 + (next % 8_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Load, and what came of it. Clients run on one thread of their own, each on a connection that it keeps.
+//! A load generator. All clients run on one thread, each with its own keep-alive connection.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,13 +8,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
-/// Longer than any client waits: an answer after it is none.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::wait::TIMEOUT;
 
-/// What a client sends, by its number and that of the request.
+/// Builds a request from the number of the client and of the request.
 pub type Request = fn(&Load, usize, u64) -> String;
 
-/// What to send, and how.
+/// The load to generate.
 #[derive(Clone)]
 pub struct Load {
     pub address: String,
@@ -22,39 +21,39 @@ pub struct Load {
     pub request: Request,
     pub key: String,
     pub time: Duration,
-    /// Requests in a second over all clients, due at fixed moments. Without it, each client sends its next request when
-    /// it has the answer to the last.
+    /// Requests per second over all clients, due at fixed times (open loop). If `None`, each client sends its next request
+    /// after the response to the last one (closed loop).
     pub rate: Option<f64>,
-    /// Whether a client that is refused waits for as long as `Retry-After` says; what is due meanwhile is missed.
+    /// Whether a client that gets a 503 waits as long as `Retry-After` says. Requests due in that time are missed.
     pub obeys: bool,
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// How long each answer with 2xx took.
+    /// The latency of each 2xx.
     pub accepted: Vec<Duration>,
-    /// How long each 503 took.
+    /// The latency of each 503.
     pub refused: Vec<Duration>,
-    /// Requests that were due while their client still waited for an answer.
+    /// Requests that were due while their client waited for another response.
     pub missed: u64,
-    /// Other statuses, resets, silence: what each was, up to a few.
+    /// Other statuses, resets and timeouts, each described.
     pub failed: Vec<String>,
     pub took: Duration,
 }
 
 impl Outcome {
-    /// Accepted in a second.
+    /// Accepted requests per second.
     pub fn goodput(&self) -> f64 {
         self.accepted.len() as f64 / self.took.as_secs_f64()
     }
 
-    /// Whether no more than one in a hundred of the requests that were due had to be left out.
+    /// Whether at most 1 % of the requests that were due were missed.
     pub fn kept_up(&self) -> bool {
         self.missed <= self.due() / 100
     }
 
-    /// Requests that were due in a second.
+    /// Requests due per second.
     pub fn offered(&self) -> f64 {
         self.due() as f64 / self.took.as_secs_f64()
     }
@@ -64,7 +63,7 @@ impl Outcome {
     }
 }
 
-/// The time that so many of a hundred do not exceed.
+/// The given percentile of `times`.
 pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
@@ -72,20 +71,20 @@ pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     sorted.get((sorted.len() * percent / 100).min(last)).copied().unwrap_or_default()
 }
 
-/// When an answer says to come back.
+/// The `Retry-After` of a response.
 pub fn retry_after(answer: &[u8]) -> Duration {
     let answer = String::from_utf8_lossy(answer);
     let seconds = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
-    Duration::from_secs(seconds.expect("a 503 says when to come back").parse().unwrap())
+    Duration::from_secs(seconds.expect("a 503 has Retry-After").parse().unwrap())
 }
 
-/// Sends a request, and reads the answer whole into `buffer`; its head.
+/// Sends a request and reads the whole response into `buffer`. Returns the head.
 pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u8>) -> std::io::Result<String> {
     stream.write_all(request).await?;
     buffer.clear();
     let (head, length) = loop {
         if stream.read_buf(buffer).await? == 0 {
-            return Err(std::io::Error::other("closed before an answer"));
+            return Err(std::io::Error::other("closed before the response"));
         }
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
@@ -96,14 +95,14 @@ pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u
     };
     while buffer.len() < length {
         if stream.read_buf(buffer).await? == 0 {
-            return Err(std::io::Error::other("closed within an answer"));
+            return Err(std::io::Error::other("closed within the response"));
         }
     }
     Ok(head)
 }
 
 impl Load {
-    /// Lists of a hundred animals, from anywhere among the first thousand.
+    /// Lists a hundred animals, starting anywhere among the first thousand.
     pub fn lists(load: &Load, client: usize, n: u64) -> String {
         let after = (client as u64 * 7919 + n * 104_729) % 1_000;
         format!(
@@ -112,7 +111,7 @@ impl Load {
         )
     }
 
-    /// Every fifth request adds an animal, the others list them: the mix is the same whoever is answered sooner.
+    /// Every fifth request creates an animal, the others list animals. The mix does not depend on response times.
     pub fn lists_and_creates(load: &Load, client: usize, n: u64) -> String {
         if (client as u64 + n).is_multiple_of(5) {
             Self::creates(load, client, n)
@@ -131,9 +130,8 @@ impl Load {
         )
     }
 
-    /// The highest rate, in steps of a twentieth down from `start`, that these clients can keep up when each request is
-    /// due at a fixed moment. That is less than they get who wait for each other's answers: these come in crowds, and
-    /// share more of the work.
+    /// The highest open-loop rate that these clients keep up, in steps of a twentieth down from `start`. It is lower than
+    /// the closed-loop rate, because closed-loop requests arrive in bursts and share more of the work.
     pub fn most_kept_up(&self, start: f64) -> f64 {
         let rates = (0..20).map(|step| start * (1.0 - 0.05 * f64::from(step)));
         let mut held = rates.filter(|rate| {
@@ -141,13 +139,13 @@ impl Load {
             println!("{rate:.0} a second: {} asked, {} not", outcome.accepted.len(), outcome.missed);
             outcome.kept_up()
         });
-        let most = held.next().expect("a rate that is held");
-        // The control: clients that ask for more do fall behind.
+        let most = held.next().expect("some rate is kept up");
+        // The control: at a higher rate the clients fall behind.
         assert!(most < start, "more than {start:.0} a second can be kept up");
         most
     }
 
-    /// Runs it in the background.
+    /// Runs the load in the background.
     pub fn start(&self) -> std::thread::JoinHandle<Outcome> {
         let load = self.clone();
         std::thread::spawn(move || load.run())
@@ -157,7 +155,7 @@ impl Load {
         let outcome = Rc::new(RefCell::new(Outcome::default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clients = LocalSet::new();
-        // All are there before the first request is due.
+        // All clients connect before the first request is due.
         let begin = Instant::now() + Duration::from_millis(50) + Duration::from_micros(200) * self.clients as u32;
         for client in 0..self.clients {
             let (load, outcome) = (self.clone(), Rc::clone(&outcome));
@@ -193,19 +191,19 @@ impl Load {
                 return;
             }
             let request = (self.request)(self, client, n);
-            let answer = tokio::time::timeout(PATIENCE, self.ask(&mut stream, request.as_bytes(), &mut buffer)).await;
+            let answer = tokio::time::timeout(TIMEOUT, self.ask(&mut stream, request.as_bytes(), &mut buffer)).await;
             let took = sent.elapsed();
             {
                 let mut outcome = outcome.borrow_mut();
                 match &answer {
-                    // What was asked in time counts, and only if it is answered in time.
+                    // Only responses within the time count.
                     Ok(Ok(200..300)) if sent + took <= end => outcome.accepted.push(took),
                     Ok(Ok(200..300)) => {}
                     Ok(Ok(503)) => outcome.refused.push(took),
                     Ok(Ok(status)) => outcome.failed.push(format!("status {status}")),
                     Ok(Err(error)) => outcome.failed.push(error.to_string()),
                     Err(_) => {
-                        outcome.failed.push("no answer".into());
+                        outcome.failed.push("no response".into());
                         stream = None;
                     }
                 }
@@ -217,7 +215,7 @@ impl Load {
         }
     }
 
-    /// The status of the answer, which is read whole.
+    /// The status of the response, which is read whole.
     async fn ask(&self, stream: &mut Option<TcpStream>, request: &[u8], buffer: &mut Vec<u8>) -> std::io::Result<u16> {
         let mut open = match stream.take() {
             Some(open) => open,

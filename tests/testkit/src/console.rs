@@ -1,26 +1,24 @@
-//! Somebody with a browser that is no more than a cookie.
-
-#![allow(dead_code, reason = "each test binary uses a part of it, some all of it")]
+//! A user of the console, whose browser is a cookie and nothing else.
 
 use std::net::SocketAddr;
 
-use crate::support::{Answer, Request, Service};
+use crate::client::{Request, Response};
 
 pub const PASSWORD: &str = "correct horse battery";
 
-pub struct Person {
+pub struct ConsoleUser {
     pub address: SocketAddr,
-    /// `name=value`, as it was set last.
+    /// `name=value` of the last `Set-Cookie`.
     pub cookie: Option<String>,
 }
 
-impl Person {
-    pub fn new(service: &Service) -> Self {
-        Self { address: service.store_address, cookie: None }
+impl ConsoleUser {
+    pub fn new(service: impl Into<SocketAddr>) -> Self {
+        Self { address: service.into(), cookie: None }
     }
 
     /// Signs up, which also signs in.
-    pub async fn signed_in(service: &Service, email: &str) -> Self {
+    pub async fn signed_in(service: impl Into<SocketAddr>, email: &str) -> Self {
         let mut person = Self::new(service);
         let answer = person.post("/sign-up", &[("email", email), ("password", PASSWORD)]).await;
         assert_eq!((answer.status(), answer.header("location")), (303, Some("./")), "{}", answer.body);
@@ -32,20 +30,20 @@ impl Person {
         assert_eq!((answer.status(), answer.header("location")), (303, Some("./")), "{}", answer.body);
     }
 
-    pub async fn get(&mut self, path: &str) -> Answer {
+    pub async fn get(&mut self, path: &str) -> Response {
         self.send(self.request("GET", path)).await
     }
 
-    /// The id of the one key that this account has.
+    /// The id of the account's only key.
     pub async fn key_id(&mut self) -> String {
         let page = self.get("/keys").await.body;
         between(&page, "keys/", "/revoke").rsplit('/').next().unwrap().to_owned()
     }
 
-    /// Sends a form as one of our pages would.
-    pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    /// Sends a form as a page of the console does.
+    pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Response {
         let request = self.request("POST", path).header("origin", &format!("http://{}", self.address));
-        self.send(with_form(request, fields)).await
+        self.send(request.form(fields)).await
     }
 
     /// A request with this browser's cookie.
@@ -57,7 +55,7 @@ impl Person {
         }
     }
 
-    pub async fn send(&mut self, request: Request) -> Answer {
+    pub async fn send(&mut self, request: Request) -> Response {
         let answer = request.send().await;
         if let Some(cookie) = answer.header("set-cookie") {
             let cookie = cookie.split(';').next().unwrap();
@@ -70,27 +68,22 @@ impl Person {
         self.get("/").await.body.contains("Sign out")
     }
 
-    /// A new key, as the page shows it.
+    /// Creates a key and returns it as the page shows it.
     pub async fn key(&mut self, name: &str) -> String {
         let page = self.fill_in("/keys/new", &[("name", name), ("expiry", "never")]).await;
         assert_eq!(page.status(), 200, "{}", page.body);
         between(&page.body, "<code id=\"key\">", "</code>").to_owned()
     }
 
-    /// Opens a form that makes a key, and sends it with these fields.
-    pub async fn fill_in(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    /// Opens a form that creates a key and sends it with these fields.
+    pub async fn fill_in(&mut self, path: &str, fields: &[(&str, &str)]) -> Response {
         let form = self.get(path).await.body;
         let newest = between(&form, "name=\"newest\" value=\"", "\"");
         self.post(path, &[fields, &[("newest", newest)]].concat()).await
     }
 }
 
-pub fn with_form(request: Request, fields: &[(&str, &str)]) -> Request {
-    let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-    request.header("content-type", "application/x-www-form-urlencoded").body(body)
-}
-
-/// What stands in a page between two texts.
+/// The part of a page between two texts.
 pub fn between<'p>(page: &'p str, before: &str, after: &str) -> &'p str {
     let start = page.find(before).unwrap_or_else(|| panic!("{before:?} is not in {page}")) + before.len();
     let length = page[start..].find(after).unwrap_or_else(|| panic!("{after:?} does not follow in {page}"));

@@ -1,30 +1,28 @@
-//! How much a test does, and with which choices: its short form, unless `scripts/promises` asks for the full one.
-
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! The size and the seed of a test run: short by default, full when `scripts/promises` sets the environment.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How many rounds to run: those of the full figure where the environment asks for it.
+/// The number of rounds: `PETSTORE_ROUNDS` if it is set, else `short`.
 pub fn rounds(short: u32) -> u32 {
     from_environment("PETSTORE_ROUNDS").map_or(short, |rounds| rounds.try_into().expect("a number of rounds"))
 }
 
-/// Whether this run is to reach the figure, on a machine that does nothing else. The short form runs beside other tests,
-/// where times tell nothing.
+/// Whether this is a full run, on an otherwise idle machine. Short runs share the machine with other tests, so their
+/// times mean little.
 pub fn is_full() -> bool {
     from_environment("PETSTORE_ROUNDS").is_some()
 }
 
-/// Says what was measured, which `scripts/promises` keeps: the last that a test prints.
+/// Prints the result of a test as its last line. `scripts/promises` records it.
 pub fn measured(figure: &str) {
     println!("measured: {figure}");
 }
 
-/// The choices of a run: all of them follow from its seed.
+/// A random number generator. Its seed determines every choice of a run.
 pub struct Random(u64);
 
 impl Random {
-    /// From the environment's seed, or else a new one, which is printed.
+    /// Seeds from `PETSTORE_SEED` if it is set, else from the clock. Prints the seed.
     pub fn from_seed() -> Self {
         let seed = from_environment("PETSTORE_SEED").unwrap_or_else(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -34,7 +32,7 @@ impl Random {
         Self(seed)
     }
 
-    /// The next 64 bits, by SplitMix64 (Steele, Lea and Flood, 2014): enough to spread moments.
+    /// The next 64 bits, by SplitMix64 (Steele, Lea and Flood, 2014).
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -43,7 +41,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// Choices of their own for somebody else.
+    /// An independent generator.
     pub const fn another(&mut self) -> Self {
         Self(self.next())
     }

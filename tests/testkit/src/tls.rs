@@ -1,6 +1,4 @@
-//! Certificates, made by openssl, and a client that holds servers to them.
-
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! Certificates made by openssl, and a TLS client that trusts one of them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,18 +16,18 @@ use tokio_rustls::client::TlsStream;
 pub struct Certificate {
     pub file: PathBuf,
     pub key: PathBuf,
-    /// As servers present it, whatever became of the file.
+    /// The certificate as it was made, even if the file has changed.
     pub der: CertificateDer<'static>,
 }
 
 impl Certificate {
-    /// One of a server, signed with itself: `NAME.pem` and `NAME.key`. `names` as in `DNS:localhost,IP:127.0.0.1`.
+    /// A self-signed server certificate in `NAME.pem` and `NAME.key`. `names` as in `DNS:localhost,IP:127.0.0.1`.
     pub fn of_server(folder: &Path, name: &str, names: &str) -> Self {
         let extensions = format!("basicConstraints=critical,CA:FALSE\nsubjectAltName={names}");
         Self::make(folder, name, &extensions, None)
     }
 
-    /// What most tests need of one.
+    /// A self-signed server certificate for `localhost` and 127.0.0.1.
     pub fn of_localhost(folder: &Path, name: &str) -> Self {
         Self::of_server(folder, name, "DNS:localhost,IP:127.0.0.1")
     }
@@ -38,7 +36,7 @@ impl Certificate {
         Self::make(folder, name, "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign", None)
     }
 
-    /// One of a server, signed by this authority.
+    /// A server certificate signed by this authority.
     pub fn sign(&self, folder: &Path, name: &str, names: &str) -> Self {
         let extensions = format!("basicConstraints=critical,CA:FALSE\nsubjectAltName={names}");
         Self::make(folder, name, &extensions, Some(self))
@@ -62,18 +60,18 @@ impl Certificate {
         Self { file, key, der }
     }
 
-    /// Puts this certificate and its key in the place of another's.
+    /// Copies this certificate and its key over the files of another.
     pub fn replace(&self, other: &Self) {
         std::fs::copy(&self.key, &other.key).unwrap();
         std::fs::copy(&self.file, &other.file).unwrap();
     }
 
-    /// Connects to a server that must have this certificate, and shakes hands.
+    /// Connects to a server that must present this certificate.
     pub async fn connect(&self, address: SocketAddr) -> TlsStream<TcpStream> {
         self.try_connect(address, rustls::ALL_VERSIONS).await.unwrap()
     }
 
-    /// Whether it is the one that a new connection is answered with.
+    /// Whether the server presents this certificate to new connections.
     pub async fn is_presented(&self, address: SocketAddr) -> bool {
         self.try_connect(address, rustls::ALL_VERSIONS).await.is_ok()
     }

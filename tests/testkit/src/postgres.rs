@@ -1,6 +1,4 @@
-//! A throwaway PostgreSQL server for tests: started by the first test of a process that asks, gone with the process.
-
-#![expect(dead_code, reason = "each test binary uses a part of it")]
+//! A throwaway PostgreSQL server. The first test that needs it starts it, and it ends with the test process.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,11 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use petstore::store::postgres::DatabaseUrl;
-
-/// Runs a server until its standard input ends, which it does with whoever started it, be it by `kill -9`.
+/// Runs a server until stdin ends, which also happens when the test process is killed.
 ///
-/// PostgreSQL refuses to run as root, and a folder of its own can't lie in one that is root's alone.
+/// PostgreSQL refuses to run as root, so its folder must be outside folders that only root can read.
 const SCRIPT: &str = r#"
 set -eu
 bin=$1 port=$2 primary=$3
@@ -34,7 +30,7 @@ listen_addresses = '127.0.0.1'
 port = $port
 unix_socket_directories = '$dir'
 max_connections = 400
-# What is tested here is not the machine's power supply.
+# No test cuts the power of this server.
 fsync = off
 CONF
     "$bin/pg_ctl" -D "$dir/data" -l "$dir/log" -w -t 60 start
@@ -43,24 +39,24 @@ echo "$dir"
 cat >/dev/null
 "#;
 
-pub struct Server {
+pub struct PostgresServer {
     port: u16,
     /// Holds `data` and the log.
     pub folder: PathBuf,
     bin: PathBuf,
     databases: AtomicU32,
-    /// Its standard input is what the server lives by.
+    /// The server stops when the stdin of this process closes.
     keeper: Child,
 }
 
-impl Server {
+impl PostgresServer {
     /// The server that the tests of this process share.
     pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<Server> = OnceLock::new();
+        static SHARED: OnceLock<PostgresServer> = OnceLock::new();
         SHARED.get_or_init(Self::start)
     }
 
-    /// A server that a test has for itself, to do it harm. It is gone with this value.
+    /// A server for one test, which may damage it. Stopped on drop.
     pub fn start() -> Self {
         Self::start_from("")
     }
@@ -82,14 +78,14 @@ impl Server {
         Self { port, folder: folder.trim().into(), bin, databases: AtomicU32::new(0), keeper }
     }
 
-    /// A new database of this server: its address.
+    /// Creates a database and returns its URL.
     pub fn database(&self) -> String {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
         self.url(&name)
     }
 
-    /// Removes a database of this server, by its address.
+    /// Drops the database with this URL.
     pub fn remove(&self, url: &str) {
         let name = url.rsplit('/').next().unwrap();
         self.sql("postgres", &format!("DROP DATABASE {name} WITH (FORCE)"));
@@ -103,12 +99,12 @@ impl Server {
         self.port
     }
 
-    /// What psql prints: a line for each row, columns separated by `|`.
+    /// Runs SQL with psql. Returns a line for each row, columns separated by `|`.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         query(&self.url(database), sql)
     }
 
-    /// `pg_ctl`, which also waits until it is done.
+    /// Runs `pg_ctl` and waits until it is done.
     pub fn control(&self, arguments: &[&str]) {
         let mut command = as_somebody();
         command.arg(self.bin.join("pg_ctl")).arg("-D").arg(self.folder.join("data")).arg("-w").arg("-l");
@@ -116,7 +112,7 @@ impl Server {
         assert!(status.success(), "pg_ctl {arguments:?}");
     }
 
-    /// From now on, connections over the network need a password.
+    /// Requires a password from connections over the network.
     pub fn require_passwords(&self) {
         let rules = "host all all 127.0.0.1/32 scram-sha-256";
         let file = self.folder.join("data/pg_hba.conf");
@@ -124,7 +120,7 @@ impl Server {
         self.control(&["reload"]);
     }
 
-    /// From now on, connections over the network must be encrypted, and the server has this certificate.
+    /// Requires TLS from connections over the network, with this certificate.
     pub fn require_tls(&self, certificate: &Path, key: &Path) {
         use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
         let data = self.folder.join("data");
@@ -146,14 +142,14 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }
 }
 
-/// A port below those that systems give to clients: a server that was stopped must find it free when it starts again.
+/// A port below the ephemeral range, so that it is still free when a server restarts.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -165,17 +161,17 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// The address of a new database of the shared server.
-pub fn database() -> DatabaseUrl {
-    DatabaseUrl::parse(&Server::shared().database()).unwrap()
+/// Creates a database on the shared server and returns its URL.
+pub fn database() -> String {
+    PostgresServer::shared().database()
 }
 
-/// What psql prints.
+/// Runs SQL with psql and returns its output.
 pub fn query(url: &str, sql: &str) -> String {
     try_query(url, sql).unwrap_or_else(|why| panic!("{sql}: {why}"))
 }
 
-/// What psql prints, or what it complains of.
+/// Runs SQL with psql and returns its output, or its error output.
 pub fn try_query(url: &str, sql: &str) -> Result<String, String> {
     let mut psql = Command::new(binaries().join("psql"));
     psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "-d", url, "-c", sql]);
@@ -186,7 +182,11 @@ pub fn try_query(url: &str, sql: &str) -> Result<String, String> {
     }
 }
 
-/// The newest of the installed versions. A machine without any fails the test.
+/// The programs of the newest installed version.
+///
+/// # Panics
+///
+/// Panics if PostgreSQL is not installed.
 pub fn binaries() -> PathBuf {
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest = installed
@@ -196,7 +196,7 @@ pub fn binaries() -> PathBuf {
     newest.expect("PostgreSQL's server is not installed: run scripts/test, which installs it").1
 }
 
-/// The beginning of a command that is not run as root.
+/// The start of a command that does not run as root.
 pub fn as_somebody() -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new("env");

@@ -1,4 +1,4 @@
-//! What clients were told of their writes, to be held against what the database has.
+//! The outcomes that clients saw for their writes, to compare with the database.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -8,53 +8,54 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crate::process::{Answer, Process};
+use crate::blocking::Response;
+use crate::process::Server;
 use crate::trial::is_full;
 
-/// How long a request may be on its way to the service: longer where other tests have the cores meanwhile.
+/// How long a request may take to reach the service. Longer in short runs, which share the cores.
 fn on_its_way() -> Duration {
     Duration::from_millis(if is_full() { 5 } else { 50 })
 }
 
-/// Every write has a name of its own, which is an animal's name or a message's text.
+/// Records writes by their unique names: an animal's name or a message's text.
 #[derive(Clone, Default)]
 pub struct Ledger(Arc<Mutex<Entries>>);
 
 #[derive(Default)]
 struct Entries {
-    /// The id that was answered, as JSON, by name.
+    /// The acknowledged ids, as JSON, by name.
     acknowledged: HashMap<String, String>,
-    /// Refused with a 4xx: such a write is never there.
+    /// Rejected with a 4xx. These writes must not be in the database.
     refused: HashSet<String>,
-    /// Refused with a 503, and when that was first.
+    /// Rejected with a 503.
     unavailable: HashSet<String>,
     unavailable_since: Option<Instant>,
-    /// Sent, and not answered; and when.
+    /// Sent without a response so far, and when.
     unknown: HashMap<String, Instant>,
 }
 
-/// How a database differs from a ledger, by names. Nothing may be `lost`, `doubled`, `refused` or `never_sent`.
+/// How a database differs from a ledger, by names. `lost`, `doubled`, `refused` and `never_sent` must be empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Acknowledged, and not there or not with the id that was answered.
+    /// Acknowledged, but missing or stored with another id.
     pub lost: Vec<String>,
     pub doubled: Vec<String>,
-    /// Refused, and there.
+    /// Rejected, but stored.
     pub refused: Vec<String>,
     pub never_sent: Vec<String>,
-    /// Answered with 503, and there: right where the answer stood for an unknown outcome.
+    /// Answered with 503, but stored. Allowed if that 503 reported an unknown outcome.
     pub unavailable: Vec<String>,
-    /// Not answered, and there.
+    /// Not answered, but stored.
     pub settled: usize,
 }
 
 impl Ledger {
-    /// To be noted before a write is sent: from here on its outcome is unknown.
+    /// Records a write before it is sent. Its outcome is unknown from here on.
     pub fn sent(&self, name: &str) {
         assert_eq!(self.entries().unknown.insert(name.to_owned(), Instant::now()), None, "{name} is sent twice");
     }
 
-    /// Notes the answer to a write: its status and body.
+    /// Records the status and body of the response to a write.
     pub fn answered(&self, name: &str, status: u16, body: &str) {
         let mut entries = self.entries();
         entries.unknown.remove(name);
@@ -74,11 +75,11 @@ impl Ledger {
         }
     }
 
-    /// Adds an animal, and notes what becomes of it.
-    pub fn create_pet(&self, service: &Process, key: &str, name: &str) -> Answer {
+    /// Creates an animal and records the outcome.
+    pub fn create_pet(&self, service: &Server, key: &str, name: &str) -> Response {
         self.sent(name);
         let answer = service.create_pet(key, name);
-        self.answered(name, answer.status, answer.text.split_once("\r\n\r\n").unwrap().1);
+        self.answered(name, answer.status, answer.body());
         answer
     }
 
@@ -86,7 +87,7 @@ impl Ledger {
         self.entries().acknowledged.len()
     }
 
-    /// The ids that were answered so far, by name.
+    /// The ids acknowledged so far, by name.
     pub fn acknowledgements(&self) -> HashMap<String, String> {
         self.entries().acknowledged.clone()
     }
@@ -95,7 +96,7 @@ impl Ledger {
         self.entries().unavailable.len()
     }
 
-    /// How many were waiting when a 503 was first answered, and were never told.
+    /// The number of writes that were pending at the first 503 and got no response.
     pub fn left_waiting(&self) -> usize {
         let entries = self.entries();
         let Some(since) = entries.unavailable_since else { return entries.unknown.len() };
@@ -106,14 +107,14 @@ impl Ledger {
         self.entries().unavailable_since
     }
 
-    /// The acknowledged animals that are not among these: ids by names.
+    /// The acknowledged animals that are missing from `there`, a map of ids by name.
     pub fn missing_animals(&self, there: &HashMap<String, String>) -> Vec<String> {
         let entries = self.entries();
         let animals = entries.acknowledged.iter().filter(|(_, id)| !id.contains("msg_"));
         animals.filter(|(name, id)| there.get(*name) != Some(id)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// As it was when no more than this was acknowledged: names and ids.
+    /// The ledger at an earlier time, when only `acknowledged` was acknowledged.
     pub fn as_of(&self, acknowledged: HashMap<String, String>) -> Self {
         let now = self.entries();
         let sent = now.unknown.keys().chain(now.acknowledged.keys());
@@ -127,12 +128,12 @@ impl Ledger {
         })))
     }
 
-    /// Holds it against the database in a folder, which must be whole.
+    /// Compares the ledger with the database in a folder, which must be intact.
     pub fn compare(&self, data_dir: &Path) -> Differences {
         self.try_compare(data_dir).unwrap()
     }
 
-    /// The same, where the database may be broken.
+    /// Compares the ledger with a database that may be corrupt.
     pub fn try_compare(&self, data_dir: &Path) -> Result<Differences, String> {
         let rows = rows(&data_dir.join("petstore.db")).map_err(|error| format!("broken: {error}"))?;
         let entries = self.entries();
@@ -159,7 +160,7 @@ impl Ledger {
         Ok(differences)
     }
 
-    /// The control: damages the database, which the comparison must notice. Returns how much it noticed, in words.
+    /// The control: damages the database, which the comparison must detect. Returns a description.
     pub fn notices_damage(&self, data_dir: &Path) -> String {
         let conn = Connection::open(data_dir.join("petstore.db")).unwrap();
         let one_of_each = [false, true].map(|message| {
@@ -186,7 +187,7 @@ impl Ledger {
 }
 
 impl Differences {
-    /// What is not as it was told, but for what was answered with 503.
+    /// Describes the first difference, except writes answered with 503.
     pub fn wrong(&self) -> Option<String> {
         let Self { lost, doubled, refused, never_sent, .. } = self;
         let wrong = [("lost", lost), ("doubled", doubled), ("refused and there", refused), ("never sent", never_sent)];
@@ -198,7 +199,7 @@ impl Differences {
         assert_eq!(self.wrong(), None);
     }
 
-    /// The same, where a 503 says that nothing was done.
+    /// Asserts that the database is as told, and that a 503 means that nothing was written.
     pub fn assert_nothing_refused_is_there(&self) {
         self.assert_as_told();
         assert!(self.unavailable.is_empty(), "answered with 503 and there: {:?}", self.unavailable);
@@ -219,7 +220,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// The names and ids of all animals and messages, ids as JSON writes them. Read as any SQLite program would.
+/// The names and ids of all animals and messages, ids as JSON. Read by SQLite alone.
 fn rows(file: &Path) -> rusqlite::Result<Vec<(String, String)>> {
     let conn = Connection::open(file)?;
     let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
