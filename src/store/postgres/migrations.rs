@@ -97,10 +97,10 @@ pub async fn run(client: &mut Client) -> Result<()> {
     Ok(())
 }
 
-/// Applies a migration and records it, in one transaction.
+/// Applies a migration and records it, in one transaction. Creates the history first, if it is missing.
 async fn apply(client: &mut Client, migration: &Migration) -> std::result::Result<(), Error> {
+    client.batch_execute(CREATE_HISTORY).await?;
     let transaction = client.transaction().await?;
-    transaction.batch_execute(CREATE_HISTORY).await?;
     transaction.batch_execute(migration.sql).await?;
     let Applied { version, name, checksum } = migration.applied();
     transaction.execute(RECORD, &[&version, &name, &checksum]).await?;
