@@ -16,7 +16,7 @@ impl Backoff {
         Self { min, max, attempts: 0 }
     }
 
-    pub fn next(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let delay = self.min.saturating_mul(1 << self.attempts.min(10)).min(self.max);
         self.attempts += 1;
         // Without random bytes, waits for the full delay.
@@ -33,7 +33,7 @@ mod tests {
     fn delays_grow_to_the_maximum_and_differ() {
         let (min, max) = (Duration::from_millis(100), Duration::from_secs(5));
         let mut backoff = Backoff::new(min, max);
-        let delays: Vec<_> = (0..40).map(|_| backoff.next()).collect();
+        let delays: Vec<_> = (0..40).map(|_| backoff.next_delay()).collect();
         assert!(delays[0] >= min / 2 && delays[0] <= min, "{delays:?}");
         assert!(delays[4] > delays[0], "{delays:?}");
         let long = &delays[10..];

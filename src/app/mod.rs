@@ -55,7 +55,7 @@ impl App {
             // An error means that the sender was dropped, which is a stop too.
             let _ = draining.wait_for(|stop| *stop >= Stop::Drain).await;
             self.api.start_draining();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             // In this order, so that `/readyz` fails before the listeners close.

@@ -21,7 +21,7 @@ use super::{health, messages, metrics, orders, pets};
 use crate::config::Listener;
 use crate::domain::Timestamp;
 
-/// An operation of the service, in the order of [`TABLE`].
+/// An operation of the service, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     ListPets,

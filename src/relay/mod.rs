@@ -143,7 +143,7 @@ impl Worker {
                 Err(why) => {
                     self.status.failed();
                     self.outage.report(&why);
-                    (backoff.next(), false)
+                    (backoff.next_delay(), false)
                 }
             };
             tokio::select! {

@@ -21,7 +21,7 @@ use crate::store::{Outcome, Result, WriteKey};
 /// The account's row is locked, so that none that is being deleted gets an order. The animals are locked in order of their
 /// ids, so that no two batches wait for each other. Who had to wait sees by then whether the animal still is available. The constraint `orders_of_pet` has the last word.
 ///
-/// `turn` makes ids visible in increasing order, as in [`pets::INSERT`]. The statement takes its lock after all row
+/// `turn` makes ids visible in increasing order, as in the `INSERT` of `pets`. The statement takes its lock after all row
 /// locks and before the first id. A transaction that holds it therefore waits for no other transaction.
 const PLACE: &str = "WITH given AS (
         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])

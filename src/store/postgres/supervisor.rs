@@ -176,7 +176,7 @@ impl Worker {
                 Err(_) => {}
             }
             is_first = false;
-            sleep(backoff.next()).await;
+            sleep(backoff.next_delay()).await;
         }
     }
 }

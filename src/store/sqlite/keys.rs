@@ -80,7 +80,7 @@ impl Sqlite {
 
     /// Never returns, because SQLite does not notify other processes.
     pub async fn keys_changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -235,7 +235,7 @@ impl Sqlite {
     }
 
     pub fn version(&self) -> Option<Version> {
-        self.readers.version().map(|stamp| stamp.version())
+        self.readers.version().map(wal_index::Stamp::version)
     }
 
     pub fn check(&self) -> Result<()> {
