@@ -1,4 +1,4 @@
-//! Who a presented key belongs to, answered without the database for keys that were seen before.
+//! Authenticates API keys, from memory if they were used before.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -15,13 +15,13 @@ use crate::domain::{AccountId, ApiKey, KeyHash, KeyId, Timestamp};
 use crate::store::{self, Store};
 use crate::telemetry::metrics::Counter;
 
-/// How many keys are remembered; those beyond are looked up again.
+/// Maximum number of cached keys.
 const REMEMBERED: usize = 100_000;
 
-/// How often the database is asked whether another process has changed keys: a revocation counts within a second.
+/// Interval of checks for keys changed by other processes. A revocation takes effect within a second.
 const WATCH: Duration = Duration::from_millis(250);
 
-/// How much time passes between two writings of when keys were last used.
+/// Interval of writing when keys were last used.
 const FLUSH: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -29,21 +29,21 @@ pub struct ApiKeyCache {
     store: Arc<Store>,
     clock: Clock,
     remembered: Cache<KeyHash, Arc<Remembered>, UnitWeighter, RandomState>,
-    /// Grows with every change of any key. What was remembered under an earlier one is looked up again.
+    /// Grows with every change of any key. Entries of earlier generations are outdated.
     generation: AtomicU64,
     counts: Counts,
-    /// Keys whose last use is not written down yet.
+    /// Keys whose last use is not stored yet.
     used: Mutex<HashMap<KeyId, Timestamp>>,
 }
 
-/// What is counted of keys that were presented and could be ours by their form.
+/// Counters of well-formed keys in requests.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Answered without the database.
+    /// Found in memory.
     pub remembered: Counter,
     /// Looked up in the database.
     pub looked_up: Counter,
-    /// Of those: there was no such key, or it was revoked.
+    /// Looked up, and unknown or revoked.
     pub unknown: Counter,
 }
 
@@ -77,7 +77,7 @@ impl ApiKeyCache {
         &self.counts
     }
 
-    /// The account of a presented key; nothing where it is malformed, unknown, revoked, expired or of the other deployment.
+    /// Returns the account of a key. `None` if the key is malformed, unknown, revoked, expired or of the other deployment.
     pub async fn authenticate(&self, presented: &[u8]) -> store::Result<Option<AccountId>> {
         let Some(hash) = ApiKey::hash_presented(presented, self.store.deployment()) else { return Ok(None) };
         let generation = self.generation.load(Ordering::Acquire);
@@ -109,7 +109,7 @@ impl ApiKeyCache {
         Ok(Some(remembered.grant.account))
     }
 
-    /// To be called after this process has changed a key, so that the change counts at once.
+    /// Invalidates all entries. Called after this process has changed a key, so that the change takes effect at once.
     pub fn note_change(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -119,7 +119,7 @@ impl ApiKeyCache {
         let mut version = None;
         loop {
             let now = self.store.keys_version().await.ok();
-            // Where the version can't be read, no remembered key can be trusted either.
+            // If the version cannot be read, entries may be outdated.
             if now.is_none() || version != now {
                 self.note_change();
             }
@@ -131,7 +131,7 @@ impl ApiKeyCache {
         }
     }
 
-    /// Writes down now and then when keys were last used. Apart from `follow`, since a write may have to wait. Never ends.
+    /// Stores regularly when keys were last used. Separate from `follow`, because a write may have to wait. Never ends.
     pub async fn write_down_uses(&self) {
         loop {
             tokio::time::sleep(FLUSH).await;
@@ -139,13 +139,13 @@ impl ApiKeyCache {
         }
     }
 
-    /// Writes down when keys were last used.
+    /// Stores when keys were last used.
     pub async fn flush(&self) {
         let used: Vec<_> = self.used().drain().collect();
         if !used.is_empty()
             && let Err(error) = self.store.touch_keys(used.clone()).await
         {
-            tracing::warn!(%error, "when keys were last used could not be stored yet");
+            tracing::warn!(%error, "last use of API keys not stored, retrying");
             let mut waiting = self.used();
             for (id, at) in used {
                 waiting.entry(id).or_insert(at);

@@ -1,4 +1,4 @@
-//! Which pages of other origins may call the API from a browser (the Fetch standard's CORS protocol).
+//! Lets pages of other origins call the API from a browser (CORS, Fetch standard).
 
 use std::collections::HashSet;
 use std::time::Duration;

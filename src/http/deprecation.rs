@@ -1,4 +1,4 @@
-//! `GET /pets/{petId}` on its way out: announced on every answer of it, then gone.
+//! The deprecation and removal of `GET /pets/{petId}`.
 
 use axum::extract::FromRequestParts;
 use axum::http::header::LINK;
@@ -11,19 +11,19 @@ use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::Timestamp;
 
-/// 2026-11-20T00:00:00Z, as the `Deprecation` header writes it (RFC 9745).
+/// 2026-11-20T00:00:00Z in the format of the `Deprecation` header (RFC 9745).
 const DEPRECATED: &str = "@1795132800";
 
-/// The day the interface names, as the `Sunset` header writes it (RFC 8594).
+/// The date of the removal in the format of the `Sunset` header (RFC 8594).
 const SUNSET: &str = "Thu, 05 Dec 2030 00:00:00 GMT";
 
-/// 2030-12-05T00:00:00Z: from here on the operation is removed.
+/// 2030-12-05T00:00:00Z, from which the operation is removed.
 pub const REMOVED_AT: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
 
 pub const DEPRECATION_HEADER: HeaderName = HeaderName::from_static("deprecation");
 pub const SUNSET_HEADER: HeaderName = HeaderName::from_static("sunset");
 
-/// The first argument of the operation's handler, and so its first check: with or without a key, it is gone.
+/// Rejects requests after the removal. The first argument of the handler, because the 410 comes before the 401.
 pub struct NotRemoved;
 
 impl FromRequestParts<Api> for NotRemoved {
@@ -40,7 +40,8 @@ impl FromRequestParts<Api> for NotRemoved {
     }
 }
 
-/// Announces the deprecation on every answer of the operation, whoever gives it: that is why the edge asks for it.
+/// The headers that announce the deprecation. The middleware adds them, because errors from outside the handler have
+/// them too.
 #[derive(Clone, Debug)]
 pub struct Deprecation {
     link: HeaderValue,

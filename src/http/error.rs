@@ -1,4 +1,4 @@
-//! The one error type of the API, and the one place that turns it into an answer.
+//! The error type of the API, and its responses.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use super::request_id::{X_REQUEST_ID, new_request_id};
 use crate::domain::Invalid;
 use crate::store::StoreError;
 
-/// Every value of an error's `code`, with its status.
+/// The `code` of an error, which determines its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     InvalidJson,
@@ -88,7 +88,7 @@ struct Body<'a> {
     status: u16,
 }
 
-/// An answer that is an error: a message for the client and, apart from it, the cause for the log.
+/// An error response: a message for the client and, separately, the cause for the log.
 #[derive(Debug)]
 pub struct ApiError {
     code: Code,
@@ -98,12 +98,12 @@ pub struct ApiError {
     is_about_coding: bool,
 }
 
-/// Why a request failed through no fault of its sender. Travels with the answer to where it is logged, with the request's id.
+/// The cause of a 5xx error. An extension of the response until the middleware logs it with the request's id.
 #[derive(Clone, Debug)]
 pub struct Cause(pub String);
 
 impl Cause {
-    /// What a handler that panicked said last.
+    /// The message of a panic.
     pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Self(format!("panic: {}", said.unwrap_or("of unknown cause")))
@@ -115,7 +115,7 @@ impl ApiError {
         Self { code, message: message.into(), cause: None, is_about_coding: false }
     }
 
-    /// A field or parameter whose value is refused.
+    /// The error for a field or parameter with an invalid value.
     pub fn invalid_value(name: &str, invalid: &Invalid) -> Self {
         Self::new(Code::InvalidValue, format!("`{name}` {invalid}."))
     }
@@ -150,7 +150,7 @@ impl ApiError {
         }
     }
 
-    /// Requests should not come here now: `reason` is for whoever asks, `cause` for the log.
+    /// The error of the readiness check. `reason` is for the client, `cause` for the log.
     pub fn not_ready(reason: &str, cause: impl Into<String>) -> Self {
         Self {
             cause: Some(Cause(cause.into())),
@@ -195,7 +195,7 @@ impl IntoResponse for ApiError {
 }
 
 impl ApiError {
-    /// The error as it is sent.
+    /// The response, with the headers that belong to the error.
     pub fn answer(self) -> json::Response {
         let mut response = json::answer(self.code.status(), self.body());
         let headers = response.headers_mut();

@@ -1,7 +1,8 @@
-//! What RFC 9112 has a server refuse and hyper lets through: a request that two readers could take for different ones.
+//! Rejects ambiguous requests that RFC 9112 forbids and hyper accepts. A proxy could read them differently (request
+//! smuggling).
 //!
-//! Where `Transfer-Encoding` and `Content-Length` come together, hyper drops the latter before anybody sees it, reads
-//! chunks, and closes the connection after its answer: the other choice of section 6.1, and as safe.
+//! If a request has both `Transfer-Encoding` and `Content-Length`, hyper removes the latter, reads chunks and closes the
+//! connection after the response. Section 6.1 allows this, and it is as safe as a rejection.
 
 use axum::body::HttpBody;
 use axum::http::header::{HOST, TRANSFER_ENCODING};
@@ -12,41 +13,41 @@ use axum::http::{HeaderValue, Version};
 use super::error::{ApiError, Code};
 use crate::server::HasFragment;
 
-/// Refuses a request that does not say, once and clearly, whom it is for and where its body ends.
+/// Rejects requests with an ambiguous host, target or body length.
 pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
     let headers = &request.headers;
     let mut hosts = headers.get_all(HOST).iter();
-    // Section 3.2: HTTP/1.1 needs it, HTTP/1.0 does not know it.
+    // Section 3.2: `Host` is required in HTTP/1.1, and unknown in HTTP/1.0.
     let clear = match (hosts.next(), hosts.next()) {
         (Some(host), None) => names_a_host(host),
         (None, _) => request.version == Version::HTTP_10,
         (Some(_), Some(_)) => false,
     };
     if !clear {
-        return Err(refused("`Host` must be given once, and name a host and perhaps a port."));
+        return Err(invalid("`Host` must be given once, and name a host and perhaps a port."));
     }
     if request.extensions.get::<HasFragment>().is_some() {
-        return Err(refused("The target must not contain a fragment (`#…`)."));
+        return Err(invalid("The target must not contain a fragment (`#…`)."));
     }
-    // Section 3.2.2 has origin servers accept the absolute form, which names the scheme.
+    // Section 3.2.2 requires servers to accept targets in absolute form, which has a scheme.
     if request.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
-        return Err(refused("A target in absolute form must begin with `http://` or `https://`."));
+        return Err(invalid("A target in absolute form must begin with `http://` or `https://`."));
     }
     if !body.is_end_stream() && headers.contains_key(TRANSFER_ENCODING) {
         let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
         let chunked = encodings.next().is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked"));
         if !chunked || encodings.next().is_some() {
-            return Err(refused("`Transfer-Encoding` must be `chunked`, once and alone."));
+            return Err(invalid("`Transfer-Encoding` must be `chunked`, once and alone."));
         }
     }
     Ok(())
 }
 
-fn refused(why: &'static str) -> ApiError {
-    ApiError::new(Code::InvalidValue, why)
+fn invalid(message: &'static str) -> ApiError {
+    ApiError::new(Code::InvalidValue, message)
 }
 
-/// Whether all of it may stand in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2). Empty is allowed.
+/// Returns whether all characters are allowed in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2). May be empty.
 fn names_a_host(host: &HeaderValue) -> bool {
     host.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_its_host_once() {
+    fn host_is_required_once() {
         let hosts = |hosts: &[&str]| {
             let headers: Vec<_> = hosts.iter().map(|host| ("host", *host)).collect();
             checked(Version::HTTP_11, &headers, "").is_ok()
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_comes_in_chunks_or_is_not_encoded() {
+    fn only_chunked_transfer_encoding_is_accepted() {
         let encodings = |encodings: &[&str]| {
             let encodings = encodings.iter().map(|encoding| ("transfer-encoding", *encoding));
             let headers: Vec<_> = [("host", "a")].into_iter().chain(encodings).collect();

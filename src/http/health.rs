@@ -1,4 +1,4 @@
-//! Whether this process lives, and whether requests should come to it.
+//! Liveness and readiness checks.
 
 use axum::http::StatusCode;
 
@@ -10,26 +10,26 @@ use crate::store::StoreError;
 #[derive(serde::Serialize)]
 struct Health {
     status: &'static str,
-    /// What needs somebody's eye, and does not keep requests away.
+    /// Problems that need the operator's attention but do not affect readiness.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<&'static str>,
 }
 
-/// Fewer bytes than this free on the disk of the embedded database are a warning: the write-ahead log alone may take as many.
-/// Not ready would be the wrong answer, since reads are answered to the last byte and after it.
+/// Free bytes on the disk of the embedded database below which there is a warning. The write-ahead log alone may take as
+/// many. The process stays ready, because reads work on a full disk too.
 const DISK_LOW: u64 = 1 << 30;
 
-/// The process answers; nothing else is looked at, so that a database in trouble does not get it killed.
+/// Handles the liveness check. Ignores the database, so that an orchestrator does not kill the process for its outage.
 pub fn live() -> Response {
     json::answer_value(StatusCode::OK, &Health { status: "live", warnings: Vec::new() })
 }
 
-/// The database answers, and the process is not about to stop.
+/// Handles the readiness check: 200 if the database works and the process is not draining.
 pub async fn ready(api: &Api) -> Result<Response, ApiError> {
     if api.is_draining() {
         return Err(ApiError::not_ready("it is about to stop", "draining"));
     }
-    // Whatever is wrong with the database, requests should go elsewhere until it is mended.
+    // Any database error means that requests should go to another process.
     let broken =
         |error: StoreError| ApiError::not_ready("its database does not answer as it should", error.to_string());
     api.store.check().await.map_err(broken)?;

@@ -1,4 +1,4 @@
-//! What a request says, read strictly: the query, the body's envelope, and its fields.
+//! Strict parsing of queries, bodies and path ids.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -19,8 +19,7 @@ use crate::server::BodyTimeout;
 
 /// The query of an operation without a body.
 ///
-/// A filter that is silently ignored returns what was not asked for, so a parameter that the operation does not
-/// have, or one given twice, is refused.
+/// Unknown and repeated parameters are rejected, because ignoring a filter would return unwanted results.
 pub struct Query(Option<String>);
 
 impl<S: Sync> FromRequestParts<S> for Query {
@@ -33,7 +32,7 @@ impl<S: Sync> FromRequestParts<S> for Query {
 }
 
 impl Query {
-    /// The values of the parameters that the operation has, in the order of `names`.
+    /// Returns the values of the operation's parameters in the order of `names`.
     pub fn parameters<const N: usize>(&self, names: [&str; N]) -> Result<[Option<Cow<'_, str>>; N], ApiError> {
         parameters(self.0.as_deref(), names)
     }
@@ -52,7 +51,7 @@ impl<S: Sync> FromRequest<S> for JsonBody {
 }
 
 impl JsonBody {
-    /// Reads the body of the request that began with `parts`.
+    /// Reads the body of the request with the head `parts`.
     pub async fn read<B>(parts: &Parts, body: &mut B) -> Result<Self, ApiError>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
@@ -69,7 +68,7 @@ impl JsonBody {
     }
 }
 
-/// The values of the parameters of `query` that the operation has, in the order of `names`.
+/// Returns the values of the parameters in `query` in the order of `names`. Rejects others.
 pub fn parameters<'q, const N: usize>(
     query: Option<&'q str>,
     names: [&str; N],
@@ -89,7 +88,7 @@ pub fn parameters<'q, const N: usize>(
     Ok(values)
 }
 
-/// A query parameter that the operation does not have, and those it has.
+/// The error for a query parameter that the operation does not have. Lists those it has.
 fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
     let known = match known {
         [] => "none".to_owned(),
@@ -99,7 +98,8 @@ fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
     ApiError::new(Code::UnknownParameter, format!("This operation has no query parameter `{name}`; it has {known}."))
 }
 
-/// Refuses by its headers what need not be read: on every operation, since every request may carry a body.
+/// Rejects bodies by their headers, before they are read. Called for every operation, because any request may have a
+/// body.
 fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let has_body = match declared {
@@ -121,7 +121,8 @@ fn check_content_coding(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_plain { Ok(()) } else { Err(ApiError::unsupported_content_coding()) }
 }
 
-/// `application/json`, with parameters allowed and charset only utf-8 (RFC 9110, section 8.3.1).
+/// Rejects media types other than `application/json`. Parameters are allowed, and a charset must be UTF-8 (RFC 9110,
+/// section 8.3.1).
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let is_json = match (types.next(), types.next()) {
@@ -152,14 +153,14 @@ where
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             let error = error.into();
-            // axum's body puts errors into one of its own.
+            // axum's body wraps errors.
             match [Some(&*error as &(dyn Error + 'static)), error.source()]
                 .into_iter()
                 .flatten()
                 .find(|e| e.is::<BodyTimeout>())
             {
                 Some(late) => ApiError::new(Code::RequestTimeout, late.to_string()),
-                // The connection broke or the chunks are malformed: nobody, or nobody sensible, reads this answer.
+                // The connection broke or the chunks are malformed.
                 None => ApiError::new(Code::InvalidJson, "The body could not be read to its end."),
             }
         })?;
@@ -178,20 +179,20 @@ fn too_large() -> ApiError {
     ApiError::new(Code::PayloadTooLarge, format!("The body is larger than {kib} KiB."))
 }
 
-/// An integer as a query or a path writes it: ASCII digits with an optional minus sign, nothing else.
+/// Parses an integer in a query or path: ASCII digits with an optional minus sign.
 pub fn integer(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok())?
 }
 
-/// The id that a segment of a path names; nothing where it is no int64.
+/// Parses an id in a path. `None` if it is not an int64.
 pub fn id(segment: &str) -> Option<i64> {
-    // A digit may come percent-encoded (RFC 3986, section 6.2.2.2), though hardly ever does.
+    // Digits may be percent-encoded (RFC 3986, section 6.2.2.2), but rarely are.
     integer(segment).or_else(|| integer(&percent_decode_str(segment).decode_utf8().ok()?))
 }
 
-/// As much of somebody's text as belongs into a message about it.
+/// Escapes a client's text for an error message and truncates it to 40 characters.
 pub fn abridge(text: &str) -> String {
     let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
     if text.chars().nth(40).is_some() {
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_integer_is_digits_with_an_optional_minus_sign() {
+    fn integers_are_digits_with_an_optional_minus_sign() {
         assert_eq!(integer("-9223372036854775808"), Some(i64::MIN));
         assert_eq!(integer("007"), Some(7));
         for other in ["", "-", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "--1", "9223372036854775808", "١"] {
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_json_in_utf_8_is_taken() {
+    fn only_json_in_utf_8_is_accepted() {
         for accepted in
             ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\"; a=b"]
         {

@@ -1,4 +1,4 @@
-//! JSON (RFC 8259): the fields of a body, read one by one so that each error names its field, and answers.
+//! JSON (RFC 8259): the fields of request bodies, parsed one by one so that each error names its field, and responses.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,13 +13,13 @@ use serde_json::value::RawValue;
 use super::error::{ApiError, Code};
 use crate::domain::Invalid;
 
-/// 2^53: up to here every whole number of a JSON reader that counts in doubles is exact.
+/// 2^53. Up to here, JSON parsers that use doubles read every whole number exactly.
 const EXACT: i128 = 1 << 53;
 
-/// An answer whose body is there as a whole, which spares it the box of a body that may be anything.
+/// A response with a complete body, which needs no box.
 pub type Response = axum::http::Response<Full<Bytes>>;
 
-/// An answer whose body is the JSON in `body`.
+/// A response with a body that is JSON already.
 pub fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
@@ -27,19 +27,19 @@ pub fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response {
     response
 }
 
-/// An answer that shows `value`.
+/// A response with `value` as JSON.
 pub fn answer_value(status: StatusCode, value: &impl serde::Serialize) -> Response {
     answer(status, encode(value))
 }
 
-/// What the API shows, as JSON.
+/// Encodes a value of the API as JSON.
 pub fn encode(value: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("what the API shows always encodes")
+    serde_json::to_vec(value).expect("values of the API always encode")
 }
 
-/// The values of an operation's fields, where the body has them, as they stand in the text.
+/// The fields of an operation's body, as JSON text.
 ///
-/// The whole text is checked to be JSON before any value is looked at. Other fields may hold anything, at any depth.
+/// The whole body is checked to be JSON before any field is parsed. Unknown fields may have any value, at any depth.
 pub struct Fields<'b, const N: usize> {
     names: [&'static str; N],
     values: [Option<&'b RawValue>; N],
@@ -64,14 +64,14 @@ impl<'b, const N: usize> Fields<'b, N> {
         }
     }
 
-    /// Refuses the first required field that is absent. Comes before any value is looked at.
+    /// Rejects bodies without a required field. Called before any field is parsed.
     pub fn require(&self, required: &[&str]) -> Result<(), ApiError> {
         let absent =
             self.names.iter().zip(&self.values).find(|(name, value)| required.contains(name) && value.is_none());
         absent.map_or(Ok(()), |(name, _)| Err(missing(name)))
     }
 
-    /// A string field, made into what it stands for.
+    /// Parses an optional string field.
     pub fn string<T>(
         &self,
         name: &str,
@@ -89,7 +89,7 @@ impl<'b, const N: usize> Fields<'b, N> {
         self.string(name, parse)?.ok_or_else(|| missing(name))
     }
 
-    /// An int64 field.
+    /// Parses a required int64 field.
     pub fn required_integer(&self, name: &str) -> Result<i64, ApiError> {
         let value = self.value(name).ok_or_else(|| missing(name))?;
         integer(value).map_err(|invalid| ApiError::invalid_value(name, &invalid))
@@ -97,7 +97,7 @@ impl<'b, const N: usize> Fields<'b, N> {
 
     fn value(&self, name: &str) -> Option<&'b str> {
         let position = self.names.iter().position(|known| *known == name);
-        self.values[position.expect("only fields that were read are asked for")].map(RawValue::get)
+        self.values[position.expect("only declared fields are parsed")].map(RawValue::get)
     }
 }
 
@@ -105,7 +105,7 @@ fn missing(name: &str) -> ApiError {
     ApiError::new(Code::MissingField, format!("The field `{name}` is required."))
 }
 
-/// Reads an object to its end, keeping the fields it knows and remembering one that came twice.
+/// Reads an object. Keeps the known fields, and the name of one that is repeated.
 struct Reader<const N: usize>([&'static str; N]);
 
 impl<'de, const N: usize> Visitor<'de> for Reader<N> {
@@ -134,8 +134,8 @@ impl<'de, const N: usize> Visitor<'de> for Reader<N> {
     }
 }
 
-/// Finds a key's position among the known ones. Read as it stands in the text: a key that no Unicode text can equal (a
-/// lone surrogate) is still a key, and unknown.
+/// Finds the position of a key among the known ones. Reads the raw text, because a key with a lone surrogate is valid
+/// JSON, though no known key.
 struct Key<'n>(&'n [&'static str]);
 
 impl<'de> serde::de::DeserializeSeed<'de> for Key<'_> {
@@ -154,7 +154,7 @@ fn string(value: &str) -> Result<Cow<'_, str>, Invalid> {
     if !text.contains('\\') {
         return Ok(Cow::Borrowed(text));
     }
-    // The text is JSON already, so only an escape that is no Unicode character can fail.
+    // The text is valid JSON, so only a lone surrogate can fail.
     String::deserialize(&mut serde_json::Deserializer::from_str(value))
         .map(Cow::Owned)
         .map_err(|_| Invalid("has an escape that is not a Unicode character (a lone surrogate)".into()))
@@ -191,7 +191,7 @@ fn whole(number: &str) -> Whole {
     if significant.is_empty() {
         return Whole::Value(0);
     }
-    // An exponent too long for an i64 is as good as infinite.
+    // An exponent beyond i64 is treated as infinite.
     let exponent = exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
     let trailing = digits.len() - digits.trim_end_matches('0').len();
     let power = exponent.saturating_sub(fraction.len() as i64).saturating_add(trailing as i64);
@@ -208,7 +208,7 @@ fn whole(number: &str) -> Whole {
     }
 }
 
-/// The name of a JSON value's type, told by its first character.
+/// Returns the type of a JSON value, by its first character.
 fn kind(value: &str) -> &'static str {
     match value.as_bytes().first() {
         Some(b'"') => "a string",
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_integers_however_they_are_written() {
+    fn whole_numbers_are_integers_in_any_notation() {
         for (text, value) in [
             ("3.0", 3),
             ("3e0", 3),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_are_refused() {
+    fn fractions_and_numbers_out_of_range_are_rejected() {
         for text in [
             "3.5",
             "3.00000000000000000001",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_json_as_a_whole_before_its_values_count() {
+    fn whole_body_is_validated_before_its_fields() {
         let code = |text: &str| {
             Fields::parse(text, ["name"]).err().map(|error| {
                 serde_json::from_slice::<serde_json::Value>(&error.body()).unwrap()["code"].as_str().unwrap().to_owned()

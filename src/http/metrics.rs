@@ -84,7 +84,7 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
     }
 }
 
-/// What came of scheduled backups, where there is a schedule.
+/// Scheduled backups, if there is a schedule.
 fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
     let Some((status, every)) = status.and_then(|status| Some((status, status.every()?))) else { return };
     out.gauge("petstore_backup_interval_seconds", "How often a backup is to be made.").sample(&[], every.as_secs_f64());
@@ -98,7 +98,7 @@ fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
     out.counter("petstore_backup_failures_total", "Backups that failed.").sample(&[], status.failures());
 }
 
-/// What was answered from memory.
+/// The caches of API keys and pages.
 fn memory(api: &Api, out: &mut Exposition) {
     let keys = api.api_keys.counts();
     out.counter("petstore_keys_checked_total", "Keys that were presented, by how they were checked.")

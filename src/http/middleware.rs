@@ -1,4 +1,4 @@
-//! The way in and out of every request: its id, the last resort against a panic, and the log.
+//! Everything around the handler of a request: its id, dispatch, CORS, panics, metrics, traces and the log.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -21,6 +21,8 @@ use super::client_address::Peer;
 use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause};
 use super::framing;
+#[cfg(feature = "otlp")]
+use super::operations::Operation;
 use super::operations::Operation::GetPet;
 use super::operations::Target;
 use super::request_context::RequestContext;
@@ -34,10 +36,10 @@ use crate::telemetry::traces::{Recording, Tracer};
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// The body of an answer: there as a whole, or whatever a route of the table gave.
+/// The body of a response: complete for operations, any body for pages.
 pub type Sent = Either<Full<Bytes>, Body>;
 
-/// The operations and pages of a listener, and what happens around each of their responses.
+/// Serves the operations and pages of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerService {
     listener: Listener,
@@ -79,32 +81,32 @@ impl ListenerService {
         Self { cors, ..self }
     }
 
-    /// The same, telling browsers to come back by TLS only (RFC 6797), where it is so.
+    /// Sets whether responses tell browsers to use TLS only (RFC 6797).
     pub fn https_only(self, https_only: bool) -> Self {
         Self { https_only, ..self }
     }
 
-    /// The same with a line in the log for every request. At level debug there is one anyway.
+    /// Sets whether every request is logged. At level debug it always is.
     pub fn logging(self, logs_requests: bool) -> Self {
         Self { logs_requests, ..self }
     }
 
-    /// The same with a span for every request; but what asks at the operations listener are the operator's own tools.
+    /// Records a span for every request. Not on the operations listener, which only the operator's tools use.
     #[cfg(feature = "otlp")]
     pub fn tracing(self, tracer: &Tracer) -> Self {
         let tracer = (self.listener != Listener::Ops).then(|| tracer.clone());
         Self { tracer, ..self }
     }
 
-    /// What is counted of the listener's connections.
+    /// The counters of the listener's connections.
     pub fn connections(&self) -> &Connections {
         self.api.traffic.connections(self.listener)
     }
 
-    /// Answers a request that came from `peer`: always, and with its id.
+    /// Responds to a request from `peer`.
     ///
-    /// No `async fn`, whose future would have room for the request twice. hyper moves this future into its place for
-    /// every request: it should be small.
+    /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
+    /// request, so it should be small.
     pub fn answer<B>(&self, request: Request<B>, peer: IpAddr) -> impl Future<Output = Response<Sent>> + Send
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
@@ -113,22 +115,19 @@ impl ListenerService {
         async move {
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
-            let under_way = api.traffic.begin(&head.method);
+            let in_progress = api.traffic.begin(&head.method);
             let id = request_id(&head.headers);
             let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
             let log_entry = is_logged.then(|| RequestLogEntry::of(&head));
             let needs_context = is_logged || api.rate_limits.is_some();
             let context = needs_context.then(|| RequestContext::attach(&mut head.extensions));
             #[cfg(feature = "otlp")]
-            let tracer = self
-                .tracer
-                .as_ref()
-                .filter(|_| !target.at_path().is_some_and(super::operations::Operation::is_health_check));
+            let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));
             #[cfg(feature = "otlp")]
             let span = tracer.and_then(|tracer| tracer.begin(&head));
             let answered = if let Err(unclear) = framing::check(&head, &body) {
                 let mut response = unclear.answer();
-                // Whoever sends such a request may mean the next one to be read by somebody else.
+                // The bytes that follow may be another request to a proxy, but part of this one to us.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 Ok(response.map(Either::Left))
             } else if let Target::Operation(operation) = target
@@ -137,7 +136,7 @@ impl ListenerService {
                 let answering = operation.answer(api, &mut head, &mut body);
                 AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Left))
             } else {
-                // In a box, since it is large and seldom needed.
+                // Boxed, because it is large and rarely needed.
                 let answering = Box::pin(self.answer_rare(target, Request::from_parts(head, body), peer));
                 AssertUnwindSafe(answering).catch_unwind().await
             };
@@ -153,7 +152,7 @@ impl ListenerService {
                 Some(operation) => api.traffic.operation(operation),
                 None => page.as_deref().unwrap_or_else(|| api.traffic.unmatched()),
             };
-            let took = under_way.end(route, response.status());
+            let took = in_progress.end(route, response.status());
             #[cfg(feature = "otlp")]
             let log_entry = log_entry.map(|mut entry| {
                 if let Some(trace) = span.as_ref().and_then(Recording::trace) {
@@ -174,13 +173,13 @@ impl ListenerService {
         }
     }
 
-    /// Logs what is to be logged of an answer, and puts on it what every answer has.
+    /// Logs the cause of an error and adds the headers that every response has.
     fn finish(&self, response: &mut Response<Sent>, id: HeaderValue, target: Target, context: Option<&RequestContext>) {
         if let Some(Cause(cause)) = response.extensions_mut().remove() {
             let status = response.status().as_u16();
             let request_id = id.to_str().unwrap_or_default();
             match response.status() {
-                // Overload and outages come in floods, and drains are no trouble at all.
+                // Sampled, because overload and outages reject many requests at once.
                 StatusCode::SERVICE_UNAVAILABLE if self.api.traffic.refusals.is_first(&cause) => {
                     tracing::warn!(request_id, status, cause, "request refused");
                 }
@@ -195,7 +194,7 @@ impl ListenerService {
             limits.write_headers(quota, response.headers_mut());
         }
         if self.cors.is_some() {
-            // A cache must not give the answer for one origin to another, or to none.
+            // A cache must not return the response for one origin to another origin.
             response.headers_mut().entry(VARY).or_insert(HeaderValue::from_static("origin"));
         }
         if self.https_only {
@@ -204,12 +203,12 @@ impl ListenerService {
         response.headers_mut().insert(X_REQUEST_ID, id);
     }
 
-    /// The CORS layer, if a page of another origin sent the request and may.
+    /// The CORS layer, if the listener has one and a page sent the request.
     fn cors_for(&self, head: &Parts) -> Option<&CorsLayer> {
         self.cors.as_ref().filter(|_| is_from_a_page(&head.method, &head.headers))
     }
 
-    /// Answers what is rare enough for boxes: requests from pages of other origins, wrong methods, and pages.
+    /// Responds to rare requests, with boxed bodies: from pages of other origins, with wrong methods, and for pages.
     async fn answer_rare<B>(&self, target: Target, request: Request<B>, peer: IpAddr) -> Response<Sent>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
@@ -247,7 +246,7 @@ impl ListenerService {
     }
 }
 
-/// Has the answer carry the path of its route in the table.
+/// Attaches the path template of a page to its response, for the metrics.
 async fn name_route(request: Request<Body>, next: Next) -> axum::response::Response {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
@@ -257,8 +256,8 @@ async fn name_route(request: Request<Body>, next: Next) -> axum::response::Respo
     response
 }
 
-/// Whether a page of some origin sent the request. `OPTIONS` that is no preflight is a method like others, which the
-/// CORS layer would answer as if it were one.
+/// Returns whether a page sent the request. Excludes `OPTIONS` requests that are not preflights, because the CORS layer
+/// would respond to them as if they were.
 fn is_from_a_page(method: &Method, headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) && (method != Method::OPTIONS || headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD))
 }

@@ -121,7 +121,7 @@ impl Template {
     }
 }
 
-/// What the method and path of a request name on a listener.
+/// The result of looking up the method and path of a request on a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Operation(Operation),
@@ -146,7 +146,7 @@ impl Target {
         target
     }
 
-    /// An operation at the path of the request, whatever its method.
+    /// An operation at the path of the request, with any method.
     pub const fn at_path(self) -> Option<Operation> {
         match self {
             Self::Operation(operation) | Self::OtherMethod(operation) => Some(operation),

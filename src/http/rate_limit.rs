@@ -22,10 +22,10 @@ use crate::telemetry::metrics::Counter;
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// How many parts the accounts are in, so that threads seldom wait for each other, and never long while one grows.
+/// Number of shards, so that threads rarely wait for each other, and only briefly while a map grows.
 const PARTS: usize = 64;
 
-/// The limit, and where each account stands.
+/// The rate limit and the state of each account.
 #[derive(Debug)]
 pub struct RateLimits {
     limit: RateLimit,
@@ -35,7 +35,7 @@ pub struct RateLimits {
     parts: [Mutex<Part>; PARTS],
 }
 
-/// What is left of an account's limit after a request.
+/// Remaining requests of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub is_allowed: bool,
@@ -86,12 +86,12 @@ impl RateLimits {
         }
     }
 
-    /// How many requests were refused.
+    /// Number of rejected requests.
     pub fn refused(&self) -> u64 {
         self.refused.get()
     }
 
-    /// How many accounts are remembered: those whose buckets may not be full.
+    /// Number of accounts in memory: those whose buckets may not be full.
     pub fn remembered(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner));
         parts.map(|part| part.recent.len() + part.before.len()).sum()
@@ -103,8 +103,8 @@ impl RateLimits {
     }
 }
 
-/// When the buckets of some of the accounts will be full. What was last touched a window ago is full by now: whole
-/// generations are dropped, and none of them is searched.
+/// A shard: when the buckets of its accounts are full again. A bucket that was not used for a window is full, so whole
+/// generations are dropped without a search.
 #[derive(Debug, Default)]
 struct Part {
     began: u64,
@@ -121,7 +121,7 @@ impl Part {
                 self.before = mem::take(&mut self.recent);
                 self.began = now;
             }
-            // A clock that was set back, which only a test's can be.
+            // The clock was set back, which happens only in tests.
             None => self.began = now,
         }
         let earlier = self.before.remove(&account);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_the_limit_come_at_once_and_then_one_by_one() {
+    fn limit_allows_a_burst_and_then_one_by_one() {
         let (limits, clock) = limits("60/min");
         assert_eq!(limits.take(ADA), Quota { is_allowed: true, remaining: 59, seconds: 1 });
         assert_eq!(allowed(&limits, ADA, 100), 59);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_as_long_as_told_is_let_through() {
+    fn request_after_the_stated_wait_is_allowed() {
         for limit in ["7/h", "7/min", "1/s", "1000000/s"] {
             let (limits, clock) = limits(limit);
             while limits.take(ADA).is_allowed {}
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_long_time_it_is_exact_whatever_the_limit_divides_into() {
+    fn long_term_rate_is_exact_for_any_limit() {
         for (limit, requests, window) in [("7/s", 7, 1_000), ("7/min", 7, 60_000), ("997/h", 997, 3_600_000)] {
             let end = 50 * window;
             let (limits, clock) = limits(limit);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_neither_locks_anybody_out_nor_loses_anything() {
+    fn clock_jumps_neither_lock_out_nor_reset_accounts() {
         let jumps = [3_600, 86_400].map(Duration::from_secs);
         for jump in jumps {
             let (limits, clock) = limits("60/min");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_full_again_is_forgotten_and_nothing_else() {
+    fn only_full_buckets_are_dropped() {
         let (limits, clock) = limits("60/min");
         let accounts = (0..10_000).map(AccountId);
         assert!(accounts.clone().all(|account| limits.take(account).remaining == 59));

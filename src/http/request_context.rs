@@ -1,4 +1,4 @@
-//! What the extractors learn about a request, for its log line and the headers of its response.
+//! The account and quota of a request, which extractors pass to the middleware.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,10 +9,10 @@ use crate::domain::AccountId;
 
 /// An extension of requests that are logged or rate limited.
 #[derive(Clone, Debug, Default)]
-pub struct RequestContext(Arc<Learned>);
+pub struct RequestContext(Arc<Values>);
 
 #[derive(Debug, Default)]
-struct Learned {
+struct Values {
     account: OnceLock<AccountId>,
     quota: OnceLock<Quota>,
 }
@@ -25,19 +25,19 @@ impl RequestContext {
         context
     }
 
-    /// Stores whose request it is, if the request has a context.
+    /// Stores the account of a request, if the request has a context.
     pub fn set_account(extensions: &Extensions, account: AccountId) {
-        if let Some(Self(learned)) = extensions.get() {
+        if let Some(Self(values)) = extensions.get() {
             // A request has one account.
-            let _ = learned.account.set(account);
+            let _ = values.account.set(account);
         }
     }
 
-    /// Stores what is left of the account's rate limit, if the request has a context.
+    /// Stores the remaining quota of a request's account, if the request has a context.
     pub fn set_quota(extensions: &Extensions, quota: Quota) {
-        if let Some(Self(learned)) = extensions.get() {
+        if let Some(Self(values)) = extensions.get() {
             // A request is counted once.
-            let _ = learned.quota.set(quota);
+            let _ = values.quota.set(quota);
         }
     }
 

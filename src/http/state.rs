@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! State that the handlers share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -68,18 +68,18 @@ impl Api {
         }))
     }
 
-    /// Has the relay told of every message that is taken on. There is at most one in a process.
+    /// Notifies the relay of every accepted message. There is at most one in a process.
     pub fn relay_by(&self, relay: Arc<relay::Status>) {
-        // A second one would find its messages by looking for them.
+        // A second relay would find its messages by polling.
         let _ = self.relay.set(relay);
     }
 
-    /// The relay, where messages leave the queue.
+    /// The relay. `None` if this process does not relay messages.
     pub fn relay(&self) -> Option<&relay::Status> {
         self.relay.get().map(|relay| &**relay)
     }
 
-    /// Says through `/readyz` that no new requests should come here.
+    /// Reports through `/readyz` that new requests should go elsewhere.
     pub fn start_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Requests and connections as they are counted for the operator.
+//! Metrics of requests and connections.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -11,17 +11,17 @@ use crate::server::Connections;
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
 
-/// The label of what is no route: unknown paths share it, so that nobody can fill the operator's database with them.
+/// The label of all unknown paths, so that clients cannot create labels.
 const UNMATCHED: &str = "unmatched";
 
-/// The last one stands for all others, which clients may invent.
+/// The last one stands for all others, which clients can make up.
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
 
-/// Every status that is answered; those that are not here share a place.
+/// The statuses of responses. All others share a counter.
 const STATUSES: [u16; 21] =
     [200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503];
 
-/// The requests of all listeners and the connections of each.
+/// Counters of the requests of all listeners, and of the connections of each.
 #[derive(Debug)]
 pub struct Traffic {
     /// By path template: of all operations, and of the pages that were requested.
@@ -37,7 +37,7 @@ pub struct Traffic {
     connections: [Connections; 3],
 }
 
-/// The requests for one route.
+/// Counters of the requests to one path template.
 #[derive(Debug)]
 pub struct Route {
     template: Box<str>,
@@ -47,14 +47,14 @@ pub struct Route {
 
 #[derive(Debug)]
 struct Answered {
-    /// In the order of [`STATUSES`], and then all others.
+    /// In the order of [`STATUSES`], followed by all others.
     statuses: [Counter; STATUSES.len() + 1],
     duration: Histogram,
 }
 
-/// A request that is being answered.
+/// A request in progress. Dropped without [`Self::end`], it counts as abandoned by its client.
 #[derive(Debug)]
-pub struct UnderWay<'a> {
+pub struct RequestInProgress<'a> {
     traffic: &'a Traffic,
     method: usize,
     began: Instant,
@@ -94,7 +94,7 @@ impl Traffic {
         &self.unmatched
     }
 
-    /// The path of a route in the table, where it is one.
+    /// The path template of a route. `None` for unknown paths.
     #[cfg(feature = "otlp")]
     pub fn template<'a>(&self, route: &'a Route) -> Option<&'a str> {
         (!std::ptr::eq(route, &raw const self.unmatched)).then(|| route.template())
@@ -111,10 +111,10 @@ impl Traffic {
         &self.connections[listener as usize]
     }
 
-    /// A request came in.
-    pub fn begin(&self, method: &Method) -> UnderWay<'_> {
+    /// Starts counting a request.
+    pub fn begin(&self, method: &Method) -> RequestInProgress<'_> {
         let method = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1);
-        UnderWay { traffic: self, method, began: Instant::now(), ended: false, _one: self.in_flight.one() }
+        RequestInProgress { traffic: self, method, began: Instant::now(), ended: false, _one: self.in_flight.one() }
     }
 
     pub fn write(&self, out: &mut Exposition) {
@@ -172,22 +172,22 @@ impl Route {
         &self.template
     }
 
-    /// Those that were asked for.
+    /// The methods with requests.
     fn methods(&self) -> impl Iterator<Item = (&'static str, &Answered)> {
         METHODS.into_iter().zip(&self.methods).filter(|(_, answered)| answered.statuses().next().is_some())
     }
 }
 
 impl Answered {
-    /// Those that occurred.
+    /// The statuses with responses.
     fn statuses(&self) -> impl Iterator<Item = (String, u64)> {
         let names = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
         names.zip(self.statuses.iter().map(Counter::get)).filter(|(_, count)| *count > 0)
     }
 }
 
-impl UnderWay<'_> {
-    /// It was answered. Returns how long that took.
+impl RequestInProgress<'_> {
+    /// Counts the response. Returns the duration of the request.
     pub fn end(mut self, route: &Route, status: StatusCode) -> std::time::Duration {
         let took = self.began.elapsed();
         let status = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
@@ -199,7 +199,7 @@ impl UnderWay<'_> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.traffic.abandoned.increment();
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_counted_once_where_it_belongs_and_what_nobody_waited_for_apart() {
+    fn requests_are_counted_by_route_and_abandoned_ones_apart() {
         let traffic = Traffic::new();
         traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
         traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
