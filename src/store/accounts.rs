@@ -1,6 +1,6 @@
 //! Accounts and their sessions.
 
-use super::{Result, Store, postgres};
+use super::{Result, Store};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{Account, AccountId, Email, Session, SessionHash, Timestamp};
@@ -15,14 +15,14 @@ impl Store {
     ) -> Result<Option<AccountId>> {
         match self {
             Self::Sqlite(db) => db.create_account(email, password, now).await,
-            Self::Postgres(db) => postgres::accounts::insert(db, &email, password.as_ref(), now).await,
+            Self::Postgres(db) => db.create_account(email, password, now).await,
         }
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
         match self {
             Self::Sqlite(db) => db.find_account(email).await,
-            Self::Postgres(db) => postgres::accounts::find(db, email).await,
+            Self::Postgres(db) => db.find_account(email).await,
         }
     }
 
@@ -30,7 +30,7 @@ impl Store {
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
         match self {
             Self::Sqlite(db) => db.list_accounts().await,
-            Self::Postgres(db) => postgres::accounts::list(db).await,
+            Self::Postgres(db) => db.list_accounts().await,
         }
     }
 
@@ -38,7 +38,7 @@ impl Store {
     pub async fn has_accounts(&self) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.has_accounts().await,
-            Self::Postgres(db) => postgres::accounts::exist(db).await,
+            Self::Postgres(db) => db.has_accounts().await,
         }
     }
 
@@ -46,7 +46,7 @@ impl Store {
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
         match self {
             Self::Sqlite(db) => db.find_password(email).await,
-            Self::Postgres(db) => postgres::accounts::find_password(db, email).await,
+            Self::Postgres(db) => db.find_password(email).await,
         }
     }
 
@@ -60,7 +60,7 @@ impl Store {
     ) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.change_password(session, checked, new).await,
-            Self::Postgres(db) => postgres::sessions::change_password(db, &session, &checked, &new).await,
+            Self::Postgres(db) => db.change_password(session, checked, new).await,
         }
     }
 
@@ -69,7 +69,7 @@ impl Store {
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.set_password(account, new).await,
-            Self::Postgres(db) => postgres::sessions::set_password(db, account, &new).await,
+            Self::Postgres(db) => db.set_password(account, new).await,
         }
     }
 
@@ -87,7 +87,7 @@ impl Store {
     ) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.delete_account(account, checked, now).await,
-            Self::Postgres(db) => postgres::sessions::delete_account(db, account, checked.as_ref(), now).await,
+            Self::Postgres(db) => db.delete_account(account, checked, now).await,
         }
     }
 
@@ -96,7 +96,7 @@ impl Store {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.create_session(session, checked).await,
-            Self::Postgres(db) => postgres::sessions::insert(db, &session, &checked).await,
+            Self::Postgres(db) => db.create_session(session, checked).await,
         }
     }
 
@@ -104,7 +104,7 @@ impl Store {
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
         match self {
             Self::Sqlite(db) => db.find_session(hash).await,
-            Self::Postgres(db) => postgres::sessions::find(db, hash).await,
+            Self::Postgres(db) => db.find_session(hash).await,
         }
     }
 
@@ -112,14 +112,14 @@ impl Store {
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.touch_session(hash, now).await,
-            Self::Postgres(db) => postgres::sessions::touch(db, &hash, now).await,
+            Self::Postgres(db) => db.touch_session(hash, now).await,
         }
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.delete_session(hash).await,
-            Self::Postgres(db) => postgres::sessions::delete(db, &hash).await,
+            Self::Postgres(db) => db.delete_session(hash).await,
         }
     }
 }

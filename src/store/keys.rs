@@ -1,6 +1,6 @@
 //! API keys.
 
-use super::{Result, Store, postgres};
+use super::{Result, Store};
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 
@@ -9,7 +9,7 @@ impl Store {
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
         match self {
             Self::Sqlite(db) => db.create_key(key).await,
-            Self::Postgres(db) => postgres::keys::insert(db, &key).await,
+            Self::Postgres(db) => db.create_key(key).await,
         }
     }
 
@@ -17,7 +17,7 @@ impl Store {
     pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
         match self {
             Self::Sqlite(db) => db.list_keys().await,
-            Self::Postgres(db) => postgres::keys::list(db).await,
+            Self::Postgres(db) => db.list_keys().await,
         }
     }
 
@@ -30,7 +30,7 @@ impl Store {
     ) -> Result<(Vec<KeyRecord>, bool)> {
         match self {
             Self::Sqlite(db) => db.list_keys_of(account, before, limit).await,
-            Self::Postgres(db) => postgres::keys::list_of(db, account, before.unwrap_or(KeyId(i64::MAX)), limit).await,
+            Self::Postgres(db) => db.list_keys_of(account, before, limit).await,
         }
     }
 
@@ -38,7 +38,7 @@ impl Store {
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
         match self {
             Self::Sqlite(db) => db.find_key_of(account, id).await,
-            Self::Postgres(db) => postgres::keys::find_of(db, account, id).await,
+            Self::Postgres(db) => db.find_key_of(account, id).await,
         }
     }
 
@@ -46,7 +46,7 @@ impl Store {
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
         match self {
             Self::Sqlite(db) => db.find_key(hash).await,
-            Self::Postgres(db) => Box::pin(postgres::keys::find(db, hash)).await,
+            Self::Postgres(db) => Box::pin(db.find_key(hash)).await,
         }
     }
 
@@ -54,7 +54,7 @@ impl Store {
     pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.revoke_key(id, now).await,
-            Self::Postgres(db) => postgres::keys::revoke(db, id, now).await,
+            Self::Postgres(db) => db.revoke_key(id, now).await,
         }
     }
 
@@ -63,7 +63,7 @@ impl Store {
     pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
         match self {
             Self::Sqlite(db) => db.rotate_key(id, rotation).await,
-            Self::Postgres(db) => postgres::keys::rotate(db, id, &rotation).await,
+            Self::Postgres(db) => db.rotate_key(id, rotation).await,
         }
     }
 
@@ -71,7 +71,7 @@ impl Store {
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.touch_keys(used).await,
-            Self::Postgres(db) => postgres::keys::touch(db, &used).await,
+            Self::Postgres(db) => db.touch_keys(used).await,
         }
     }
 
@@ -79,7 +79,7 @@ impl Store {
     pub async fn keys_version(&self) -> Result<i64> {
         match self {
             Self::Sqlite(db) => db.keys_version().await,
-            Self::Postgres(db) => postgres::keys::version(db).await,
+            Self::Postgres(db) => db.keys_version().await,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Messages and the outbox.
 
-use super::{Outcome, RelayLease, Result, Store, WriteKey, postgres};
+use super::{Outcome, RelayLease, Result, Store, WriteKey};
 use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp, TrackedMessage};
 
 impl Store {
@@ -22,7 +22,7 @@ impl Store {
     ) -> Result<(Vec<TrackedMessage>, bool)> {
         match self {
             Self::Sqlite(db) => db.list_messages_of(account, before, limit).await,
-            Self::Postgres(db) => postgres::messages::list_of(db, account, before, limit).await,
+            Self::Postgres(db) => db.list_messages_of(account, before, limit).await,
         }
     }
 
@@ -32,7 +32,7 @@ impl Store {
     pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.hold_relay_lease(&mut lease.sqlite).await,
-            Self::Postgres(db) => postgres::outbox::hold(db, &mut lease.postgres).await,
+            Self::Postgres(db) => db.hold_relay_lease(&mut lease.postgres).await,
         }
     }
 
@@ -41,7 +41,7 @@ impl Store {
     pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
         match self {
             Self::Sqlite(db) => db.unsent_messages(after, limit).await,
-            Self::Postgres(db) => postgres::outbox::unsent(db, after, limit).await,
+            Self::Postgres(db) => db.unsent_messages(after, limit).await,
         }
     }
 
@@ -49,7 +49,7 @@ impl Store {
     pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.count_unsent_messages(up_to).await,
-            Self::Postgres(db) => postgres::outbox::count_unsent(db, up_to).await,
+            Self::Postgres(db) => db.count_unsent_messages(up_to).await,
         }
     }
 
@@ -57,7 +57,7 @@ impl Store {
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
         match self {
             Self::Sqlite(db) => db.mark_messages_sent(messages, now).await,
-            Self::Postgres(db) => postgres::outbox::mark_sent(db, &messages, now).await,
+            Self::Postgres(db) => db.mark_messages_sent(messages, now).await,
         }
     }
 
@@ -65,7 +65,7 @@ impl Store {
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.delete_sent_messages(before, limit).await,
-            Self::Postgres(db) => postgres::outbox::delete_sent(db, before, limit).await,
+            Self::Postgres(db) => db.delete_sent_messages(before, limit).await,
         }
     }
 
@@ -78,14 +78,14 @@ impl Store {
     ) -> Result<std::io::Result<u64>> {
         match self {
             Self::Sqlite(db) => db.export_messages(query, each).await,
-            Self::Postgres(db) => postgres::outbox::export(db, query, each).await,
+            Self::Postgres(db) => db.export_messages(query, each).await,
         }
     }
 
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.count_messages(query).await,
-            Self::Postgres(db) => postgres::outbox::count(db, query).await,
+            Self::Postgres(db) => db.count_messages(query).await,
         }
     }
 }

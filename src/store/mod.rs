@@ -45,7 +45,7 @@ pub struct Version([u32; 12]);
 #[derive(Debug, Default)]
 pub struct RelayLease {
     sqlite: sqlite::RelayLease,
-    postgres: Option<postgres::outbox::LeaseSession>,
+    postgres: postgres::RelayLease,
 }
 
 /// The hot path boxes the futures of PostgreSQL, so that those of SQLite stay small.

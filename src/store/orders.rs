@@ -1,6 +1,6 @@
 //! Orders.
 
-use super::{Outcome, Result, Store, WriteKey, postgres};
+use super::{Outcome, Result, Store, WriteKey};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderTransition};
 
@@ -38,7 +38,7 @@ impl Store {
     ) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.list_orders(account, query, each).await,
-            Self::Postgres(db) => Box::pin(postgres::orders::list(db, account, query, each)).await,
+            Self::Postgres(db) => Box::pin(db.list_orders(account, query, each)).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Animals.
 
-use super::{Outcome, PetSource, Result, Store, WriteKey, postgres};
+use super::{Outcome, PetSource, Result, Store, WriteKey};
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, StatusCounts};
 
 impl Store {
@@ -16,14 +16,14 @@ impl Store {
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.list_pets(query, each).await,
-            Self::Postgres(db) => Box::pin(postgres::pets::list(db, query, each)).await,
+            Self::Postgres(db) => Box::pin(db.list_pets(query, each)).await,
         }
     }
 
     pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
         match self {
             Self::Sqlite(db) => db.find_pet(id).await,
-            Self::Postgres(db) => Box::pin(postgres::pets::find(db, id)).await,
+            Self::Postgres(db) => Box::pin(db.find_pet(id)).await,
         }
     }
 
@@ -31,7 +31,7 @@ impl Store {
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.import_pets(source).await,
-            Self::Postgres(db) => postgres::pets::import(db, source).await,
+            Self::Postgres(db) => db.import_pets(source).await,
         }
     }
 
@@ -43,14 +43,14 @@ impl Store {
     ) -> Result<std::io::Result<u64>> {
         match self {
             Self::Sqlite(db) => db.export_pets(each).await,
-            Self::Postgres(db) => postgres::pets::export(db, each).await,
+            Self::Postgres(db) => db.export_pets(each).await,
         }
     }
 
     pub async fn count_pets(&self) -> Result<u64> {
         match self {
             Self::Sqlite(db) => db.count_pets().await,
-            Self::Postgres(db) => postgres::pets::count(db).await,
+            Self::Postgres(db) => db.count_pets().await,
         }
     }
 
@@ -58,7 +58,7 @@ impl Store {
     pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
         match self {
             Self::Sqlite(db) => db.count_pets_by_status().await,
-            Self::Postgres(db) => postgres::pets::count_by_status(db).await,
+            Self::Postgres(db) => db.count_pets_by_status().await,
         }
     }
 }

@@ -26,26 +26,38 @@ pub const READS: &[&str] = &[FIND, FIND_PASSWORD, EXIST, LIST];
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[INSERT];
 
-pub async fn insert(
-    db: &Postgres,
-    email: &Email,
-    password: Option<&PasswordDigest>,
-    now: Timestamp,
-) -> Result<Option<AccountId>> {
-    let password = password.map(|digest| &*digest.0);
-    let (folded, now) = (email.folded(), now.as_milliseconds());
-    let rows = db.write(INSERT, &[&email.as_str(), &folded, &password, &now]).await?;
-    rows.first().map(|row| Ok(AccountId(row.try_get(0)?))).transpose()
-}
+impl Postgres {
+    pub async fn create_account(
+        &self,
+        email: Email,
+        password: Option<PasswordDigest>,
+        now: Timestamp,
+    ) -> Result<Option<AccountId>> {
+        let password = password.as_ref().map(|digest| &*digest.0);
+        let (folded, now) = (email.folded(), now.as_milliseconds());
+        let rows = self.write(INSERT, &[&email.as_str(), &folded, &password, &now]).await?;
+        rows.first().map(|row| Ok(AccountId(row.try_get(0)?))).transpose()
+    }
 
-pub async fn find(db: &Postgres, email: &Email) -> Result<Option<Account>> {
-    let rows = db.readers.query(FIND, &[&email.folded()]).await?;
-    rows.first().map(account).transpose()
-}
+    pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
+        let rows = self.readers.query(FIND, &[&email.folded()]).await?;
+        rows.first().map(account).transpose()
+    }
 
-/// Returns all accounts except deleted ones, in order of their ids.
-pub async fn list(db: &Postgres) -> Result<Vec<Account>> {
-    db.readers.query(LIST, &[]).await?.iter().map(account).collect()
+    pub async fn list_accounts(&self) -> Result<Vec<Account>> {
+        self.readers.query(LIST, &[]).await?.iter().map(account).collect()
+    }
+
+    pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
+        let rows = self.readers.query(FIND_PASSWORD, &[&email.folded()]).await?;
+        rows.first().map(|row| Ok((AccountId(row.try_get(0)?), PasswordDigest(row.try_get(1)?)))).transpose()
+    }
+
+    pub async fn has_accounts(&self) -> Result<bool> {
+        let rows = self.readers.query(EXIST, &[]).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Failed("EXISTS returned no row".into()))?;
+        Ok(row.try_get(0)?)
+    }
 }
 
 fn account(row: &Row) -> Result<Account> {
@@ -57,16 +69,4 @@ fn account(row: &Row) -> Result<Account> {
         created_at: Timestamp::from_milliseconds(row.try_get(2)?),
         has_password: row.try_get(3)?,
     })
-}
-
-/// Returns an account and its password's digest. `None` if the address is unknown or has no password.
-pub async fn find_password(db: &Postgres, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
-    let rows = db.readers.query(FIND_PASSWORD, &[&email.folded()]).await?;
-    rows.first().map(|row| Ok((AccountId(row.try_get(0)?), PasswordDigest(row.try_get(1)?)))).transpose()
-}
-
-pub async fn exist(db: &Postgres) -> Result<bool> {
-    let rows = db.readers.query(EXIST, &[]).await?;
-    let row = rows.first().ok_or_else(|| StoreError::Failed("EXISTS returned no row".into()))?;
-    Ok(row.try_get(0)?)
 }

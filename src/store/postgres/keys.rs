@@ -72,40 +72,72 @@ pub const LOOKUPS: &[&str] = &[FIND];
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[INSERT, REVOKE, ROTATE, TOUCH];
 
-pub async fn insert(db: &Postgres, key: &NewKey) -> Result<KeyId> {
-    let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
-    let (name, hash, created_at) = (key.name.as_str(), &key.hash.0[..], key.created_at.as_milliseconds());
-    let parameters = [
-        &key.account.0 as &(dyn tokio_postgres::types::ToSql + Sync),
-        &name,
-        &hash,
-        &key.hint,
-        &created_at,
-        &expires_at,
-    ];
-    let rows = db.write(INSERT, &parameters).await?;
-    id(&rows)?.ok_or_else(|| StoreError::Refused("the account is no longer there".into()))
-}
+impl Postgres {
+    pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
+        let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
+        let (name, hash, created_at) = (key.name.as_str(), &key.hash.0[..], key.created_at.as_milliseconds());
+        let parameters = [
+            &key.account.0 as &(dyn tokio_postgres::types::ToSql + Sync),
+            &name,
+            &hash,
+            &key.hint,
+            &created_at,
+            &expires_at,
+        ];
+        let rows = self.write(INSERT, &parameters).await?;
+        id(&rows)?.ok_or_else(|| StoreError::Refused("the account no longer exists".into()))
+    }
 
-pub async fn list(db: &Postgres) -> Result<Vec<KeyRecord>> {
-    let rows = db.readers.query(LIST, &[]).await?;
-    rows.iter().map(record).collect()
-}
+    pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
+        let rows = self.readers.query(LIST, &[]).await?;
+        rows.iter().map(record).collect()
+    }
 
-/// Returns at most `limit` of an account's keys before `before`, newest first, and whether more follow.
-pub async fn list_of(db: &Postgres, account: AccountId, before: KeyId, limit: u32) -> Result<(Vec<KeyRecord>, bool)> {
-    let rows = db.readers.query(LIST_OF, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
-    let shown = rows.len().min(limit as usize);
-    Ok((rows[..shown].iter().map(record).collect::<Result<_>>()?, rows.len() > shown))
-}
+    pub async fn list_keys_of(
+        &self,
+        account: AccountId,
+        before: Option<KeyId>,
+        limit: u32,
+    ) -> Result<(Vec<KeyRecord>, bool)> {
+        let before = before.unwrap_or(KeyId(i64::MAX));
+        let rows = self.readers.query(LIST_OF, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
+        let shown = rows.len().min(limit as usize);
+        Ok((rows[..shown].iter().map(record).collect::<Result<_>>()?, rows.len() > shown))
+    }
 
-pub async fn find_of(db: &Postgres, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
-    let rows = db.readers.query(FIND_OF, &[&account.0, &id.0]).await?;
-    rows.first().map(record).transpose()
-}
+    pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
+        let rows = self.readers.query(FIND_OF, &[&account.0, &id.0]).await?;
+        rows.first().map(record).transpose()
+    }
 
-pub async fn find(db: &Postgres, hash: &KeyHash) -> Result<Option<KeyGrant>> {
-    db.keys.read(*hash).await
+    pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
+        self.keys.read(*hash).await
+    }
+
+    pub async fn revoke_key(&self, key: KeyId, now: Timestamp) -> Result<bool> {
+        let rows = self.write(REVOKE, &[&key.0, &now.as_milliseconds()]).await?;
+        Ok(!rows.is_empty())
+    }
+
+    pub async fn rotate_key(&self, key: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
+        let (now, old_until) = (rotation.now.as_milliseconds(), rotation.old_until.as_milliseconds());
+        let hash = &rotation.hash.0[..];
+        id(&self.write(ROTATE, &[&key.0, &hash, &rotation.hint, &now, &old_until]).await?)
+    }
+
+    pub async fn touch_keys(&self, mut used: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        // All processes lock keys in the same order, so that they do not deadlock.
+        used.sort_unstable_by_key(|(id, _)| id.0);
+        let ids: Vec<_> = used.iter().map(|(id, _)| id.0).collect();
+        let times: Vec<_> = used.iter().map(|(_, at)| at.as_milliseconds()).collect();
+        self.write(TOUCH, &[&ids, &times]).await.map(|_| ())
+    }
+
+    pub async fn keys_version(&self) -> Result<i64> {
+        let rows = self.readers.query(VERSION, &[]).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Failed("the database has no keys_version".into()))?;
+        Ok(row.try_get(0)?)
+    }
 }
 
 /// Looks up a batch of keys in one statement, so a flood of unknown keys becomes a few large statements.
@@ -132,32 +164,6 @@ fn grant(row: &Row) -> Result<KeyGrant> {
         expires_at: time(row, 3)?,
         last_used_at: time(row, 4)?,
     })
-}
-
-pub async fn revoke(db: &Postgres, key: KeyId, now: Timestamp) -> Result<bool> {
-    let rows = db.write(REVOKE, &[&key.0, &now.as_milliseconds()]).await?;
-    Ok(!rows.is_empty())
-}
-
-pub async fn rotate(db: &Postgres, key: KeyId, rotation: &Rotation) -> Result<Option<KeyId>> {
-    let (now, old_until) = (rotation.now.as_milliseconds(), rotation.old_until.as_milliseconds());
-    let hash = &rotation.hash.0[..];
-    id(&db.write(ROTATE, &[&key.0, &hash, &rotation.hint, &now, &old_until]).await?)
-}
-
-pub async fn touch(db: &Postgres, used: &[(KeyId, Timestamp)]) -> Result<()> {
-    // All processes lock keys in the same order, so that they do not deadlock.
-    let mut used = used.to_vec();
-    used.sort_unstable_by_key(|(id, _)| id.0);
-    let ids: Vec<_> = used.iter().map(|(id, _)| id.0).collect();
-    let times: Vec<_> = used.iter().map(|(_, at)| at.as_milliseconds()).collect();
-    db.write(TOUCH, &[&ids, &times]).await.map(|_| ())
-}
-
-pub async fn version(db: &Postgres) -> Result<i64> {
-    let rows = db.readers.query(VERSION, &[]).await?;
-    let row = rows.first().ok_or_else(|| StoreError::Failed("the database has no keys_version".into()))?;
-    Ok(row.try_get(0)?)
 }
 
 fn record(row: &Row) -> Result<KeyRecord> {

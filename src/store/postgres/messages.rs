@@ -25,6 +25,24 @@ impl Postgres {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
         self.messages.submit(message, key).await
     }
+
+    /// An account's own messages, newest first: those before `before`. Reads one more than asked for, which tells if more
+    /// follow.
+    pub async fn list_messages_of(
+        &self,
+        account: AccountId,
+        before: Option<MessageId>,
+        limit: u32,
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
+        let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
+        let rows = self.readers.query(LIST_OF, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
+        let shown = rows.len().min(limit as usize);
+        let listed = rows[..shown].iter().map(|row| {
+            let sent_at: Option<i64> = row.try_get(4)?;
+            Ok((from_row(row)?, sent_at.map(Timestamp::from_milliseconds)))
+        });
+        Ok((listed.collect::<Result<_>>()?, rows.len() > shown))
+    }
 }
 
 impl Write for Message {
@@ -50,24 +68,6 @@ impl Write for Message {
         prepared.execute(INSERT, &[&accounts, &ids, &texts, &times]).await?;
         Ok(messages.into_iter().map(Ok).collect())
     }
-}
-
-/// An account's own messages, newest first: those before `before`. Reads one more than asked for, which tells if more
-/// follow.
-pub async fn list_of(
-    db: &Postgres,
-    account: AccountId,
-    before: Option<MessageId>,
-    limit: u32,
-) -> Result<(Vec<TrackedMessage>, bool)> {
-    let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
-    let rows = db.readers.query(LIST_OF, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
-    let shown = rows.len().min(limit as usize);
-    let listed = rows[..shown].iter().map(|row| {
-        let sent_at: Option<i64> = row.try_get(4)?;
-        Ok((from_row(row)?, sent_at.map(Timestamp::from_milliseconds)))
-    });
-    Ok((listed.collect::<Result<_>>()?, rows.len() > shown))
 }
 
 /// Of a row that begins with id, account, text, and when the message was taken on.

@@ -4,23 +4,23 @@
 //! and nothing has to be rolled back. Operations of several statements (an import, a copy, a new password, deleting an
 //! account) open their own connection.
 
-pub mod accounts;
+mod accounts;
 mod batch_writer;
 mod connection;
 mod error;
 mod idempotency;
-pub mod keys;
-pub mod messages;
+mod keys;
+mod messages;
 pub(super) mod migrations;
 mod open;
-pub mod orders;
-pub mod outbox;
-pub mod pets;
+mod orders;
+mod outbox;
+mod pets;
 mod pooler;
 mod read_batcher;
 mod readers;
 mod rows;
-pub mod sessions;
+mod sessions;
 mod supervisor;
 mod tls;
 mod url;
@@ -37,6 +37,7 @@ use batch_writer::{Queue, Writer, await_commit};
 use connection::Connection;
 use error::timed_out;
 use migrations::Schema;
+pub use outbox::RelayLease;
 use pets::PetId;
 use read_batcher::ReadBatcher;
 use readers::Readers;
@@ -211,7 +212,7 @@ impl Postgres {
         let check = async {
             let prepared = self.single.connection(Instant::now() + OPERATION_TIMEOUT).await?;
             match prepared.accepts_writes(OPERATION_TIMEOUT).await? {
-                true => keys::version(self).await.map(|_| ()),
+                true => self.keys_version().await.map(|_| ()),
                 false => Err(StoreError::Unavailable("the server accepts no writes".into())),
             }
         };

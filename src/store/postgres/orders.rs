@@ -87,6 +87,28 @@ impl Postgres {
         let rows = self.write(TRANSITION, &parameters.all()).await?;
         Ok(transitioned(&rows, transition.transition)?.into())
     }
+
+    /// Reads one row more than asked for: whether it is there tells if another page follows.
+    pub async fn list_orders(
+        &self,
+        account: AccountId,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        let after = query.after.unwrap_or(i64::MIN);
+        let one_more = query.limit.get() + 1;
+        let rows = match query.status {
+            Some(status) => {
+                let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &to_column(status), &after, &one_more];
+                self.readers.query(LIST_BY_STATUS, &parameters).await?
+            }
+            None => self.readers.query(LIST, &[&account.0, &after, &one_more]).await?,
+        };
+        show(&rows, query.limit, |row| {
+            each(order(row, row.try_get(2)?, row.try_get(4)?)?);
+            Ok(())
+        })
+    }
 }
 
 impl Write for NewOrder {
@@ -211,28 +233,6 @@ pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> 
         UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
     let (status, pet, now) = (to_column(to), pets::to_column(to.pet()), now.as_milliseconds());
     client.execute(cancel, &[&account.0, &from, &status, &pet, &now]).await.map(|_| ())
-}
-
-/// Reads one row more than asked for: whether it is there tells if another page follows.
-pub async fn list(
-    db: &Postgres,
-    account: AccountId,
-    query: &OrderQuery,
-    each: &mut (dyn FnMut(Order) + Send),
-) -> Result<bool> {
-    let after = query.after.unwrap_or(i64::MIN);
-    let one_more = query.limit.get() + 1;
-    let rows = match query.status {
-        Some(status) => {
-            let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &to_column(status), &after, &one_more];
-            db.readers.query(LIST_BY_STATUS, &parameters).await?
-        }
-        None => db.readers.query(LIST, &[&account.0, &after, &one_more]).await?,
-    };
-    show(&rows, query.limit, |row| {
-        each(order(row, row.try_get(2)?, row.try_get(4)?)?);
-        Ok(())
-    })
 }
 
 fn order(row: &Row, status: OrderStatus, updated_at: i64) -> std::result::Result<Order, Error> {

@@ -40,71 +40,81 @@ const LOCK: i64 = i64::from_be_bytes(*b"messages");
 /// the lock.
 const SETTINGS: &str = "SET idle_session_timeout = '30s'";
 
-/// A connection that may hold the relay lease. The server releases the lease when the connection ends.
+/// The relay lease. The server releases it when its connection ends.
+#[derive(Debug, Default)]
+pub struct RelayLease(Option<LeaseConnection>);
+
 #[derive(Debug)]
-pub struct LeaseSession {
+struct LeaseConnection {
     connection: Connection,
     held: bool,
 }
 
-/// Acquires the lease or confirms it. Returns whether this process holds it.
-pub async fn hold(db: &Postgres, session: &mut Option<LeaseSession>) -> Result<bool> {
-    let held = take(db, session).await;
-    if held.is_err()
-        && let Some(lost) = session.take()
-    {
-        lost.connection.discard();
+impl Postgres {
+    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
+        let held = self.acquire(lease).await;
+        if held.is_err()
+            && let Some(lost) = lease.0.take()
+        {
+            lost.connection.discard();
+        }
+        held
     }
-    held
-}
 
-async fn take(db: &Postgres, session: &mut Option<LeaseSession>) -> Result<bool> {
-    if session.is_none() {
-        let connection = db.connect().await?;
-        connection.client.batch_execute(SETTINGS).await?;
-        *session = Some(LeaseSession { connection, held: false });
+    async fn acquire(&self, lease: &mut RelayLease) -> Result<bool> {
+        if lease.0.is_none() {
+            let connection = self.connect().await?;
+            connection.client.batch_execute(SETTINGS).await?;
+            lease.0 = Some(LeaseConnection { connection, held: false });
+        }
+        let Some(LeaseConnection { connection, held }) = &mut lease.0 else { return Ok(false) };
+        let ask = if *held { "SELECT $1::bigint > 0" } else { "SELECT pg_try_advisory_lock($1)" };
+        let answer = timeout(OPERATION_TIMEOUT, connection.client.query_one(ask, &[&LOCK])).await;
+        *held = answer.map_err(|_| timed_out(OPERATION_TIMEOUT))??.try_get(0)?;
+        Ok(*held)
     }
-    let Some(LeaseSession { connection, held }) = session else { return Ok(false) };
-    let ask = if *held { "SELECT $1::bigint > 0" } else { "SELECT pg_try_advisory_lock($1)" };
-    let answer = timeout(OPERATION_TIMEOUT, connection.client.query_one(ask, &[&LOCK])).await;
-    *held = answer.map_err(|_| timed_out(OPERATION_TIMEOUT))??.try_get(0)?;
-    Ok(*held)
-}
 
-pub async fn unsent(db: &Postgres, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
-    let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
-    let rows = db.readers.query(UNSENT, &[&after, &i64::from(limit)]).await?;
-    rows.iter().map(messages::from_row).collect()
-}
+    pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
+        let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
+        let rows = self.readers.query(UNSENT, &[&after, &i64::from(limit)]).await?;
+        rows.iter().map(messages::from_row).collect()
+    }
 
-pub async fn mark_sent(db: &Postgres, messages: &[(AccountId, MessageId)], now: Timestamp) -> Result<()> {
-    let accounts: Vec<_> = messages.iter().map(|(account, _)| account.0).collect();
-    let ids: Vec<_> = messages.iter().map(|(_, id)| Uuid::from_bytes(*id.as_bytes())).collect();
-    db.write(MARK_SENT, &[&accounts, &ids, &now.as_milliseconds()]).await.map(|_| ())
-}
+    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
+        let accounts: Vec<_> = messages.iter().map(|(account, _)| account.0).collect();
+        let ids: Vec<_> = messages.iter().map(|(_, id)| Uuid::from_bytes(*id.as_bytes())).collect();
+        self.write(MARK_SENT, &[&accounts, &ids, &now.as_milliseconds()]).await.map(|_| ())
+    }
 
-pub async fn delete_sent(db: &Postgres, before: Timestamp, limit: u32) -> Result<u64> {
-    let parameters: [&(dyn ToSql + Sync); 2] = [&before.as_milliseconds(), &i64::from(limit)];
-    Ok(db.write(DELETE_SENT, &parameters).await?.len() as u64)
-}
+    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        let parameters: [&(dyn ToSql + Sync); 2] = [&before.as_milliseconds(), &i64::from(limit)];
+        Ok(self.write(DELETE_SENT, &parameters).await?.len() as u64)
+    }
 
-pub async fn count_unsent(db: &Postgres, up_to: u32) -> Result<u64> {
-    let rows = db.readers.query(COUNT_UNSENT, &[&i64::from(up_to)]).await?;
-    number(rows.first())
-}
+    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
+        let rows = self.readers.query(COUNT_UNSENT, &[&i64::from(up_to)]).await?;
+        number(rows.first())
+    }
 
-pub async fn export(
-    db: &Postgres,
-    query: &MessageQuery,
-    each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
-) -> Result<std::io::Result<u64>> {
-    let connection = db.connect().await?;
-    let sql = message_query::select(query, "m.sent_at");
-    let page = async |(account, id): message_query::Key| {
-        let rows = long_query(&connection, &sql, &[&account, &Uuid::from_bytes(id)]).await?;
-        rows.iter().map(record).collect()
-    };
-    export::in_pages(message_query::page_size(query), message_query::first(query), page, message_query::key, each).await
+    pub async fn export_messages(
+        &self,
+        query: &MessageQuery,
+        each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
+    ) -> Result<std::io::Result<u64>> {
+        let connection = self.connect().await?;
+        let sql = message_query::select(query, "m.sent_at");
+        let page = async |(account, id): message_query::Key| {
+            let rows = long_query(&connection, &sql, &[&account, &Uuid::from_bytes(id)]).await?;
+            rows.iter().map(record).collect()
+        };
+        export::in_pages(message_query::page_size(query), message_query::first(query), page, message_query::key, each)
+            .await
+    }
+
+    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
+        let connection = self.connect().await?;
+        number(connection.client.query_opt(&message_query::count(query), &[]).await?.as_ref())
+    }
 }
 
 fn record(row: &Row) -> Result<MessageRecord> {
@@ -114,11 +124,6 @@ fn record(row: &Row) -> Result<MessageRecord> {
         account: Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?,
         sent_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp::from_milliseconds),
     })
-}
-
-pub async fn count(db: &Postgres, query: &MessageQuery) -> Result<u64> {
-    let connection = db.connect().await?;
-    number(connection.client.query_opt(&message_query::count(query), &[]).await?.as_ref())
 }
 
 fn number(row: Option<&Row>) -> Result<u64> {

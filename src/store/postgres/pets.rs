@@ -62,6 +62,76 @@ impl Postgres {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet>>) -> Result<Outcome<Pet>> {
         self.pets.submit(pet, key).await
     }
+
+    /// Shows the animals. One row more than asked for was read: whether it is there tells if another page follows.
+    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
+        let rows = self.lists.read(*query).await?;
+        show(&rows, query.limit, |row| from_row(row).map(&mut *each))
+    }
+
+    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
+        self.finds.read(PetId(id)).await
+    }
+
+    /// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
+    pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
+        let connection = self.connect().await?;
+        let (client, warnings) = (&connection.client, connection.warnings());
+        client.batch_execute("BEGIN").await?;
+        client.batch_execute(STAGE).await?;
+        let (stage, insert) = (client.prepare(ADD_TO_STAGE).await?, client.prepare(INSERT_STAGED).await?);
+        let mut source = source.fuse();
+        loop {
+            let chunk: Vec<_> = source
+                .by_ref()
+                .take(IMPORTED_AT_ONCE)
+                .collect::<std::result::Result<_, _>>()
+                .map_err(StoreError::Refused)?;
+            if chunk.is_empty() {
+                break;
+            }
+            client.execute(&stage, &Columns::of(&chunk).parameters()).await?;
+        }
+        // Both are sent without waiting for a response in between, so a process that hangs here does not keep the lock.
+        let (added, committed) = tokio::join!(client.execute(&insert, &[]), client.batch_execute("COMMIT"));
+        let added = added?;
+        committed?;
+        connection.not_warned_since(warnings)?;
+        Ok(added)
+    }
+
+    pub async fn export_pets(
+        &self,
+        each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
+    ) -> Result<std::io::Result<u64>> {
+        let connection = self.connect().await?;
+        let page = async |after: i64| {
+            let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;
+            rows.iter().map(|row| from_row(row).map(PetRef::to_owned)).collect()
+        };
+        export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
+    }
+
+    pub async fn count_pets(&self) -> Result<u64> {
+        let connection = self.connect().await?;
+        let row = connection.client.query_one("SELECT count(*) FROM pets", &[]).await?;
+        Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+    }
+
+    pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
+        let connection = self.connect().await?;
+        let limit = format!("SET statement_timeout = {}", COUNTING.as_millis());
+        let counted = timeout(COUNTING, async {
+            connection.client.batch_execute(&limit).await?;
+            connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await
+        });
+        let rows = counted.await.map_err(|_| timed_out(COUNTING))??;
+        let mut counts = StatusCounts::default();
+        for row in &rows {
+            *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
+        }
+        Ok(counts)
+    }
 }
 
 impl Write for NewPet {
@@ -102,12 +172,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Shows the animals. One row more than asked for was read: whether it is there tells if another page follows.
-pub async fn list(db: &Postgres, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
-    let rows = db.lists.read(*query).await?;
-    show(&rows, query.limit, |row| from_row(row).map(&mut *each))
-}
-
 /// Equal lists are asked for once, and the others one by one: twenty rows cost more than what sharing saves.
 impl Read for PetQuery {
     type Answer = Arc<Vec<Row>>;
@@ -134,10 +198,6 @@ async fn rows_of(readers: &Readers, query: &PetQuery) -> Result<Vec<Row>> {
     }
 }
 
-pub async fn find(db: &Postgres, id: i64) -> Result<Option<Pet>> {
-    db.finds.read(PetId(id)).await
-}
-
 /// Which animal to find.
 #[derive(Debug)]
 pub struct PetId(i64);
@@ -158,68 +218,8 @@ impl Read for PetId {
     }
 }
 
-/// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
-pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
-    let connection = db.connect().await?;
-    let (client, warnings) = (&connection.client, connection.warnings());
-    client.batch_execute("BEGIN").await?;
-    client.batch_execute(STAGE).await?;
-    let (stage, insert) = (client.prepare(ADD_TO_STAGE).await?, client.prepare(INSERT_STAGED).await?);
-    let mut source = source.fuse();
-    loop {
-        let chunk: Vec<_> = source
-            .by_ref()
-            .take(IMPORTED_AT_ONCE)
-            .collect::<std::result::Result<_, _>>()
-            .map_err(StoreError::Refused)?;
-        if chunk.is_empty() {
-            break;
-        }
-        client.execute(&stage, &Columns::of(&chunk).parameters()).await?;
-    }
-    // Both are sent without waiting for a response in between, so a process that hangs here does not keep the lock.
-    let (added, committed) = tokio::join!(client.execute(&insert, &[]), client.batch_execute("COMMIT"));
-    let added = added?;
-    committed?;
-    connection.not_warned_since(warnings)?;
-    Ok(added)
-}
-
-pub async fn export(
-    db: &Postgres,
-    each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
-) -> Result<std::io::Result<u64>> {
-    let connection = db.connect().await?;
-    let page = async |after: i64| {
-        let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;
-        rows.iter().map(|row| from_row(row).map(PetRef::to_owned)).collect()
-    };
-    export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
-}
-
-pub async fn count(db: &Postgres) -> Result<u64> {
-    let connection = db.connect().await?;
-    let row = connection.client.query_one("SELECT count(*) FROM pets", &[]).await?;
-    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
-}
-
 /// How long a count may take: about as long as a hundred million animals do.
 const COUNTING: Duration = Duration::from_secs(30);
-
-pub async fn count_by_status(db: &Postgres) -> Result<StatusCounts> {
-    let connection = db.connect().await?;
-    let limit = format!("SET statement_timeout = {}", COUNTING.as_millis());
-    let counted = timeout(COUNTING, async {
-        connection.client.batch_execute(&limit).await?;
-        connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await
-    });
-    let rows = counted.await.map_err(|_| timed_out(COUNTING))??;
-    let mut counts = StatusCounts::default();
-    for row in &rows {
-        *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
-    }
-    Ok(counts)
-}
 
 pub const fn to_column(status: PetStatus) -> i16 {
     match status {

@@ -38,94 +38,96 @@ pub const READS: &[&str] = &[FIND];
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[INSERT, TOUCH, DELETE];
 
-pub async fn insert(db: &Postgres, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
-    let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
-    let (began, used) = (session.now.minus(ABSOLUTE).as_milliseconds(), session.now.minus(IDLE).as_milliseconds());
-    let future = session.now.plus(SKEW).as_milliseconds();
-    let parameters: [&(dyn ToSql + Sync); 7] = [&hash, &session.account.0, &now, &checked.0, &began, &used, &future];
-    let begun = db.write(INSERT, &parameters).await?;
-    Ok(!begun.is_empty())
-}
-
-pub async fn find(db: &Postgres, hash: &SessionHash) -> Result<Option<Session>> {
-    let rows = db.readers.query(FIND, &[&&hash.0[..]]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let account = row.try_get(0)?;
-    Ok(Some(Session {
-        hash: *hash,
-        account: AccountId(account),
-        email: Email::parse(row.try_get(1)?)
-            .map_err(|error| StoreError::Failed(format!("account {account}: {error}")))?,
-        account_created_at: Timestamp::from_milliseconds(row.try_get(2)?),
-        created_at: Timestamp::from_milliseconds(row.try_get(3)?),
-        last_used_at: Timestamp::from_milliseconds(row.try_get(4)?),
-    }))
-}
-
-pub async fn touch(db: &Postgres, hash: &SessionHash, now: Timestamp) -> Result<()> {
-    db.write(TOUCH, &[&&hash.0[..], &now.as_milliseconds()]).await.map(|_| ())
-}
-
-pub async fn delete(db: &Postgres, hash: &SessionHash) -> Result<()> {
-    db.write(DELETE, &[&&hash.0[..]]).await.map(|_| ())
-}
-
-pub async fn change_password(
-    db: &Postgres,
-    session: &NewSession,
-    checked: &PasswordDigest,
-    new: &PasswordDigest,
-) -> Result<bool> {
-    db.write_steps(async |client: &Client| {
-        let change = "UPDATE accounts SET password_hash = $3 WHERE id = $1 AND password_hash = $2";
-        if client.execute(change, &[&session.account.0, &checked.0, &new.0]).await? == 0 {
-            return Ok(false);
-        }
-        client.execute("DELETE FROM sessions WHERE account_id = $1", &[&session.account.0]).await?;
+impl Postgres {
+    pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
-        let begin = "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at) VALUES ($1, $2, $3, $3)";
-        client.execute(begin, &[&hash, &session.account.0, &now]).await?;
-        Ok(true)
-    })
-    .await
-}
+        let (began, used) = (session.now.minus(ABSOLUTE).as_milliseconds(), session.now.minus(IDLE).as_milliseconds());
+        let future = session.now.plus(SKEW).as_milliseconds();
+        let parameters: [&(dyn ToSql + Sync); 7] =
+            [&hash, &session.account.0, &now, &checked.0, &began, &used, &future];
+        let begun = self.write(INSERT, &parameters).await?;
+        Ok(!begun.is_empty())
+    }
 
-/// Sets a password without checking the current one, and ends every session of the account.
-pub async fn set_password(db: &Postgres, account: AccountId, new: &PasswordDigest) -> Result<bool> {
-    db.write_steps(async |client: &Client| {
-        let change = "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND deleted_at IS NULL";
-        let changed = client.execute(change, &[&account.0, &new.0]).await?;
-        client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
-        Ok(changed == 1)
-    })
-    .await
-}
+    pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
+        let rows = self.readers.query(FIND, &[&&hash.0[..]]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let account = row.try_get(0)?;
+        Ok(Some(Session {
+            hash: *hash,
+            account: AccountId(account),
+            email: Email::parse(row.try_get(1)?)
+                .map_err(|error| StoreError::Failed(format!("account {account}: {error}")))?,
+            account_created_at: Timestamp::from_milliseconds(row.try_get(2)?),
+            created_at: Timestamp::from_milliseconds(row.try_get(3)?),
+            last_used_at: Timestamp::from_milliseconds(row.try_get(4)?),
+        }))
+    }
 
-/// Deletes the account if `checked` is still the digest of its password, or if `checked` is `None`.
-pub async fn delete_account(
-    db: &Postgres,
-    account: AccountId,
-    checked: Option<&PasswordDigest>,
-    now: Timestamp,
-) -> Result<bool> {
-    db.write_steps(async |client: &Client| {
-        // Email addresses have no spaces, so nobody can sign up under this folded address.
-        let delete = "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid',
+    pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
+        self.write(TOUCH, &[&&hash.0[..], &now.as_milliseconds()]).await.map(|_| ())
+    }
+
+    pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
+        self.write(DELETE, &[&&hash.0[..]]).await.map(|_| ())
+    }
+
+    pub async fn change_password(
+        &self,
+        session: NewSession,
+        checked: PasswordDigest,
+        new: PasswordDigest,
+    ) -> Result<bool> {
+        self.write_steps(async |client: &Client| {
+            let change = "UPDATE accounts SET password_hash = $3 WHERE id = $1 AND password_hash = $2";
+            if client.execute(change, &[&session.account.0, &checked.0, &new.0]).await? == 0 {
+                return Ok(false);
+            }
+            client.execute("DELETE FROM sessions WHERE account_id = $1", &[&session.account.0]).await?;
+            let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
+            let begin =
+                "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at) VALUES ($1, $2, $3, $3)";
+            client.execute(begin, &[&hash, &session.account.0, &now]).await?;
+            Ok(true)
+        })
+        .await
+    }
+
+    pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
+        self.write_steps(async |client: &Client| {
+            let change = "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND deleted_at IS NULL";
+            let changed = client.execute(change, &[&account.0, &new.0]).await?;
+            client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
+            Ok(changed == 1)
+        })
+        .await
+    }
+
+    pub async fn delete_account(
+        &self,
+        account: AccountId,
+        checked: Option<PasswordDigest>,
+        now: Timestamp,
+    ) -> Result<bool> {
+        self.write_steps(async |client: &Client| {
+            // Email addresses have no spaces, so nobody can sign up under this folded address.
+            let delete = "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid',
                 email_folded = 'deleted ' || id, password_hash = NULL, deleted_at = $3
             WHERE id = $1 AND deleted_at IS NULL AND ($2::text IS NULL OR password_hash = $2)";
-        let (at, checked) = (now.as_milliseconds(), checked.map(|digest| &*digest.0));
-        if client.execute(delete, &[&account.0, &checked, &at]).await? == 0 {
-            return Ok(false);
-        }
-        client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
-        let revoke = "UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL";
-        client.execute(revoke, &[&account.0, &at]).await?;
-        orders::cancel_all(client, account, now).await?;
-        // Last, because every change of any key waits for this row.
-        let bump = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version'";
-        client.execute(bump, &[]).await?;
-        client.execute("SELECT pg_notify('petstore_keys', '')", &[]).await?;
-        Ok(true)
-    })
-    .await
+            let (at, checked) = (now.as_milliseconds(), checked.as_ref().map(|digest| &*digest.0));
+            if client.execute(delete, &[&account.0, &checked, &at]).await? == 0 {
+                return Ok(false);
+            }
+            client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
+            let revoke = "UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL";
+            client.execute(revoke, &[&account.0, &at]).await?;
+            orders::cancel_all(client, account, now).await?;
+            // Last, because every change of any key waits for this row.
+            let bump = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version'";
+            client.execute(bump, &[]).await?;
+            client.execute("SELECT pg_notify('petstore_keys', '')", &[]).await?;
+            Ok(true)
+        })
+        .await
+    }
 }
