@@ -15,7 +15,7 @@ const NO_KEY: &str = r#"Bearer realm="petstore""#;
 const BAD_KEY: &str = r#"Bearer realm="petstore", error="invalid_token""#;
 
 #[tokio::test]
-async fn every_operation_needs_a_key() {
+async fn every_operation_requires_a_key() {
     let service = Service::start().await;
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
     for request in service.operations() {
@@ -32,7 +32,7 @@ async fn every_operation_needs_a_key() {
 }
 
 #[tokio::test]
-async fn a_refused_request_has_no_effect() {
+async fn rejected_request_has_no_effect() {
     let service = Service::start().await;
     for request in service.operations() {
         assert_eq!(request.key("wrong").send().await.status(), 401);
@@ -45,7 +45,7 @@ async fn a_refused_request_has_no_effect() {
 }
 
 #[tokio::test]
-async fn another_scheme_is_no_key() {
+async fn other_schemes_are_rejected() {
     let service = Service::start().await;
     let key = &service.key;
     for credential in [
@@ -68,7 +68,7 @@ async fn another_scheme_is_no_key() {
 }
 
 #[tokio::test]
-async fn the_case_of_the_scheme_does_not_matter_and_that_of_the_key_does() {
+async fn scheme_ignores_case_but_key_does_not() {
     let service = Service::start().await;
     for scheme in ["Bearer", "bearer", "BEARER", "bEaReR", "Bearer  "] {
         let credential = format!("{scheme} {}", service.key);
@@ -79,7 +79,7 @@ async fn the_case_of_the_scheme_does_not_matter_and_that_of_the_key_does() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_key_is_refused() {
+async fn malformed_key_is_rejected() {
     let service = Service::start().await;
     let key = &service.key;
     for malformed in [
@@ -104,7 +104,7 @@ async fn what_is_not_a_key_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_has_the_decided_shape() {
+async fn key_has_the_documented_format() {
     for (deployment, prefix) in [(Deployment::Production, "pet_live_"), (Deployment::Staging, "pet_test_")] {
         let service = Service::start_with(Setup { deployment, ..Setup::default() }).await;
         let rest = service.key.strip_prefix(prefix).unwrap();
@@ -116,14 +116,14 @@ async fn a_key_has_the_decided_shape() {
 }
 
 #[tokio::test]
-async fn a_key_that_fits_but_was_never_given_out_is_refused() {
+async fn well_formed_unknown_key_is_rejected() {
     let service = Service::start().await;
     let unknown = ApiKey::generate(Deployment::Staging);
     assert_refused(&used(&service, unknown.expose()).await, "invalid_api_key", BAD_KEY);
 }
 
 #[tokio::test]
-async fn a_wrong_checksum_is_refused_even_where_the_database_has_the_key() {
+async fn stored_key_with_wrong_checksum_is_rejected() {
     let service = Service::start().await;
     let mut wrong = service.key.clone();
     let last = wrong.pop().unwrap();
@@ -137,7 +137,7 @@ async fn a_wrong_checksum_is_refused_even_where_the_database_has_the_key() {
 }
 
 #[tokio::test]
-async fn a_key_of_the_other_deployment_is_refused_even_where_the_database_has_it() {
+async fn stored_key_of_another_deployment_is_rejected() {
     for (own, other) in [(Deployment::Staging, Deployment::Production), (Deployment::Production, Deployment::Staging)] {
         let service = Service::start_with(Setup { deployment: own, ..Setup::default() }).await;
         let theirs = ApiKey::generate(other);
@@ -147,7 +147,7 @@ async fn a_key_of_the_other_deployment_is_refused_even_where_the_database_has_it
 }
 
 #[tokio::test]
-async fn what_can_be_no_key_of_ours_is_refused_before_any_look_up() {
+async fn impossible_key_is_rejected_without_a_query() {
     let service = Service::start().await;
     service.database().execute_batch("ALTER TABLE api_keys RENAME TO elsewhere").unwrap();
     let mut wrong_checksum = service.key.clone();
@@ -161,7 +161,7 @@ async fn what_can_be_no_key_of_ours_is_refused_before_any_look_up() {
 }
 
 #[tokio::test]
-async fn two_authorization_headers_are_refused_whatever_they_hold() {
+async fn two_authorization_headers_are_rejected() {
     let service = Service::start().await;
     let good = format!("Bearer {}", service.key);
     for (first, second) in
@@ -174,7 +174,7 @@ async fn two_authorization_headers_are_refused_whatever_they_hold() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_is_refused_at_once() {
+async fn revoked_key_is_rejected_immediately() {
     let service = Service::start().await;
     let (id, key) = service.another_key(None).await;
     assert_eq!(used(&service, &key).await.status(), 200);
@@ -187,7 +187,7 @@ async fn a_revoked_key_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_key_that_another_process_revokes_is_refused_within_a_second() {
+async fn key_revoked_by_another_process_is_rejected_within_1s() {
     let service = Service::start().await;
     let (id, key) = service.another_key(None).await;
     let elsewhere = Store::Sqlite(Sqlite::open(&Options::new(service.folder.path())).unwrap());
@@ -207,7 +207,7 @@ async fn a_key_that_another_process_revokes_is_refused_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_key_that_another_process_makes_works() {
+async fn key_created_by_another_process_works() {
     let service = Service::start().await;
     let elsewhere = Store::Sqlite(Sqlite::open(&Options::new(service.folder.path())).unwrap());
     let key = ApiKey::generate(elsewhere.deployment());
@@ -217,7 +217,7 @@ async fn a_key_that_another_process_makes_works() {
 }
 
 #[tokio::test]
-async fn a_key_works_until_it_expires() {
+async fn key_works_until_it_expires() {
     let service = Service::start().await;
     let expiry = NOW.plus(Duration::from_secs(60));
     let (_, key) = service.another_key(Some(expiry)).await;
@@ -230,7 +230,7 @@ async fn a_key_works_until_it_expires() {
 }
 
 #[tokio::test]
-async fn a_rotated_key_works_for_the_overlap_and_its_successor_from_the_start() {
+async fn rotated_key_works_during_the_overlap() {
     let service = Service::start().await;
     let (id, old) = service.another_key(None).await;
     let new = ApiKey::generate(Deployment::Staging);
@@ -249,7 +249,7 @@ async fn a_rotated_key_works_for_the_overlap_and_its_successor_from_the_start() 
 }
 
 #[tokio::test]
-async fn the_last_use_of_a_key_is_noted_to_the_minute() {
+async fn last_use_of_a_key_is_stored_to_the_minute() {
     let service = Service::start().await;
     service.get("/v1/pets").await;
     assert_eq!(last_used(&service).await.as_deref(), Some("2026-11-20T09:30:00.000Z"));
@@ -259,7 +259,7 @@ async fn the_last_use_of_a_key_is_noted_to_the_minute() {
 }
 
 #[tokio::test]
-async fn no_key_lies_in_the_database() {
+async fn database_contains_no_key() {
     let mut service = Service::start().await;
     assert_eq!(service.get("/v1/pets").await.status(), 200);
     let holds = |needle: &[u8]| {

@@ -9,7 +9,7 @@ const SHOP: &str = "https://shop.example.com";
 const OTHER: &str = "http://localhost:3000";
 
 #[tokio::test]
-async fn where_no_origin_is_configured_none_is_answered() {
+async fn no_origin_is_allowed_by_default() {
     let service = Service::start().await;
     let own = format!("http://{}", service.store_address);
     for origin in [SHOP, "null", &own] {
@@ -23,7 +23,7 @@ async fn where_no_origin_is_configured_none_is_answered() {
 }
 
 #[tokio::test]
-async fn each_configured_origin_is_answered_and_no_other() {
+async fn only_configured_origins_are_allowed() {
     let service = with_origins().await;
     for origin in [SHOP, OTHER] {
         for request in service.operations() {
@@ -53,7 +53,7 @@ async fn each_configured_origin_is_answered_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_page_can_read_errors_too() {
+async fn errors_are_readable_across_origins() {
     let service = with_origins().await;
     let request = |method: &str, path: &str| service.request(method, path).header("origin", SHOP);
     for (answer, status) in [
@@ -69,7 +69,7 @@ async fn a_page_can_read_errors_too() {
 }
 
 #[tokio::test]
-async fn a_page_can_read_the_headers_that_the_contract_names() {
+async fn documented_headers_are_exposed_across_origins() {
     let service = with_origins().await;
     let answer = service.request("GET", "/v1/pets").key(&service.key).header("origin", SHOP).send().await;
     let exposed = answer.list("access-control-expose-headers");
@@ -88,7 +88,7 @@ async fn a_page_can_read_the_headers_that_the_contract_names() {
 }
 
 #[tokio::test]
-async fn a_preflight_is_answered_before_any_other_check() {
+async fn preflight_precedes_every_other_check() {
     let service = with_origins().await;
     let doors = [
         (service.store_address, "/v1/pets", "POST"),
@@ -114,7 +114,7 @@ async fn a_preflight_is_answered_before_any_other_check() {
 }
 
 #[tokio::test]
-async fn the_messages_door_answers_the_store_doors_own_origins_and_those_configured() {
+async fn messages_listener_allows_store_and_configured_origins() {
     let base_url = BaseUrl::parse("https://API.example.com:443/petstore/v1").unwrap();
     let service = Service::start_with(Setup {
         base_url: Some(base_url),
@@ -147,7 +147,7 @@ async fn the_messages_door_answers_the_store_doors_own_origins_and_those_configu
 }
 
 #[tokio::test]
-async fn the_operations_door_answers_no_other_origin() {
+async fn operations_listener_allows_no_origin() {
     let service = with_origins().await;
     let answer = Request::new(service.ops_address, "GET", "/livez").header("origin", SHOP).send().await;
     assert_eq!(answer.status(), 200);
@@ -157,7 +157,7 @@ async fn the_operations_door_answers_no_other_origin() {
 }
 
 #[tokio::test]
-async fn options_that_is_no_preflight_is_a_method_like_others() {
+async fn options_without_preflight_headers_is_a_normal_method() {
     let service = with_origins().await;
     for (address, path, code) in [
         (service.store_address, "/v1/pets", "method_not_allowed"),

@@ -7,7 +7,7 @@ use testkit::{Request, Response};
 use crate::service::{Service, Setup};
 
 #[tokio::test]
-async fn every_answer_of_the_operation_says_that_it_is_deprecated() {
+async fn every_response_of_the_operation_is_marked_deprecated() {
     let service = with_an_animal(Setup::default()).await;
     let get = |path: &str| service.request("GET", path);
     let keyed = |path: &str| get(path).key(&service.key);
@@ -36,7 +36,7 @@ async fn every_answer_of_the_operation_says_that_it_is_deprecated() {
 }
 
 #[tokio::test]
-async fn the_links_lead_to_where_the_service_is_reached() {
+async fn links_use_the_public_address() {
     let base_url = BaseUrl::parse("https://api.example.com/petstore/v1").unwrap();
     let service = with_an_animal(Setup { base_url: Some(base_url), ..Setup::default() }).await;
     assert_deprecated(&service.get("/v1/pets/1").await, "https://api.example.com/petstore");
@@ -45,13 +45,13 @@ async fn the_links_lead_to_where_the_service_is_reached() {
 }
 
 #[tokio::test]
-async fn the_page_about_the_deprecation_is_there() {
+async fn deprecation_page_is_served() {
     let service = Service::start().await;
     assert_eq!(service.request("GET", "/docs/deprecations").send().await.status(), 200);
 }
 
 #[tokio::test]
-async fn what_is_not_the_operation_is_not_deprecated() {
+async fn other_operations_are_not_deprecated() {
     let service = with_an_animal(Setup::default()).await;
     let list = service.get("/v1/pets").await;
     let created = service.post("/v1/pets", r#"{"name":"Tom","categoryId":4}"#).await;
@@ -68,7 +68,7 @@ async fn what_is_not_the_operation_is_not_deprecated() {
 }
 
 #[tokio::test]
-async fn the_operation_works_until_the_last_millisecond() {
+async fn operation_works_until_the_last_millisecond() {
     let service = with_an_animal(Setup::default()).await;
     service.clock.set(midnight().minus_one_millisecond());
 
@@ -85,7 +85,7 @@ async fn the_operation_works_until_the_last_millisecond() {
 }
 
 #[tokio::test]
-async fn the_operation_is_gone_from_midnight_on_with_or_without_a_key() {
+async fn removed_operation_is_410_with_or_without_a_key() {
     let service = with_an_animal(Setup::default()).await;
     for later in [0, 1, 366 * 24 * 3_600_000] {
         service.clock.set(Timestamp::from_milliseconds(midnight().as_milliseconds() + later));
@@ -112,7 +112,7 @@ async fn the_operation_is_gone_from_midnight_on_with_or_without_a_key() {
 }
 
 #[tokio::test]
-async fn without_its_operation_the_path_is_no_route_for_other_methods() {
+async fn path_of_removed_operation_has_no_other_methods() {
     let service = with_an_animal(Setup::default()).await;
     service.clock.set(midnight());
     for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
@@ -125,7 +125,7 @@ async fn without_its_operation_the_path_is_no_route_for_other_methods() {
 }
 
 #[tokio::test]
-async fn everything_else_goes_on_after_midnight() {
+async fn other_operations_survive_the_removal() {
     let service = with_an_animal(Setup::default()).await;
     service.clock.set(midnight());
 
@@ -137,7 +137,7 @@ async fn everything_else_goes_on_after_midnight() {
 }
 
 #[tokio::test]
-async fn the_document_loses_the_operation_at_midnight() {
+async fn document_drops_the_operation_at_midnight() {
     let service = Service::start().await;
     service.clock.set(midnight());
     let document = document(&service).await;

@@ -3,7 +3,7 @@
 use crate::service::Service;
 
 #[tokio::test]
-async fn the_reference_loads_nothing_from_elsewhere() {
+async fn reference_loads_nothing_from_other_hosts() {
     let service = Service::start().await;
 
     let page = service.request("GET", "/docs").send().await;
@@ -23,7 +23,7 @@ async fn the_reference_loads_nothing_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_file_that_has_not_changed_is_not_sent_again() {
+async fn unchanged_file_is_304() {
     let service = Service::start().await;
     let script = service.request("GET", "/docs/petstore.js").send().await;
     let tag = script.header("etag").unwrap();
@@ -36,7 +36,7 @@ async fn a_file_that_has_not_changed_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_page_opened_by_another_name_goes_where_its_calls_may_go() {
+async fn page_opened_by_another_name_redirects_to_the_api_host() {
     let service = Service::start().await;
     let port = service.store_address.port();
     let open = async |host: String| {

@@ -15,7 +15,7 @@ use crate::service::{Service, Setup};
 const LARGEST: usize = 64 * 1024;
 
 #[tokio::test]
-async fn each_error_is_code_message_and_status() {
+async fn errors_have_code_message_and_status() {
     let service = Service::start().await;
     expect![[r#"
         404 Not Found
@@ -66,7 +66,7 @@ async fn each_error_is_code_message_and_status() {
 }
 
 #[tokio::test]
-async fn a_path_that_no_door_has_is_not_found() {
+async fn unknown_path_is_not_found() {
     let service = Service::start().await;
     for address in [service.store_address, service.messages_address, service.ops_address] {
         for path in ["/", "/v1", "/v2/pets", "/v1/pet", "/favicon.ico", "/v1/pets/1/owner", "/%00", "/../etc/passwd"] {
@@ -81,7 +81,7 @@ async fn a_path_that_no_door_has_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_method_that_a_path_lacks_is_answered_with_those_it_has() {
+async fn unknown_method_is_405_with_allow() {
     let service = Service::start().await;
     for (address, path, allowed) in [
         (service.store_address, "/v1/pets", &["get", "head", "post"][..]),
@@ -108,7 +108,7 @@ async fn a_method_that_a_path_lacks_is_answered_with_those_it_has() {
 }
 
 #[tokio::test]
-async fn an_answer_to_head_has_no_body_even_where_it_is_an_error() {
+async fn head_has_no_body_even_for_errors() {
     let service = Service::start().await;
     let cases = [
         (service.store_address, "/v1/nothing", 404),
@@ -127,7 +127,7 @@ async fn an_answer_to_head_has_no_body_even_where_it_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_body_of_64_kib_is_taken_and_none_larger() {
+async fn body_is_limited_to_64_kib() {
     let service = Service::start().await;
     let whole = r#"{"name":"Rex","categoryId":3,"message":"Hello"}"#;
     let body = |size: usize| whole.to_owned() + &" ".repeat(size - whole.len());
@@ -147,7 +147,7 @@ async fn a_body_of_64_kib_is_taken_and_none_larger() {
 }
 
 #[tokio::test]
-async fn a_body_is_json_in_utf_8_by_its_declared_type() {
+async fn body_requires_json_content_type() {
     let service = Service::start().await;
     let body = r#"{"name":"Rex","categoryId":3,"message":"Hello"}"#;
     let typed = |request: Request, kind: Option<&str>| {
@@ -193,7 +193,7 @@ async fn a_body_is_json_in_utf_8_by_its_declared_type() {
 }
 
 #[tokio::test]
-async fn compressed_body_is_refused_by_its_coding() {
+async fn compressed_body_is_rejected() {
     let service = Service::start().await;
     let body = r#"{"name":"Rex","categoryId":3,"message":"Hello"}"#;
     for coding in ["gzip", "br", "identity, gzip", "", "x"] {
@@ -213,7 +213,7 @@ async fn compressed_body_is_refused_by_its_coding() {
 }
 
 #[tokio::test]
-async fn without_a_body_no_type_is_needed() {
+async fn empty_body_needs_no_content_type() {
     let service = Service::start().await;
     let typed =
         |method: &str| service.request(method, "/v1/pets").key(&service.key).header("content-type", "text/plain");
@@ -223,7 +223,7 @@ async fn without_a_body_no_type_is_needed() {
 }
 
 #[tokio::test]
-async fn a_broken_database_is_an_internal_error_that_shows_nothing_of_it() {
+async fn database_error_is_500_without_details() {
     let service = Service::start().await;
     let database = service.database();
     let add = r#"{"name":"Rex","categoryId":3}"#;
@@ -260,7 +260,7 @@ async fn a_broken_database_is_an_internal_error_that_shows_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_internal_error() {
+async fn panic_is_500() {
     let routes = axum::Router::new().route("/", axum::routing::get(async || -> () { panic!("the secret cause") }));
     let request = http::Request::builder().uri("/").header("host", "x").header("x-request-id", "mine");
     let request = request.body(axum::body::Body::empty());
@@ -277,7 +277,7 @@ async fn a_panic_is_an_internal_error() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_let_go_makes_writes_unavailable_and_not_reads() {
+async fn held_lock_blocks_writes_but_not_reads() {
     let setup = Setup { busy_timeout: Duration::from_millis(100), ..Setup::default() };
     let service = Service::start_with(setup).await;
     let database = service.database();
@@ -297,7 +297,7 @@ async fn a_lock_that_is_not_let_go_makes_writes_unavailable_and_not_reads() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_at_once_and_what_it_took_is_done() {
+async fn full_queue_rejects_immediately_and_keeps_its_writes() {
     let setup = Setup { queue: 2, busy_timeout: Duration::from_secs(60), ..Setup::default() };
     let service = Arc::new(Service::start_with(setup).await);
     let database = service.database();

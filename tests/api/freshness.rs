@@ -8,7 +8,7 @@ use crate::service::Service;
 const PET: &str = r#"{"name":"Rex","categoryId":1}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_list_shows_every_animal_that_was_acknowledged_before_it_was_asked_for() {
+async fn list_includes_every_write_acknowledged_before_it() {
     let service = Arc::new(Service::start().await);
     let (acknowledged, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
 
@@ -47,7 +47,7 @@ async fn a_list_shows_every_animal_that_was_acknowledged_before_it_was_asked_for
 }
 
 #[tokio::test]
-async fn a_list_shows_what_another_process_has_committed() {
+async fn list_includes_commits_of_other_processes() {
     let service = Service::start().await;
     let other = service.database();
     for count in 1..=20 {
@@ -60,7 +60,7 @@ async fn a_list_shows_what_another_process_has_committed() {
 }
 
 #[tokio::test]
-async fn a_kept_page_keeps_its_link() {
+async fn cached_page_keeps_its_link() {
     let service = Service::start().await;
     for _ in 0..3 {
         service.post("/v1/pets", PET).await;

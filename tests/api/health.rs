@@ -6,7 +6,7 @@ use testkit::Request;
 use crate::service::Service;
 
 #[tokio::test]
-async fn every_door_says_that_it_lives_and_is_ready_without_a_key() {
+async fn every_listener_reports_health_without_a_key() {
     let service = Service::start().await;
     for address in [service.store_address, service.messages_address, service.ops_address] {
         let live = Request::new(address, "GET", "/livez").send().await;
@@ -25,7 +25,7 @@ async fn every_door_says_that_it_lives_and_is_ready_without_a_key() {
 }
 
 #[tokio::test]
-async fn without_its_database_the_service_lives_and_is_not_ready() {
+async fn service_without_database_is_live_but_not_ready() {
     let service = Service::start().await;
     assert_eq!(service.get("/v1/pets").await.status(), 200);
 
@@ -51,7 +51,7 @@ async fn without_its_database_the_service_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn lost_file_ends_readiness_for_good() {
+async fn lost_file_ends_readiness_permanently() {
     for lost in ["petstore.db", "petstore.db-wal", "petstore.db-shm"] {
         let service = Service::start().await;
         let file = service.database_file().with_file_name(lost);
@@ -69,7 +69,7 @@ async fn lost_file_ends_readiness_for_good() {
 }
 
 #[tokio::test]
-async fn a_database_that_lost_its_tables_is_not_ready() {
+async fn database_without_tables_is_not_ready() {
     let service = Service::start().await;
     service.database().execute_batch("ALTER TABLE meta RENAME TO elsewhere").unwrap();
     assert!(service.get("/readyz").await.head.status.is_server_error());

@@ -42,7 +42,7 @@ async fn animals(service: &Service) -> u64 {
 }
 
 #[tokio::test]
-async fn the_first_answer_is_given_again_and_nothing_is_done_again() {
+async fn retry_replays_the_first_response() {
     on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
         let again = create(service, "a").json(REX).send().await;
@@ -69,7 +69,7 @@ async fn the_first_answer_is_given_again_and_nothing_is_done_again() {
 }
 
 #[tokio::test]
-async fn a_key_is_the_same_bare_and_quoted() {
+async fn quoted_and_bare_keys_are_equal() {
     on_every_database(async |service| {
         create(service, "\"8e03978e-40d5\"").json(REX).send().await;
         let again = create(service, "8e03978e-40d5").json(REX).send().await;
@@ -84,7 +84,7 @@ async fn a_key_is_the_same_bare_and_quoted() {
 }
 
 #[tokio::test]
-async fn another_request_under_the_same_key_is_refused() {
+async fn key_reused_for_another_request_is_rejected() {
     on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
         for other in [r#"{"name":"Mimi","categoryId":3}"#, r#"{"name":"Rex","categoryId":3} "#] {
@@ -103,7 +103,7 @@ async fn another_request_under_the_same_key_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_belongs_to_an_account_and_an_operation() {
+async fn key_is_scoped_to_account_and_operation() {
     on_every_database(async |service| {
         let (grace, key) = service.another_account("grace@example.com").await;
         let first = create(service, "a").json(REX).send().await;
@@ -127,7 +127,7 @@ async fn a_key_belongs_to_an_account_and_an_operation() {
 }
 
 #[tokio::test]
-async fn after_a_day_a_key_is_as_if_it_had_never_been_used() {
+async fn key_expires_after_a_day() {
     on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
         service.clock.set(NOW.plus(DAY).minus_one_millisecond());
@@ -150,7 +150,7 @@ async fn after_a_day_a_key_is_as_if_it_had_never_been_used() {
 }
 
 #[tokio::test]
-async fn the_answer_stays_the_first_one_whatever_changes_meanwhile() {
+async fn replayed_response_ignores_later_changes() {
     let service = Service::start().await;
     service.clock.set(REMOVAL.minus_one_millisecond());
     let first = create(&service, "a").json(REX).send().await;
@@ -162,7 +162,7 @@ async fn the_answer_stays_the_first_one_whatever_changes_meanwhile() {
 }
 
 #[tokio::test]
-async fn what_is_no_key_is_refused_and_nothing_is_done() {
+async fn invalid_key_is_rejected_without_effect() {
     on_every_database(async |service| {
         let long = "x".repeat(256);
         for value in ["", " ", "a b", "\"\"", "\"a", "\"a\"b", "\"a\\b\"", "\"a\";p=1", long.as_str()] {
@@ -185,7 +185,7 @@ async fn what_is_no_key_is_refused_and_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn a_key_is_looked_at_together_with_syntax_and_values() {
+async fn key_is_checked_with_syntax_and_values() {
     let service = Service::start().await;
     let unauthorised = service.request("POST", "/v1/pets").header("idempotency-key", "").json(REX);
     assert_eq!(unauthorised.send().await.code(), "missing_api_key");
@@ -200,7 +200,7 @@ async fn a_key_is_looked_at_together_with_syntax_and_values() {
 }
 
 #[tokio::test]
-async fn only_what_was_carried_out_is_kept() {
+async fn only_executed_requests_are_stored() {
     let service = Service::start().await;
     for wrong in [
         create(&service, "a").json("{"),
@@ -227,7 +227,7 @@ async fn only_what_was_carried_out_is_kept() {
 }
 
 #[tokio::test]
-async fn an_order_is_placed_and_moved_along_once_and_what_was_refused_is_not_kept() {
+async fn order_steps_are_replayed_but_rejections_are_not() {
     on_every_database(async |service| {
         service.post("/v1/pets", REX).await;
         let ask = async |path: &str, key: &str, body: &str| {
@@ -266,7 +266,7 @@ async fn an_order_is_placed_and_moved_along_once_and_what_was_refused_is_not_kep
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_is_not_carried_out_on_postgresql_either() {
+async fn request_that_cannot_be_stored_is_rolled_back_on_postgresql() {
     let url = PostgresServer::shared().database();
     let postgres = Some(url.clone());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
@@ -278,7 +278,7 @@ async fn what_cannot_be_kept_is_not_carried_out_on_postgresql_either() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_requests_at_once_one_is_carried_out() {
+async fn concurrent_requests_with_one_key_execute_once() {
     on_every_database(async |service| {
         let answers = join_all((0..40).map(|n| {
             let key = if n % 2 == 0 { "even" } else { "odd" };
@@ -304,7 +304,7 @@ async fn of_requests_at_once_one_is_carried_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_key_that_is_in_progress_in_another_process_is_a_conflict_that_passes() {
+async fn key_in_progress_in_another_process_is_409() {
     let url = PostgresServer::shared().database();
     let postgres = Some(url.clone());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;

@@ -6,7 +6,7 @@ use testkit::{Request, Response};
 use crate::service::Service;
 
 #[tokio::test]
-async fn a_query_is_read_strictly() {
+async fn query_is_parsed_strictly() {
     let service = Service::start().await;
     for (query, code, named) in [
         ("limit=0", "invalid_value", "`limit`"),
@@ -58,7 +58,7 @@ async fn a_query_is_read_strictly() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_in_a_query_is_said_when_something_else_comes() {
+async fn query_error_lists_the_allowed_values() {
     let service = Service::start().await;
     for (query, allowed) in [
         ("limit=0", "1 to 100"),
@@ -73,7 +73,7 @@ async fn what_is_allowed_in_a_query_is_said_when_something_else_comes() {
 }
 
 #[tokio::test]
-async fn an_operation_without_parameters_takes_none() {
+async fn unexpected_query_is_rejected() {
     let service = Service::start().await;
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
     let get = service.get("/v1/pets/1?limit=3").await;
@@ -91,7 +91,7 @@ async fn an_operation_without_parameters_takes_none() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_json_object_is_invalid_json() {
+async fn body_must_be_a_json_object() {
     let service = Service::start().await;
     let deep = format!(r#"{{"name":"Rex","categoryId":3,"other":{}"#, "[".repeat(30_000));
     let bodies: &[&[u8]] = &[
@@ -147,14 +147,14 @@ async fn a_body_that_is_no_json_object_is_invalid_json() {
 }
 
 #[tokio::test]
-async fn a_body_of_bytes_that_are_no_utf_8_is_invalid_json_for_messages_too() {
+async fn message_body_must_be_utf_8() {
     let service = Service::start().await;
     let request = service.message_request().key(&service.key).json(b"{\"message\":\"\xff\"}");
     assert_eq!(request.send().await.code(), "invalid_json");
 }
 
 #[tokio::test]
-async fn a_required_field_that_is_absent_is_named() {
+async fn missing_field_is_named() {
     let service = Service::start().await;
     for (body, named) in [
         ("{}", "`name`"),
@@ -172,7 +172,7 @@ async fn a_required_field_that_is_absent_is_named() {
 }
 
 #[tokio::test]
-async fn a_field_of_a_wrong_type_or_value_is_named() {
+async fn field_of_wrong_type_or_value_is_named() {
     let service = Service::start().await;
     let long = format!("{:?}", "ä".repeat(256));
     for (field, value) in [
@@ -233,7 +233,7 @@ async fn a_field_of_a_wrong_type_or_value_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_in_a_field_is_said_when_something_else_comes() {
+async fn field_error_lists_the_allowed_values() {
     let service = Service::start().await;
     for (body, words) in [
         (r#"{"name":"Rex","categoryId":"3"}"#, ["integer", "a string"]),
@@ -251,7 +251,7 @@ async fn what_is_allowed_in_a_field_is_said_when_something_else_comes() {
 }
 
 #[tokio::test]
-async fn a_whole_number_is_an_integer_however_it_is_written() {
+async fn integer_accepts_every_json_notation() {
     let service = Service::start().await;
     for (written, value) in [
         ("3", 3),
@@ -277,7 +277,7 @@ async fn a_whole_number_is_an_integer_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_ignored_whatever_they_hold() {
+async fn unknown_fields_are_ignored() {
     let service = Service::start().await;
     let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
     let others = [
@@ -296,7 +296,7 @@ async fn unknown_fields_are_ignored_whatever_they_hold() {
 }
 
 #[tokio::test]
-async fn json_may_be_written_as_json_may_be_written() {
+async fn every_json_syntax_is_accepted() {
     let service = Service::start().await;
     let body = "\t\r\n { \"c\\u0061tegoryId\" : 3 ,\n\"name\":\"\\u0052\\ud83e\\udd8a\\/\" } \n";
     let answer = service.post("/v1/pets", body).await;
@@ -304,7 +304,7 @@ async fn json_may_be_written_as_json_may_be_written() {
 }
 
 #[tokio::test]
-async fn a_body_may_come_in_chunks() {
+async fn chunked_body_is_accepted() {
     let service = Service::start().await;
     let request = service.request("POST", "/v1/pets").key(&service.key).header("transfer-encoding", "chunked");
     assert_eq!(request.json(r#"{"name":"Rex","categoryId":3}"#).send().await.status(), 201);

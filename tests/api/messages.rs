@@ -7,7 +7,7 @@ use testkit::Request;
 use crate::service::{NOW, Service};
 
 #[tokio::test]
-async fn a_message_is_queued() {
+async fn message_is_queued() {
     let service = Service::start().await;
 
     let answer = service.message(r#"{"message":"Hello, store!"}"#).await;
@@ -23,7 +23,7 @@ async fn a_message_is_queued() {
 }
 
 #[tokio::test]
-async fn the_time_is_shown_with_its_milliseconds_even_where_there_are_none() {
+async fn timestamp_always_has_milliseconds() {
     let service = Service::start().await;
     service.clock.set(Timestamp::from_milliseconds(NOW.as_milliseconds() - 123));
     let answer = service.message(r#"{"message":"Hello"}"#).await;
@@ -31,7 +31,7 @@ async fn the_time_is_shown_with_its_milliseconds_even_where_there_are_none() {
 }
 
 #[tokio::test]
-async fn an_id_is_msg_and_a_uuid_of_version_7_that_no_other_message_has() {
+async fn message_id_is_a_unique_uuid_v7() {
     let service = Service::start().await;
     let mut seen = std::collections::HashSet::new();
     for _ in 0..20 {
@@ -49,7 +49,7 @@ async fn an_id_is_msg_and_a_uuid_of_version_7_that_no_other_message_has() {
 }
 
 #[tokio::test]
-async fn a_message_is_in_the_database_once_it_is_acknowledged_and_belongs_to_the_keys_account() {
+async fn acknowledged_message_is_stored_for_its_account() {
     let service = Service::start().await;
     let (other_account, other_key) = service.another_account("grace@example.com").await;
     let database = service.database();
@@ -70,7 +70,7 @@ async fn a_message_is_in_the_database_once_it_is_acknowledged_and_belongs_to_the
 }
 
 #[tokio::test]
-async fn a_text_is_kept_as_it_was_sent() {
+async fn text_is_stored_unchanged() {
     let service = Service::start().await;
     let longest = "🦊".repeat(10_000);
     for text in [" a\tb\r\nc ", "\u{feff}ß\u{2029}e\u{301}", "\"\\/", "x", &longest] {
@@ -94,7 +94,7 @@ async fn other_fields_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_not_one_is_refused_and_nothing_is_queued() {
+async fn invalid_text_is_rejected_and_not_queued() {
     let service = Service::start().await;
     let long = "x".repeat(10_001);
     let cases: [(Value, &str); 14] = [
@@ -125,7 +125,7 @@ async fn a_text_that_is_not_one_is_refused_and_nothing_is_queued() {
 }
 
 #[tokio::test]
-async fn messages_and_animals_have_a_door_each() {
+async fn messages_and_animals_have_separate_listeners() {
     let service = Service::start().await;
     let at_the_store = service.post("/v1/messages", r#"{"message":"Hello"}"#).await;
     assert_eq!(at_the_store.code(), "not_found");

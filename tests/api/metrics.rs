@@ -33,7 +33,7 @@ fn families(text: &str) -> BTreeMap<String, (String, String)> {
 }
 
 #[tokio::test]
-async fn only_the_operations_door_has_them_in_prometheus_text_format() {
+async fn only_the_operations_listener_serves_metrics() {
     let service = Service::start().await;
     let answer = scrape(&service).await;
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -50,7 +50,7 @@ async fn only_the_operations_door_has_them_in_prometheus_text_format() {
 }
 
 #[tokio::test]
-async fn every_operation_is_counted_under_its_path() {
+async fn operations_are_counted_by_path_template() {
     let cors_origins = vec!["http://elsewhere.example".to_owned()];
     let service = Service::start_with(Setup { cors_origins, ..Setup::default() }).await;
     let mut expected = Vec::new();
@@ -70,7 +70,7 @@ async fn every_operation_is_counted_under_its_path() {
 }
 
 #[tokio::test]
-async fn nobody_can_make_labels() {
+async fn clients_cannot_create_labels() {
     let service = Service::start().await;
     for path in ["/v1/pets/", "/a", "/b?c=d", "/v1/pets/1/2", "/metrics"] {
         assert_eq!(service.get(path).await.status(), 404, "{path}");
@@ -91,7 +91,7 @@ async fn nobody_can_make_labels() {
 }
 
 #[tokio::test]
-async fn what_the_parts_do_is_counted() {
+async fn components_count_their_work() {
     let service = Service::start().await;
     for _ in 0..3 {
         assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await.status(), 201);
@@ -125,7 +125,7 @@ async fn what_the_parts_do_is_counted() {
 }
 
 #[tokio::test]
-async fn the_age_of_backups_is_told_where_there_is_a_schedule() {
+async fn backup_age_is_reported_with_a_schedule() {
     let service = Service::start().await;
     let status = service.store.backups().unwrap();
     assert!(!scrape(&service).await.body.contains("petstore_backup"), "there is no schedule");
@@ -149,7 +149,7 @@ fn writes(text: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn the_documentation_has_every_metric_as_it_is_and_no_other() {
+async fn documentation_matches_the_metrics() {
     let documented: BTreeMap<_, _> = include_str!("../../docs/metrics.md").lines().filter_map(row).collect();
     let sqlite = Service::start().await;
     sqlite.store.backups().unwrap().scheduled(Duration::from_secs(3_600));

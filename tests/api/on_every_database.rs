@@ -61,7 +61,7 @@ async fn tell(service: &Service) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_same_requests_get_the_same_answers() {
+async fn databases_give_identical_responses() {
     let sqlite = Service::start().await;
     let postgres = Some(postgres::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
@@ -77,7 +77,7 @@ async fn the_same_requests_get_the_same_answers() {
 }
 
 #[tokio::test]
-async fn an_answered_write_is_in_every_list_after_it() {
+async fn acknowledged_write_is_in_every_later_list() {
     let postgres = Some(postgres::database());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
     for id in 1..=100 {
@@ -88,7 +88,7 @@ async fn an_answered_write_is_in_every_list_after_it() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_revoked_by_another_process_is_refused_at_once() {
+async fn key_revoked_by_another_process_is_rejected() {
     let url = postgres::database();
     let service = Service::start_with(Setup { postgres: Some(url.clone()), ..Setup::default() }).await;
     let (id, key) = service.another_key(None).await;

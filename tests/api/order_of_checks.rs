@@ -63,7 +63,7 @@ async fn credential_before_size_type_and_values() {
 }
 
 #[tokio::test]
-async fn a_path_that_matches_a_template_is_a_route_whatever_it_holds() {
+async fn template_matches_any_parameter_value() {
     let service = Service::start().await;
     for id in ["abc", "99", "%FF", "1.5"] {
         let path = format!("/v1/pets/{id}");
@@ -103,7 +103,7 @@ async fn syntax_and_values_before_the_operation() {
 }
 
 #[tokio::test]
-async fn what_a_head_decides_is_answered_before_the_body_is_read() {
+async fn head_errors_are_sent_before_the_body_is_read() {
     let service = Service::start().await;
     let key = format!("authorization: Bearer {}\r\n", service.key);
     let json = "content-type: application/json\r\n";
@@ -130,7 +130,7 @@ async fn what_a_head_decides_is_answered_before_the_body_is_read() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_wanted_is_asked_for() {
+async fn expected_body_gets_100_continue() {
     let service = Service::start().await;
     let body = r#"{"name":"Rex","categoryId":3}"#;
     let head = format!(

@@ -10,7 +10,7 @@ use testkit::{Response, postgres};
 use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
-async fn an_order_is_placed_approved_and_delivered() {
+async fn order_is_placed_approved_and_delivered() {
     let service = with_animals(1).await;
     expect![[r#"
         201 Created
@@ -51,7 +51,7 @@ async fn an_order_is_placed_approved_and_delivered() {
 }
 
 #[tokio::test]
-async fn a_cancelled_order_gives_the_animal_back_for_another_one() {
+async fn animal_of_cancelled_order_can_be_ordered_again() {
     let service = with_animals(1).await;
     for (id, first) in (1..).zip([None, Some("approve"), None]) {
         assert_eq!(place(&service, 1).await.json()["id"], id);
@@ -66,7 +66,7 @@ async fn a_cancelled_order_gives_the_animal_back_for_another_one() {
 }
 
 #[tokio::test]
-async fn every_other_step_is_a_conflict_and_changes_nothing() {
+async fn other_transitions_are_409_without_effect() {
     let service = with_animals(4).await;
     let states: [(i64, &[&str], &[&str]); 4] = [
         (1, &[], &["deliver"]),
@@ -100,7 +100,7 @@ async fn every_other_step_is_a_conflict_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn only_an_animal_that_is_available_can_be_ordered() {
+async fn only_available_animals_can_be_ordered() {
     let service = with_animals(2).await;
     for status in ["pending", "sold"] {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
@@ -121,7 +121,7 @@ async fn only_an_animal_that_is_available_can_be_ordered() {
 }
 
 #[tokio::test]
-async fn accounts_see_and_move_only_their_own_orders() {
+async fn accounts_see_and_change_only_their_own_orders() {
     let service = with_animals(3).await;
     let (_, grace) = service.another_account("grace@example.com").await;
     let graces = |method: &str, path: &str| service.request(method, path).key(&grace);
@@ -147,7 +147,7 @@ async fn accounts_see_and_move_only_their_own_orders() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_no_int64_names_nothing() {
+async fn id_outside_int64_is_not_found() {
     let service = with_animals(1).await;
     place(&service, 1).await;
     for id in ["abc", "1.0", "+1", "%201", "0x1", "%FF", "9223372036854775808", "2", "0", "-1"] {
@@ -159,7 +159,7 @@ async fn an_id_that_is_no_int64_names_nothing() {
 }
 
 #[tokio::test]
-async fn lists_are_paged_as_those_of_animals() {
+async fn order_lists_are_paginated_like_animals() {
     let service = with_animals(25).await;
     for id in 1..=25 {
         place(&service, id).await;
@@ -205,7 +205,7 @@ async fn lists_are_paged_as_those_of_animals() {
 }
 
 #[tokio::test]
-async fn every_list_shows_the_new_status_at_once() {
+async fn lists_show_the_new_status_immediately() {
     let service = with_animals(1).await;
     let shown = async || {
         let mut shown = Vec::new();
@@ -241,7 +241,7 @@ async fn every_list_shows_the_new_status_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_200_clients_that_order_one_animal_one_gets_it() {
+async fn one_of_200_concurrent_orders_gets_the_animal() {
     let limits = || Setup::default().limits;
     for postgres in [None, Some(postgres::database())] {
         let service = Arc::new(Service::start_with(Setup { postgres, limits: limits(), ..Setup::default() }).await);
@@ -271,7 +271,7 @@ async fn of_200_clients_that_order_one_animal_one_gets_it() {
 }
 
 #[tokio::test]
-async fn a_step_needs_no_body_and_reads_the_one_that_is_sent() {
+async fn transition_body_is_optional_but_validated() {
     let service = with_animals(7).await;
     for id in 1..=7 {
         place(&service, id).await;
@@ -305,7 +305,7 @@ async fn a_step_needs_no_body_and_reads_the_one_that_is_sent() {
 }
 
 #[tokio::test]
-async fn an_order_needs_an_integer_and_ignores_what_else_is_sent() {
+async fn order_requires_integer_pet_id_and_ignores_the_rest() {
     let service = with_animals(3).await;
     for (body, code) in [
         ("", "invalid_json"),
@@ -330,7 +330,7 @@ async fn an_order_needs_an_integer_and_ignores_what_else_is_sent() {
 }
 
 #[tokio::test]
-async fn the_order_of_checks_holds_here_too() {
+async fn orders_follow_the_order_of_checks() {
     let service = with_animals(1).await;
     let request = |method: &str, path: &str| service.request(method, path);
     for path in [
@@ -353,7 +353,7 @@ async fn the_order_of_checks_holds_here_too() {
 }
 
 #[tokio::test]
-async fn the_store_area_is_marked_as_provisional() {
+async fn order_operations_are_marked_provisional() {
     let service = Service::start().await;
     let document = service.request("GET", "/openapi.json").send().await.json();
     let mut operations = 0;

@@ -10,7 +10,7 @@ use testkit::Response;
 use crate::service::{Service, Setup};
 
 #[tokio::test]
-async fn an_animal_that_was_added_is_listed_and_found() {
+async fn created_animal_is_listed_and_found() {
     let service = Service::start().await;
 
     let created = service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
@@ -44,7 +44,7 @@ async fn an_animal_that_was_added_is_listed_and_found() {
 }
 
 #[tokio::test]
-async fn an_empty_store_lists_no_animals() {
+async fn empty_store_lists_no_animals() {
     let service = Service::start().await;
     expect![[r#"
         200 OK
@@ -56,7 +56,7 @@ async fn an_empty_store_lists_no_animals() {
 }
 
 #[tokio::test]
-async fn an_animal_has_the_status_it_was_added_with() {
+async fn animal_keeps_its_initial_status() {
     let service = Service::start().await;
     for (id, status) in (1..).zip(["available", "pending", "sold"]) {
         let body = json!({ "name": "Rex", "categoryId": 3, "status": status });
@@ -67,7 +67,7 @@ async fn an_animal_has_the_status_it_was_added_with() {
 }
 
 #[tokio::test]
-async fn what_was_sent_comes_back_as_it_was() {
+async fn values_are_returned_unchanged() {
     let service = Service::start().await;
     let longest = "🦊".repeat(255);
     let names = [" Rex ", "\"Rex\" \\ / <b>", "ß\u{2028}\u{feff}e\u{301}", "x", "null", &longest];
@@ -85,7 +85,7 @@ async fn what_was_sent_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_whole_pet_may_be_sent_back_and_becomes_another_one() {
+async fn returned_pet_can_be_posted_as_a_new_one() {
     let service = Service::start().await;
     let first = service.post("/v1/pets", r#"{"name":"Rex","categoryId":3,"status":"sold"}"#).await;
 
@@ -95,7 +95,7 @@ async fn a_whole_pet_may_be_sent_back_and_becomes_another_one() {
 }
 
 #[tokio::test]
-async fn ids_start_at_1_and_are_given_once_however_many_ask() {
+async fn ids_start_at_1_and_are_unique_under_concurrency() {
     let service = Service::start().await;
     let bodies: Vec<_> = (0..20).map(|n| format!(r#"{{"name":"n{n}","categoryId":{n}}}"#)).collect();
     let created = futures_util::future::join_all(bodies.iter().map(|body| service.post("/v1/pets", body))).await;
@@ -110,7 +110,7 @@ async fn ids_start_at_1_and_are_given_once_however_many_ask() {
 }
 
 #[tokio::test]
-async fn a_refused_animal_leaves_nothing_behind_and_takes_no_id() {
+async fn rejected_animal_uses_no_id() {
     let service = Service::start().await;
     assert_eq!(service.post("/v1/pets", r#"{"name":"","categoryId":3}"#).await.code(), "invalid_value");
     assert_eq!(service.get("/v1/pets").await.json(), json!([]));
@@ -130,7 +130,7 @@ async fn ids_stay_below_2_to_the_53() {
 }
 
 #[tokio::test]
-async fn every_account_sees_and_adds_to_the_same_animals() {
+async fn accounts_share_all_animals() {
     let service = Service::start().await;
     let (_, other) = service.another_account("grace@example.com").await;
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
@@ -144,7 +144,7 @@ async fn every_account_sees_and_adds_to_the_same_animals() {
 }
 
 #[tokio::test]
-async fn an_animal_that_does_not_exist_is_not_found() {
+async fn unknown_animal_is_not_found() {
     let service = Service::start().await;
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
     for id in ["2", "0", "-1", "9223372036854775807", "-9223372036854775808"] {
@@ -154,7 +154,7 @@ async fn an_animal_that_does_not_exist_is_not_found() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_no_int64_names_nothing() {
+async fn id_outside_int64_is_not_found() {
     let service = Service::start().await;
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
     let ids =
@@ -166,7 +166,7 @@ async fn an_id_that_is_no_int64_names_nothing() {
 }
 
 #[tokio::test]
-async fn a_page_has_20_animals_unless_asked_otherwise() {
+async fn page_has_20_animals_by_default() {
     let service = with_animals(101, Setup::default()).await;
     for (query, expected) in
         [("", 20), ("?", 20), ("?limit=1", 1), ("?limit=20", 20), ("?limit=100", 100), ("?limit=%35", 5)]
@@ -177,7 +177,7 @@ async fn a_page_has_20_animals_unless_asked_otherwise() {
 }
 
 #[tokio::test]
-async fn a_status_keeps_only_animals_with_it() {
+async fn status_filters_animals() {
     let service = with_animals(9, Setup::default()).await;
     for (status, expected) in [("available", [1, 4, 7]), ("pending", [2, 5, 8]), ("sold", [3, 6, 9])] {
         let list = service.get(&format!("/v1/pets?status={status}")).await;
@@ -188,7 +188,7 @@ async fn a_status_keeps_only_animals_with_it() {
 }
 
 #[tokio::test]
-async fn after_returns_what_follows_an_id() {
+async fn after_returns_the_animals_behind_an_id() {
     let service = with_animals(5, Setup::default()).await;
     for (query, expected) in [
         ("after=0", vec![1, 2, 3, 4, 5]),
@@ -205,7 +205,7 @@ async fn after_returns_what_follows_an_id() {
 }
 
 #[tokio::test]
-async fn a_link_leads_to_the_next_page_while_more_remains() {
+async fn link_names_the_next_page_while_animals_remain() {
     let base_url = BaseUrl::parse("https://api.example.com/petstore/v1").unwrap();
     let service = with_animals(21, Setup { base_url: Some(base_url), ..Setup::default() }).await;
     let next = |query: &str| Some(format!(r#"<https://api.example.com/petstore/v1/pets?{query}>; rel="next""#));
@@ -229,7 +229,7 @@ async fn a_link_leads_to_the_next_page_while_more_remains() {
 }
 
 #[tokio::test]
-async fn a_walk_sees_every_earlier_animal_once_while_others_are_added() {
+async fn pagination_sees_each_animal_once_during_writes() {
     let service = with_animals(30, Setup::default()).await;
     for (query, earlier) in [("limit=7", (1..=30).collect::<Vec<_>>()), ("limit=3&status=pending", every_third(2, 30))]
     {
@@ -269,7 +269,7 @@ async fn after_and_its_link_are_marked_as_provisional() {
 }
 
 #[tokio::test]
-async fn head_says_what_get_says_without_the_body() {
+async fn head_equals_get_without_the_body() {
     let service = with_animals(3, Setup::default()).await;
     for path in ["/v1/pets?limit=2", "/v1/pets/2", "/openapi.json"] {
         let get = service.get(path).await;

@@ -16,14 +16,14 @@ async fn limited(limit: &str) -> Service {
 }
 
 #[tokio::test]
-async fn without_a_limit_nothing_is_said_of_one() {
+async fn no_limit_means_no_rate_limit_headers() {
     let service = Service::start().await;
     let answer = service.get("/v1/pets").await;
     assert_eq!((answer.header("ratelimit"), answer.header("ratelimit-policy")), (None, None));
 }
 
 #[tokio::test]
-async fn an_account_may_send_so_many_and_then_has_to_wait() {
+async fn account_above_its_limit_has_to_wait() {
     let service = limited("3/min").await;
     let mut left = Vec::new();
     for _ in 0..3 {
@@ -50,7 +50,7 @@ async fn an_account_may_send_so_many_and_then_has_to_wait() {
 }
 
 #[tokio::test]
-async fn the_limit_is_the_accounts_whichever_key_door_or_operation() {
+async fn limit_covers_all_keys_listeners_and_operations() {
     let service = limited("10/h").await;
     let (_, another_key) = service.another_key(None).await;
     let (_, stranger) = service.another_account("grace@example.com").await;
@@ -72,7 +72,7 @@ async fn the_limit_is_the_accounts_whichever_key_door_or_operation() {
 }
 
 #[tokio::test]
-async fn it_is_asked_after_the_credential_and_before_size_type_and_values() {
+async fn limit_is_checked_after_the_credential() {
     let service = limited("1/h").await;
     let large = "x".repeat(64 * 1024 + 1);
     let wrong = |service: &Service| {
@@ -100,7 +100,7 @@ async fn it_is_asked_after_the_credential_and_before_size_type_and_values() {
 }
 
 #[tokio::test]
-async fn every_answer_to_an_account_says_what_is_left() {
+async fn responses_report_the_remaining_quota() {
     let (rate_limit, busy_timeout) = (RateLimit::parse("100/min").ok(), Duration::from_millis(100));
     let service = Service::start_with(Setup { rate_limit, busy_timeout, ..Setup::default() }).await;
     let asked = [
@@ -134,7 +134,7 @@ async fn every_answer_to_an_account_says_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_is_limited_and_may_read_how_far() {
+async fn rate_limit_headers_are_readable_across_origins() {
     let (rate_limit, origin) = (RateLimit::parse("1/h").ok(), "https://shop.example");
     let setup = Setup { rate_limit, cors_origins: vec![origin.into()], ..Setup::default() };
     let service = Service::start_with(setup).await;
@@ -151,7 +151,7 @@ async fn a_page_of_another_origin_is_limited_and_may_read_how_far() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_once_no_more_are_let_through_than_one_after_the_other() {
+async fn concurrent_requests_do_not_exceed_the_limit() {
     let service = Arc::new(limited("100/h").await);
     let mut asking = JoinSet::new();
     for _ in 0..8 {

@@ -7,7 +7,7 @@ use testkit::{Request, raw};
 use crate::service::Service;
 
 #[tokio::test]
-async fn the_callers_request_id_is_kept_where_it_is_1_to_128_visible_ascii_characters() {
+async fn valid_request_id_of_the_client_is_kept() {
     let service = Service::start().await;
     let with_id = async |id: &str| {
         let answer = service.request("GET", "/livez").header("x-request-id", id).send().await;
@@ -28,7 +28,7 @@ async fn the_callers_request_id_is_kept_where_it_is_1_to_128_visible_ascii_chara
 }
 
 #[tokio::test]
-async fn every_answer_has_an_id_and_a_new_one_is_like_no_other() {
+async fn generated_request_ids_are_unique() {
     let service = Service::start().await;
     let mut seen = std::collections::HashSet::new();
     let mut answers = vec![
@@ -57,7 +57,7 @@ async fn every_answer_has_an_id_and_a_new_one_is_like_no_other() {
 }
 
 #[tokio::test]
-async fn the_cause_of_a_failure_is_in_the_log_under_the_requests_id() {
+async fn cause_of_a_500_is_logged_with_the_request_id() {
     let log = Log::start();
     let service = Service::start().await;
     service.database().execute_batch("ALTER TABLE pets RENAME TO elsewhere").unwrap();

@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(10);
 const LIVE: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
 #[tokio::test]
-async fn a_head_that_does_not_arrive_in_time_is_answered_and_the_connection_closed() {
+async fn late_head_is_408_and_closes_the_connection() {
     let service = Service::start_with(limits(|limits| limits.head = SHORT)).await;
     let doors = [service.store_address, service.messages_address, service.ops_address];
     let begun = ["G", "GET /v1/pets HTT", "GET /v1/pets HTTP/1.1\r\nhost: x\r\n", "\r\n"];
@@ -35,7 +35,7 @@ async fn a_head_that_does_not_arrive_in_time_is_answered_and_the_connection_clos
 }
 
 #[tokio::test]
-async fn a_head_that_drips_has_no_more_time() {
+async fn slow_head_does_not_extend_its_deadline() {
     let service = Service::start_with(limits(|limits| limits.head = SHORT)).await;
     let mut stream = connect(&service).await;
     stream.write_all(b"GET /v1/pets HTTP/1.1\r\nx: ").await.unwrap();
@@ -44,7 +44,7 @@ async fn a_head_that_drips_has_no_more_time() {
 }
 
 #[tokio::test]
-async fn the_time_for_a_head_begins_with_its_first_byte() {
+async fn head_deadline_starts_with_its_first_byte() {
     let service = Service::start_with(limits(|limits| limits.head = SHORT)).await;
     let mut stream = connect(&service).await;
     for _ in 0..2 {
@@ -55,7 +55,7 @@ async fn the_time_for_a_head_begins_with_its_first_byte() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_arrive_in_time_is_answered_and_the_connection_closed() {
+async fn late_body_is_408_and_closes_the_connection() {
     let service = Service::start_with(limits(|limits| limits.request = SHORT)).await;
     for (address, path) in [(service.store_address, "/v1/pets"), (service.messages_address, "/v1/messages")] {
         for framing in ["content-length: 40\r\n\r\n{", "transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"] {
@@ -72,7 +72,7 @@ async fn a_body_that_does_not_arrive_in_time_is_answered_and_the_connection_clos
 }
 
 #[tokio::test]
-async fn a_body_that_drips_has_no_more_time() {
+async fn slow_body_does_not_extend_its_deadline() {
     let service = Service::start_with(limits(|limits| limits.request = SHORT)).await;
     for (framing, drop) in
         [("content-length: 60000\r\n\r\n", &b" "[..]), ("transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n")]
@@ -84,7 +84,7 @@ async fn a_body_that_drips_has_no_more_time() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_happens_is_closed_without_a_word() {
+async fn idle_connection_is_closed_silently() {
     let service = Service::start_with(limits(|limits| (limits.head, limits.idle) = (SHORT, SHORT))).await;
     let start = Instant::now();
     let mut fresh = connect(&service).await;
@@ -98,7 +98,7 @@ async fn a_connection_on_which_nothing_happens_is_closed_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_answers_is_left() {
+async fn client_that_does_not_read_is_disconnected() {
     let service = Service::start_with(limits(|limits| (limits.head, limits.answer) = (SHORT, SHORT))).await;
     let name = "🦊".repeat(255);
     for _ in 0..100 {
@@ -121,7 +121,7 @@ async fn a_client_that_does_not_read_its_answers_is_left() {
 }
 
 #[tokio::test]
-async fn requests_follow_each_other_on_a_connection() {
+async fn connection_is_reused() {
     let service = Service::start().await;
     let mut stream = connect(&service).await;
     for (id, (path, status)) in
@@ -135,7 +135,7 @@ async fn requests_follow_each_other_on_a_connection() {
 }
 
 #[tokio::test]
-async fn requests_sent_without_waiting_are_answered_in_their_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let service = Service::start().await;
     let body = r#"{"name":"Rex","categoryId":3}"#;
     let authorization = format!("authorization: Bearer {}\r\n", service.key);
@@ -160,7 +160,7 @@ async fn requests_sent_without_waiting_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_body_that_no_operation_reads_is_not_taken_for_a_request() {
+async fn unread_body_is_not_parsed_as_a_request() {
     let service = Service::start().await;
     let hidden = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut stream = connect(&service).await;
@@ -176,14 +176,14 @@ async fn a_body_that_no_operation_reads_is_not_taken_for_a_request() {
 }
 
 #[tokio::test]
-async fn a_connection_is_closed_where_the_client_asks_for_it() {
+async fn connection_close_is_honoured() {
     let service = Service::start().await;
     let answer = soon(raw(service.store_address, b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("connection: close\r\n"), "{answer}");
 }
 
 #[tokio::test]
-async fn http_1_0_is_spoken() {
+async fn http_1_0_is_supported() {
     let service = Service::start().await;
     let answer = soon(raw(service.store_address, b"GET /livez HTTP/1.0\r\n\r\n")).await;
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
@@ -198,7 +198,7 @@ async fn http_1_0_is_spoken() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_refused_and_harms_no_other_connection() {
+async fn bytes_that_are_not_http_are_rejected() {
     let service = Service::start().await;
     let long = format!("GET /livez HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "x".repeat(64 * 1024));
     for (bytes, status) in [
@@ -217,7 +217,7 @@ async fn what_is_not_http_is_refused_and_harms_no_other_connection() {
 }
 
 #[tokio::test]
-async fn malformed_chunks_are_refused() {
+async fn malformed_chunks_are_rejected() {
     let service = Service::start().await;
     for chunks in ["zz\r\n{}\r\n", "-1\r\n", "2\r\n{}}\r\n0\r\n\r\n"] {
         let request = begun_post(&service, "/v1/pets", &format!("transfer-encoding: chunked\r\n\r\n{chunks}"));
@@ -229,7 +229,7 @@ async fn malformed_chunks_are_refused() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_in_the_middle_of_its_body_has_added_nothing() {
+async fn client_that_disconnects_within_its_body_adds_nothing() {
     let service = Service::start().await;
     let mut stream = connect(&service).await;
     let whole = r#"{"name":"Rex","categoryId":3}"#;
@@ -241,7 +241,7 @@ async fn a_client_that_goes_away_in_the_middle_of_its_body_has_added_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_still_sending_can_read_why_it_was_refused() {
+async fn client_still_sending_can_read_its_rejection() {
     let service = Service::start().await;
     let body = vec![b' '; 4 << 20];
     let declared = format!("content-length: {}\r\n\r\n", body.len());
@@ -265,7 +265,7 @@ async fn a_client_that_is_still_sending_can_read_why_it_was_refused() {
 }
 
 #[tokio::test]
-async fn there_are_no_more_connections_than_allowed_and_the_next_one_is_refused() {
+async fn connection_above_the_limit_is_rejected() {
     let service = Service::start_with(limits(|limits| limits.connections = 4)).await;
     let mut open = Vec::new();
     for door in [service.store_address, service.messages_address, service.messages_address, service.store_address] {
@@ -301,7 +301,7 @@ async fn there_are_no_more_connections_than_allowed_and_the_next_one_is_refused(
 }
 
 #[tokio::test]
-async fn a_door_at_which_nobody_is_takes_no_place_from_another() {
+async fn idle_listener_reserves_no_connections() {
     let service = Service::start_with(limits(|limits| limits.connections = 1)).await;
     for door in [service.ops_address, service.ops_address, service.messages_address, service.store_address] {
         assert_eq!(soon(Request::new(door, "GET", "/livez").send()).await.status(), 200);
@@ -309,7 +309,7 @@ async fn a_door_at_which_nobody_is_takes_no_place_from_another() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_to_stop_is_not_ready_but_answers_until_the_delay_is_over() {
+async fn draining_service_answers_but_is_not_ready() {
     let mut service = Service::start_with(limits(|limits| limits.drain_delay = Duration::from_millis(1_500))).await;
     assert_eq!(service.get("/readyz").await.status(), 200);
 
@@ -334,7 +334,7 @@ async fn a_service_that_is_to_stop_is_not_ready_but_answers_until_the_delay_is_o
 }
 
 #[tokio::test]
-async fn a_request_under_way_is_answered_before_the_service_stops() {
+async fn request_in_flight_completes_before_the_stop() {
     let mut service = Service::start().await;
     let body = r#"{"name":"Rex","categoryId":3}"#;
     let mut stream = connect(&service).await;
@@ -361,7 +361,7 @@ async fn a_request_under_way_is_answered_before_the_service_stops() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed_and_new_ones_refused_when_the_service_stops() {
+async fn stop_closes_idle_and_rejects_new_connections() {
     let mut service = Service::start().await;
     let mut used = connect(&service).await;
     used.write_all(LIVE.as_bytes()).await.unwrap();
@@ -380,7 +380,7 @@ async fn idle_connections_are_closed_and_new_ones_refused_when_the_service_stops
 }
 
 #[tokio::test]
-async fn a_stop_that_does_not_wait_cuts_requests_off() {
+async fn immediate_stop_aborts_requests() {
     let mut service = Service::start().await;
     let mut stream = connect(&service).await;
     let framing = "content-length: 40\r\nexpect: 100-continue\r\n\r\n";

@@ -61,7 +61,7 @@ impl Secure {
 }
 
 #[tokio::test]
-async fn every_door_speaks_tls_1_2_and_1_3_and_http_1_1_in_it() {
+async fn listeners_support_tls_1_2_and_1_3_with_http_1_1() {
     let secure = Secure::start(|_| {}).await;
     for door in secure.doors() {
         for version in [&TLS12, &TLS13] {
@@ -75,7 +75,7 @@ async fn every_door_speaks_tls_1_2_and_1_3_and_http_1_1_in_it() {
 }
 
 #[tokio::test]
-async fn the_api_works_and_names_addresses_with_https() {
+async fn api_uses_https_addresses() {
     let secure = Secure::start(|_| {}).await;
     let service = &secure.service;
     let create = service.request("POST", "/v1/pets").key(&service.key).json(r#"{"name":"Rex","categoryId":3}"#);
@@ -89,7 +89,7 @@ async fn the_api_works_and_names_addresses_with_https() {
 }
 
 #[tokio::test]
-async fn the_sessions_cookie_is_for_this_host_and_tls_alone() {
+async fn session_cookie_is_secure_and_host_only() {
     let secure = Secure::start(|_| {}).await;
     let origin = format!("https://{}", secure.service.store_address);
     let post = async |path: &str, origin: &str| {
@@ -110,7 +110,7 @@ async fn the_sessions_cookie_is_for_this_host_and_tls_alone() {
 }
 
 #[tokio::test]
-async fn without_tls_nobody_is_told_to_come_back_by_it_unless_a_trusted_proxy_has_it() {
+async fn hsts_requires_tls_or_a_trusted_tls_proxy() {
     let https = BaseUrl::parse("https://shop.example/v1").unwrap();
     let proxy = Network::parse("10.0.0.1").unwrap();
     for (base_url, trusted_proxies, told) in [
@@ -126,7 +126,7 @@ async fn without_tls_nobody_is_told_to_come_back_by_it_unless_a_trusted_proxy_ha
 }
 
 #[tokio::test]
-async fn plain_http_is_told_what_is_spoken_here() {
+async fn plain_http_on_a_tls_listener_is_explained() {
     let secure = Secure::start(|_| {}).await;
     for door in secure.doors() {
         let mut stream = TcpStream::connect(door).await.unwrap();
@@ -142,7 +142,7 @@ async fn plain_http_is_told_what_is_spoken_here() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_stalls_is_closed_in_time_and_its_place_is_free_again() {
+async fn stalled_handshake_is_closed_and_frees_its_slot() {
     let secure = Secure::start(|limits| (limits.head, limits.connections) = (SHORT, 4)).await;
     // The head of a record that announces 512 bytes, of which none or one comes.
     let begun: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x02\x00\x01"];
@@ -178,7 +178,7 @@ async fn a_handshake_that_stalls_is_closed_in_time_and_its_place_is_free_again()
 }
 
 #[tokio::test]
-async fn a_slow_head_and_a_slow_body_are_answered_and_closed() {
+async fn slow_heads_and_bodies_are_408_over_tls() {
     let secure = Secure::start(|limits| (limits.head, limits.request) = (SHORT, SHORT)).await;
     for begun in ["GET /v1/pets HTT".to_owned(), secure.begun_post("content-length: 40\r\n\r\n{")] {
         let mut stream = secure.connect().await;
@@ -193,7 +193,7 @@ async fn a_slow_head_and_a_slow_body_are_answered_and_closed() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_happens_is_closed_without_a_word() {
+async fn idle_connection_is_closed_silently() {
     let secure = Secure::start(|limits| (limits.head, limits.idle) = (SHORT, SHORT)).await;
     let mut fresh = secure.connect().await;
     assert_eq!(soon(read_to_end(&mut fresh)).await, "");
@@ -204,7 +204,7 @@ async fn a_connection_on_which_nothing_happens_is_closed_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_answers_is_left() {
+async fn client_that_does_not_read_is_disconnected() {
     let secure = Secure::start(|limits| (limits.head, limits.answer) = (SHORT, SHORT)).await;
     let name = "🦊".repeat(255);
     for _ in 0..100 {
@@ -226,7 +226,7 @@ async fn a_client_that_does_not_read_its_answers_is_left() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_what_is_under_way_end_and_closes_the_rest() {
+async fn stop_completes_requests_in_flight_over_tls() {
     let mut secure = Secure::start(|_| {}).await;
     let body = r#"{"name":"Rex","categoryId":3}"#;
     let mut under_way = secure.connect().await;

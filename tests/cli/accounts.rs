@@ -8,7 +8,7 @@ use testkit::{Folder, PostgresServer, Request, Response, Server, soon};
 const PASSWORD: &str = "correct horse battery";
 
 #[test]
-fn an_account_is_made_with_its_database() {
+fn account_create_creates_the_database() {
     let folder = Folder::new();
 
     expect![[r#"
@@ -24,7 +24,7 @@ fn an_account_is_made_with_its_database() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_refused_without_regard_to_case() {
+fn taken_address_is_rejected_ignoring_case() {
     let folder = Folder::with_account();
 
     expect![[r#"
@@ -35,7 +35,7 @@ fn an_address_that_is_taken_is_refused_without_regard_to_case() {
 }
 
 #[test]
-fn a_password_comes_from_the_first_line_of_stdin_and_only_its_hash_is_kept() {
+fn password_is_read_from_stdin_and_stored_hashed() {
     let folder = Folder::new();
 
     let made = folder.run_with("account create ada@example.com --password-stdin", "correct horse battery\nrest\n");
@@ -49,7 +49,7 @@ fn a_password_comes_from_the_first_line_of_stdin_and_only_its_hash_is_kept() {
 }
 
 #[test]
-fn without_a_password_none_is_kept() {
+fn account_without_password_stores_no_hash() {
     let folder = Folder::with_account();
 
     let database = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
@@ -59,7 +59,7 @@ fn without_a_password_none_is_kept() {
 }
 
 #[test]
-fn a_password_has_12_to_128_characters() {
+fn password_has_12_to_128_characters() {
     let folder = Folder::new();
     let create = |email: &str, password: &str| {
         folder.run_with(&format!("account create {email} --password-stdin"), format!("{password}\r\n"))
@@ -78,7 +78,7 @@ fn a_password_has_12_to_128_characters() {
 }
 
 #[test]
-fn a_password_never_shows() {
+fn password_is_never_displayed() {
     let folder = Folder::new();
     let line = "account create ada@example.com --password-stdin --log-level trace";
     let refused = folder.run_with(line, "short-pass\n");
@@ -89,7 +89,7 @@ fn a_password_never_shows() {
 }
 
 #[test]
-fn account_list_has_exactly_the_decided_fields() {
+fn account_list_has_exactly_the_documented_fields() {
     let folder = Folder::with_account();
     folder.run_with("account create Grace@Example.com --password-stdin", PASSWORD);
     folder.succeed("account create gone@example.com");
@@ -114,7 +114,7 @@ fn account_list_has_exactly_the_decided_fields() {
 }
 
 #[tokio::test]
-async fn set_password_ends_the_accounts_console_sessions() {
+async fn set_password_ends_the_sessions_of_the_account() {
     let postgres = PostgresServer::shared();
     for database in [String::new(), format!("--database-url {}", postgres.database())] {
         let folder = Folder::new();

@@ -11,7 +11,7 @@ use testkit::{Folder, Process, petstore};
 const REX: &str = r#"{"name":"Rex","categoryId":3,"status":"sold"}"#;
 
 #[test]
-fn what_was_exported_can_be_imported() {
+fn export_can_be_imported() {
     let folder = Folder::new();
     folder.write(
         "animals",
@@ -42,7 +42,7 @@ fn what_was_exported_can_be_imported() {
 }
 
 #[test]
-fn an_export_goes_to_a_file_or_stdout() {
+fn export_writes_to_a_file_or_stdout() {
     let folder = Folder::new();
     folder.run_with("pets import -", REX);
     let line = "{\"id\":1,\"name\":\"Rex\",\"categoryId\":3,\"status\":\"sold\"}\n";
@@ -102,7 +102,7 @@ fn export_replaces_a_file_only_with_force() {
 }
 
 #[test]
-fn an_export_that_has_nowhere_to_go_is_a_failure_and_leaves_nothing() {
+fn export_to_an_unwritable_place_fails_without_a_file() {
     let folder = Folder::new();
     folder.succeed("migrate");
     std::fs::create_dir(folder.path("folder")).unwrap();
@@ -122,7 +122,7 @@ fn an_export_that_has_nowhere_to_go_is_a_failure_and_leaves_nothing() {
 }
 
 #[test]
-fn an_export_into_a_full_device_is_a_failure() {
+fn export_to_a_full_device_fails() {
     let folder = Folder::new();
     folder.run_with("pets import -", REX);
     let full = File::options().write(true).open("/dev/full").unwrap();
@@ -134,7 +134,7 @@ fn an_export_into_a_full_device_is_a_failure() {
 }
 
 #[test]
-fn a_file_with_bad_lines_is_not_imported_at_all_and_each_of_them_is_told() {
+fn import_is_all_or_nothing_and_names_bad_lines() {
     let folder = Folder::new();
     folder.succeed("migrate");
     let mut file = b"{\"name\":\"Rex\",\"categoryId\":3}\n\n".to_vec();
@@ -244,7 +244,7 @@ fn byte_order_mark_before_the_first_line_is_skipped() {
 }
 
 #[test]
-fn a_line_may_have_64_kib_however_it_ends() {
+fn line_may_have_64_kib_with_any_ending() {
     let folder = Folder::new();
     let line = |length: usize| format!("{REX}{}", " ".repeat(length - REX.len()));
     let longest = line(64 * 1024);
@@ -263,7 +263,7 @@ fn a_line_may_have_64_kib_however_it_ends() {
 }
 
 #[test]
-fn a_bad_last_line_keeps_thousands_of_good_ones_out() {
+fn bad_last_line_rejects_thousands_of_good_ones() {
     let folder = Folder::new();
     folder.succeed("migrate");
     folder.write("animals", format!("{}bad\n", format!("{REX}\n").repeat(5_000)));
@@ -280,7 +280,7 @@ fn a_bad_last_line_keeps_thousands_of_good_ones_out() {
 }
 
 #[test]
-fn keep_going_leaves_the_bad_lines_out() {
+fn keep_going_skips_bad_lines() {
     let folder = Folder::new();
     folder.write("animals", format!("{REX}\nbad\n{REX}\n{{}}\n{REX}"));
 
@@ -295,7 +295,7 @@ fn keep_going_leaves_the_bad_lines_out() {
 }
 
 #[test]
-fn beyond_twenty_bad_lines_are_only_counted() {
+fn bad_lines_after_twenty_are_only_counted() {
     let folder = Folder::new();
     folder.write("animals", "bad\n".repeat(1_000));
 
@@ -309,7 +309,7 @@ fn beyond_twenty_bad_lines_are_only_counted() {
 }
 
 #[test]
-fn an_import_reads_stdin_and_what_else_can_be_read_only_once() {
+fn import_reads_stdin_and_pipes() {
     let folder = Folder::new();
 
     expect![[r#"
@@ -331,7 +331,7 @@ fn an_import_reads_stdin_and_what_else_can_be_read_only_once() {
 }
 
 #[test]
-fn a_file_that_can_not_be_read_is_named() {
+fn unreadable_file_is_named() {
     let folder = Folder::new();
     expect![[r#"
         exit 1
@@ -347,7 +347,7 @@ fn a_file_that_can_not_be_read_is_named() {
 }
 
 #[tokio::test]
-async fn an_import_shows_in_the_very_next_list_of_a_service_that_runs() {
+async fn import_is_visible_in_the_next_list_of_a_service() {
     let folder = Folder::with_account();
     let key = folder.key();
     let server = folder.serve("serve");
@@ -362,7 +362,7 @@ async fn an_import_shows_in_the_very_next_list_of_a_service_that_runs() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn export_to_a_closed_pipe_succeeds() {
     let folder = Folder::new();
     folder.run_with("pets import -", format!("{REX}\n").repeat(20_000));
 
@@ -379,7 +379,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn a_bar_shows_on_a_terminal_and_lines_for_people() {
+fn progress_bar_appears_on_a_terminal() {
     let folder = Folder::new();
     let mut animals = String::new();
     for number in 0..20_000 {
@@ -412,7 +412,7 @@ fn remaining_time_is_not_shown_at_the_start() {
 }
 
 #[test]
-fn a_failure_on_a_terminal_is_a_line_for_people() {
+fn failure_on_a_terminal_is_plain_text() {
     let folder = Folder::new();
     let failed = on_terminal(&folder, "pets import animals");
     assert_eq!(failed, "error: animals: No such file or directory (os error 2)\r\n");
@@ -426,7 +426,7 @@ fn on_terminal(folder: &Folder, line: &str) -> String {
 }
 
 #[test]
-fn memory_does_not_grow_with_the_number_of_animals() {
+fn memory_does_not_depend_on_the_number_of_animals() {
     round_trip_in_bounded_memory(110_000, &"🦊".repeat(248));
 }
 

@@ -36,7 +36,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() {
+async fn backup_of_a_running_service_restores_everything() {
     let (folder, key) = filled(100);
     let server = folder.serve("serve");
     let message = Request::new(server.address("messages"), "POST", "/v1/messages");
@@ -72,7 +72,7 @@ async fn a_backup_of_a_running_service_is_restored_with_ids_keys_and_messages() 
 }
 
 #[test]
-fn nobody_is_signed_in_to_what_was_restored() {
+fn restore_ends_all_sessions() {
     let (folder, _) = filled(3);
     let sessions = |data: &str| {
         let conn = rusqlite::Connection::open(folder.path(data).join("petstore.db")).unwrap();
@@ -90,7 +90,7 @@ fn nobody_is_signed_in_to_what_was_restored() {
 }
 
 #[test]
-fn nothing_is_overwritten_unless_forced() {
+fn backup_overwrites_only_with_force() {
     let (folder, _) = filled(3);
     folder.write("there.db", "mine");
     let refused = folder.run("backup there.db");
@@ -140,7 +140,7 @@ fn nothing_is_overwritten_unless_forced() {
 }
 
 #[test]
-fn a_database_in_use_is_not_replaced() {
+fn database_in_use_is_not_replaced() {
     let (folder, _) = filled(3);
     folder.succeed("backup there.db");
     let text = "exit 1\nerror: the database in petstore-data is in use: stop the service and every other program that has it open\n";
@@ -159,7 +159,7 @@ fn a_database_in_use_is_not_replaced() {
 }
 
 #[test]
-fn what_is_no_whole_database_is_not_restored() {
+fn incomplete_backup_is_not_restored() {
     let (folder, _) = filled(2_000);
     folder.succeed("backup good.db");
     let before = folder.succeed("pets export");
@@ -182,7 +182,7 @@ fn what_is_no_whole_database_is_not_restored() {
 }
 
 #[test]
-fn another_deployment_and_a_newer_schema_are_refused() {
+fn other_deployment_and_newer_schema_are_rejected() {
     let (folder, _) = filled(3);
     folder.succeed("backup good.db");
     let refused = folder.run("restore good.db --data-dir new --deployment staging");
@@ -207,7 +207,7 @@ fn another_deployment_and_a_newer_schema_are_refused() {
 }
 
 #[test]
-fn a_broken_database_is_replaced_by_its_backup() {
+fn corrupt_database_is_replaced_by_its_backup() {
     let (folder, _) = filled(3);
     folder.succeed("backup good.db");
     let animals = folder.succeed("pets export");
@@ -221,7 +221,7 @@ fn a_broken_database_is_replaced_by_its_backup() {
 }
 
 #[test]
-fn what_a_killed_backup_leaves_is_swept_up_by_the_next() {
+fn files_of_a_killed_backup_are_removed_by_the_next() {
     let (folder, _) = filled(50_000);
     let unfinished =
         || names(&folder, ".").iter().any(|name| name.starts_with(".petstore-") && name.ends_with(".partial"));
@@ -246,7 +246,7 @@ fn what_a_killed_backup_leaves_is_swept_up_by_the_next() {
 }
 
 #[test]
-fn what_is_no_file_is_not_swept_up() {
+fn only_regular_files_are_removed() {
     let (folder, _) = filled(3);
     let names = [".petstore-pipe.partial", ".petstore-link.partial", ".petstore-folder.partial"];
     assert!(folder.program("mkfifo").arg(names[0]).status().unwrap().success());
@@ -260,7 +260,7 @@ fn what_is_no_file_is_not_swept_up() {
 }
 
 #[test]
-fn postgresql_has_its_own_ways() {
+fn backup_refers_to_the_tools_of_postgresql() {
     let folder = Folder::new();
     let text = "petstore backs up only the embedded database; for PostgreSQL, see docs/operations.md";
     for command in ["backup there.db", "restore there.db"] {
@@ -272,7 +272,7 @@ fn postgresql_has_its_own_ways() {
 }
 
 #[test]
-fn backups_are_made_on_a_schedule_and_the_oldest_go() {
+fn scheduled_backups_replace_the_oldest() {
     let (folder, _) = filled(3);
     fs::create_dir(folder.path("kept")).unwrap();
     for name in ["petstore-20200101T000000Z.db", "petstore-20200102T000000Z.db", "mine-20200101T000000Z.db"] {
@@ -295,7 +295,7 @@ fn backups_are_made_on_a_schedule_and_the_oldest_go() {
 }
 
 #[test]
-fn a_backup_that_fails_is_told_and_tried_again_and_removes_none() {
+fn failed_backup_is_logged_retried_and_removes_none() {
     let (folder, _) = filled(3);
     // A file where the folder should be.
     folder.write("kept", "in the way");
@@ -316,7 +316,7 @@ fn a_backup_that_fails_is_told_and_tried_again_and_removes_none() {
 }
 
 #[test]
-fn a_backup_is_not_made_where_it_would_be_in_the_way() {
+fn backup_without_folder_or_database_fails() {
     let (folder, _) = filled(3);
     let refused = folder.run("backup no/such/folder/there.db");
     assert_eq!(refused.code, Some(1));

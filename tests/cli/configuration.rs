@@ -4,7 +4,7 @@ use expect_test::expect;
 use testkit::{Folder, Process};
 
 #[test]
-fn without_anything_set_the_defaults_are_shown() {
+fn defaults_are_shown_without_settings() {
     expect![[r#"
         listen = "127.0.0.1:8080" # default
         messages-listen = "127.0.0.1:8081" # default
@@ -38,7 +38,7 @@ fn without_anything_set_the_defaults_are_shown() {
 }
 
 #[test]
-fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
+fn flag_overrides_environment_overrides_file() {
     let folder = Folder::new();
     folder.write(
         "petstore.toml",
@@ -88,7 +88,7 @@ fn a_flag_stands_over_the_environment_over_the_file_over_the_default() {
 }
 
 #[test]
-fn the_file_may_be_named_by_the_environment() {
+fn environment_may_name_the_file() {
     let folder = Folder::new();
     folder.write("petstore.toml", "data-dir = \"elsewhere\"");
 
@@ -99,7 +99,7 @@ fn the_file_may_be_named_by_the_environment() {
 }
 
 #[test]
-fn every_setting_is_a_flag_a_variable_and_a_key() {
+fn settings_have_a_flag_a_variable_and_a_key() {
     let folder = Folder::new();
     let values = [
         ("listen", "127.0.0.1:1"),
@@ -152,7 +152,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key() {
 }
 
 #[test]
-fn what_is_shown_is_a_configuration_file() {
+fn config_show_prints_a_valid_file() {
     let folder = Folder::new();
     let flags = "--listeners ops,store --cors-origin https://a.example --drain-delay 5m --max-connections 3";
     let shown = folder.succeed(&format!("config show {flags}"));
@@ -168,7 +168,7 @@ fn what_is_shown_is_a_configuration_file() {
 }
 
 #[test]
-fn a_key_that_is_no_setting_is_answered_with_the_nearest() {
+fn unknown_key_suggests_the_nearest() {
     let folder = Folder::new();
     folder.write("petstore.toml", "mesages_listen = \"127.0.0.1:0\"");
 
@@ -182,7 +182,7 @@ fn a_key_that_is_no_setting_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn a_wrong_value_in_the_file_is_told_with_the_file() {
+fn invalid_value_in_the_file_names_the_file() {
     let folder = Folder::new();
     let refused = |content: &str| {
         folder.write("petstore.toml", content);
@@ -217,7 +217,7 @@ fn a_wrong_value_in_the_file_is_told_with_the_file() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_wrong_usage() {
+fn missing_file_is_wrong_usage() {
     expect![[r#"
         exit 2
         error: petstore.toml: No such file or directory (os error 2)
@@ -263,7 +263,7 @@ fn error_for_an_invalid_value_names_its_variable() {
 }
 
 #[test]
-fn unknown_variables_are_warned_of_once() {
+fn unknown_variables_are_reported_once() {
     let folder = Folder::new();
     let run = |line: &str| {
         let mut command = folder.command(line);
@@ -297,7 +297,7 @@ fn unknown_variables_are_warned_of_once() {
 }
 
 #[test]
-fn settings_of_the_database_may_stand_before_the_command() {
+fn database_settings_may_precede_the_command() {
     let folder = Folder::new();
     folder.succeed("--data-dir first account create ada@example.com");
     assert!(folder.path("first/petstore.db").exists() && !folder.path("petstore-data").exists());
@@ -318,7 +318,7 @@ fn settings_of_the_database_may_stand_before_the_command() {
 }
 
 #[test]
-fn a_file_with_settings_of_the_service_serves_every_command() {
+fn every_command_accepts_a_file_of_the_service() {
     let folder = Folder::new();
     folder.write("petstore.toml", "listen = \"127.0.0.1:0\"\ndata-dir = \"shop\"\ndeployment = \"staging\"");
 

@@ -36,7 +36,7 @@ const COMMANDS: [&str; 29] = [
 ];
 
 #[test]
-fn the_help_of_the_program_lists_the_commands() {
+fn program_help_lists_the_commands() {
     expect![[r#"
         An animal store as an HTTP and JSON service
 
@@ -70,7 +70,7 @@ fn the_help_of_the_program_lists_the_commands() {
 }
 
 #[test]
-fn the_help_of_a_command_puts_what_is_its_own_first() {
+fn command_help_lists_its_own_options_first() {
     expect![[r#"
         Create an API key and print it
 
@@ -117,7 +117,7 @@ fn every_command_has_help_that_fits_a_terminal() {
 }
 
 #[test]
-fn the_commands_tried_above_are_all_there_are() {
+fn every_command_is_covered() {
     let folder = Folder::new();
     let mut found = vec![String::new()];
     let mut next = 0;
@@ -135,7 +135,7 @@ fn the_commands_tried_above_are_all_there_are() {
 }
 
 #[test]
-fn every_command_that_does_something_takes_the_data_directory_and_the_deployment() {
+fn every_command_takes_data_directory_and_deployment() {
     let folder = Folder::new();
     for command in COMMANDS {
         let help = folder.succeed(&format!("{command} -h"));
@@ -148,7 +148,7 @@ fn every_command_that_does_something_takes_the_data_directory_and_the_deployment
 }
 
 #[test]
-fn nothing_of_the_environment_shows_in_the_help() {
+fn help_shows_no_environment_values() {
     // What is set there may be a secret, and help is pasted into tickets.
     let folder = Folder::new();
     let help = folder.command("serve --help").env("PETSTORE_BASE_URL", "https://u:secret@example.com/v1").output();
@@ -157,6 +157,6 @@ fn nothing_of_the_environment_shows_in_the_help() {
 }
 
 #[test]
-fn the_version_is_the_packages() {
+fn version_is_that_of_the_package() {
     assert_eq!(Folder::new().succeed("--version"), format!("petstore {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -11,7 +11,7 @@ use testkit::{Folder, Process, Server};
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
 #[test]
-fn stdout_has_the_key_alone() {
+fn stdout_contains_only_the_key() {
     let folder = Folder::with_account();
 
     let made = folder.run("key create --account ada@example.com --name first");
@@ -23,7 +23,7 @@ fn stdout_has_the_key_alone() {
 }
 
 #[test]
-fn a_key_that_nobody_was_shown_is_a_failure() {
+fn key_that_cannot_be_printed_is_a_failure() {
     let folder = Folder::with_account();
     let closed = || std::io::pipe().unwrap().1;
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -41,7 +41,7 @@ fn a_key_that_nobody_was_shown_is_a_failure() {
 }
 
 #[test]
-fn a_key_is_shown_once_and_kept_only_as_its_hash() {
+fn key_is_shown_once_and_stored_hashed() {
     let folder = Folder::with_account();
     let key = folder.key();
 
@@ -53,7 +53,7 @@ fn a_key_is_shown_once_and_kept_only_as_its_hash() {
 }
 
 #[test]
-fn the_list_as_json_has_exactly_the_decided_fields() {
+fn json_list_has_exactly_the_documented_fields() {
     let folder = Folder::with_account();
     assert_eq!(folder.keys(), serde_json::json!([]));
     let key = folder.key();
@@ -73,7 +73,7 @@ fn the_list_as_json_has_exactly_the_decided_fields() {
 }
 
 #[test]
-fn the_list_for_people_is_a_table() {
+fn list_is_a_table() {
     let folder = Folder::with_account();
     folder.key();
     folder.succeed("key create --account ada@example.com --name ß🦊 --expires-in 90d");
@@ -99,7 +99,7 @@ fn the_list_for_people_is_a_table() {
 }
 
 #[test]
-fn an_expiry_is_counted_from_now() {
+fn expiry_is_relative_to_now() {
     let folder = Folder::with_account();
 
     folder.succeed("key create --account ada@example.com --name short --expires-in 90d");
@@ -109,7 +109,7 @@ fn an_expiry_is_counted_from_now() {
 }
 
 #[test]
-fn a_revoked_key_stays_in_the_list_with_the_time_it_was_first_revoked() {
+fn revoked_key_stays_listed_with_its_first_revocation() {
     let folder = Folder::with_account();
     folder.key();
 
@@ -122,7 +122,7 @@ fn a_revoked_key_stays_in_the_list_with_the_time_it_was_first_revoked() {
 }
 
 #[test]
-fn a_key_or_account_that_is_not_there_is_a_failure() {
+fn unknown_key_or_account_is_a_failure() {
     let folder = Folder::with_account();
     expect![[r#"
         exit 1
@@ -142,7 +142,7 @@ fn a_key_or_account_that_is_not_there_is_a_failure() {
 }
 
 #[test]
-fn a_rotated_key_has_a_successor_and_goes_on_for_a_day() {
+fn rotated_key_overlaps_its_successor_for_a_day() {
     let folder = Folder::with_account();
     folder.succeed("key create --account ada@example.com --name test --expires-in 90d");
 
@@ -159,7 +159,7 @@ fn a_rotated_key_has_a_successor_and_goes_on_for_a_day() {
 }
 
 #[test]
-fn an_overlap_never_lengthens_the_life_of_a_key() {
+fn overlap_never_extends_the_life_of_a_key() {
     let folder = Folder::with_account();
     folder.succeed("key create --account ada@example.com --name test --expires-in 1h");
     let before = folder.keys()[0]["expiresAt"].clone();
@@ -170,7 +170,7 @@ fn an_overlap_never_lengthens_the_life_of_a_key() {
 }
 
 #[test]
-fn a_key_that_no_longer_works_has_no_successor() {
+fn invalid_key_cannot_be_rotated() {
     let folder = Folder::with_account();
     folder.key();
     folder.key();
@@ -187,7 +187,7 @@ fn a_key_that_no_longer_works_has_no_successor() {
 }
 
 #[tokio::test]
-async fn what_the_command_line_does_to_keys_counts_in_a_service_that_runs() {
+async fn key_commands_take_effect_in_a_running_service() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
 
@@ -203,7 +203,7 @@ async fn what_the_command_line_does_to_keys_counts_in_a_service_that_runs() {
 }
 
 #[tokio::test]
-async fn a_rotated_key_works_during_the_overlap_and_an_expired_one_does_not() {
+async fn rotated_key_works_only_during_the_overlap() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
     let kept = folder.key();
@@ -218,7 +218,7 @@ async fn a_rotated_key_works_during_the_overlap_and_an_expired_one_does_not() {
 }
 
 #[tokio::test]
-async fn the_list_tells_when_a_key_was_last_used_to_the_minute() {
+async fn list_shows_last_use_to_the_minute() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
     let key = folder.key();
@@ -241,7 +241,7 @@ async fn the_list_tells_when_a_key_was_last_used_to_the_minute() {
 }
 
 #[tokio::test]
-async fn a_stop_writes_down_when_keys_were_last_used() {
+async fn stop_stores_the_last_use_of_keys() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
     let key = folder.key();

@@ -8,7 +8,7 @@ use testkit::{Folder, Request, Server};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 #[tokio::test]
-async fn every_request_is_a_line_where_that_is_asked_for() {
+async fn log_requests_logs_every_request() {
     let folder = Folder::with_account();
     let key = folder.key();
     let server = folder.serve("serve --log-requests --log-format json");

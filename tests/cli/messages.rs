@@ -22,7 +22,7 @@ async fn filled() -> Folder {
 }
 
 #[tokio::test]
-async fn the_list_is_a_table_or_json_the_newest_first() {
+async fn list_is_a_table_or_json_newest_first() {
     let folder = filled().await;
     let listed: Value = serde_json::from_str(&folder.succeed("messages list --json")).unwrap();
     let fields: Vec<_> = listed[0].as_object().unwrap().keys().map(String::as_str).collect();
@@ -45,7 +45,7 @@ async fn the_list_is_a_table_or_json_the_newest_first() {
 }
 
 #[tokio::test]
-async fn account_and_state_say_which() {
+async fn account_and_state_filter_messages() {
     let folder = filled().await;
     let accounts = |flags: &str| -> Vec<String> {
         let exported = folder.succeed(&format!("messages export {flags}"));
@@ -66,7 +66,7 @@ async fn account_and_state_say_which() {
 }
 
 #[tokio::test]
-async fn an_export_to_a_file_says_how_many() {
+async fn export_to_a_file_reports_the_count() {
     let folder = filled().await;
     expect![[r#"
         exit 0

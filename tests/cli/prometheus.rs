@@ -5,7 +5,7 @@ use testkit::{Folder, Process, petstore};
 const CHECK_OPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/check-ops");
 
 #[test]
-fn every_rule_and_panel_has_data_and_alerts_go_off() {
+fn rules_and_panels_have_data_and_alerts_fire() {
     let folder = Folder::new();
     let checked = Process::start(folder.program(CHECK_OPS).arg(petstore())).end();
     assert_eq!(checked.code, Some(0), "{checked:?}");

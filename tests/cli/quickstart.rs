@@ -9,7 +9,7 @@ use crate::accounts::sign_in;
 use crate::shell;
 
 #[test]
-fn it_prints_the_addresses_and_a_curl_line_for_each_operation() {
+fn quickstart_prints_addresses_and_curl_lines() {
     let folder = Folder::new();
     let server = folder.serve("quickstart");
 
@@ -139,7 +139,7 @@ fn failed_start_sets_no_password() {
 }
 
 #[test]
-fn the_documents_it_names_are_there() {
+fn printed_documents_are_served() {
     let folder = Folder::new();
     let server = folder.serve("quickstart");
     let printed = server.printed_until("Stop");
@@ -153,7 +153,7 @@ fn the_documents_it_names_are_there() {
 }
 
 #[test]
-fn the_data_directory_is_a_staging_one_and_its_owners_alone() {
+fn data_directory_is_private_and_of_staging() {
     let folder = Folder::new();
     let server = folder.serve("quickstart");
     server.printed_until("Stop");
@@ -167,7 +167,7 @@ fn the_data_directory_is_a_staging_one_and_its_owners_alone() {
 }
 
 #[test]
-fn another_time_the_key_and_the_animals_are_the_same() {
+fn second_start_keeps_key_and_animals() {
     let folder = Folder::new();
     let first = quickstart(&folder);
     let (key, animals) = (folder.read("petstore-data/quickstart.key"), folder.succeed("pets export"));
@@ -182,7 +182,7 @@ fn another_time_the_key_and_the_animals_are_the_same() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_revoked_or_lost_is_made_anew() {
+async fn revoked_or_lost_key_is_replaced() {
     let folder = Folder::new();
     quickstart(&folder);
     let revoked = folder.read("petstore-data/quickstart.key");
@@ -202,7 +202,7 @@ async fn a_key_that_was_revoked_or_lost_is_made_anew() {
 }
 
 #[test]
-fn a_key_file_that_others_may_read_is_put_right_with_its_key() {
+fn readable_key_file_is_made_private() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     folder.write("petstore-data/quickstart.key", "no key\n");
@@ -215,7 +215,7 @@ fn a_key_file_that_others_may_read_is_put_right_with_its_key() {
 }
 
 #[tokio::test]
-async fn serve_goes_on_with_the_same_folder() {
+async fn serve_accepts_the_same_folder() {
     let folder = Folder::new();
     quickstart(&folder);
     let key = folder.read("petstore-data/quickstart.key");
@@ -228,7 +228,7 @@ async fn serve_goes_on_with_the_same_folder() {
 }
 
 #[test]
-fn its_folder_can_not_be_opened_as_production() {
+fn quickstart_folder_cannot_become_production() {
     let folder = Folder::new();
     quickstart(&folder);
 
@@ -242,7 +242,7 @@ fn its_folder_can_not_be_opened_as_production() {
 }
 
 #[test]
-fn on_a_folder_that_has_animals_it_adds_none() {
+fn quickstart_adds_no_animals_to_existing_ones() {
     let folder = Folder::new();
     folder.write("animals", "{\"name\":\"Rex\",\"categoryId\":1}\n");
     folder.succeed("pets import animals --deployment staging");
@@ -253,7 +253,7 @@ fn on_a_folder_that_has_animals_it_adds_none() {
 }
 
 #[test]
-fn it_can_be_told_to_make_production() {
+fn quickstart_can_create_production() {
     let folder = Folder::new();
     let server = folder.serve("quickstart --deployment production");
     server.printed_until("Stop");
@@ -263,7 +263,7 @@ fn it_can_be_told_to_make_production() {
 }
 
 #[test]
-fn it_adds_nothing_to_a_production_database_unless_told_to() {
+fn quickstart_changes_production_only_if_told() {
     let folder = Folder::with_account();
     expect![[r#"
         exit 1

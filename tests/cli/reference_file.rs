@@ -10,7 +10,7 @@ const WIDTH: usize = 100;
 
 /// A setting without a default keeps the example that the file has for it. `UPDATE_EXPECT=1` renews the rest.
 #[test]
-fn the_reference_file_has_every_setting_with_its_help_and_default_and_nothing_else() {
+fn reference_file_lists_every_setting() {
     let command = petstore::cli::command();
     let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show")).unwrap();
     let (introduction, _) = REFERENCE.split_once("\n\n").unwrap();
@@ -27,7 +27,7 @@ fn the_reference_file_has_every_setting_with_its_help_and_default_and_nothing_el
 }
 
 #[test]
-fn the_reference_file_changes_nothing_until_its_lines_are_made_to_count() {
+fn reference_file_changes_nothing_until_uncommented() {
     let folder = Folder::new();
     folder.write("petstore.toml", REFERENCE);
     assert_eq!(folder.succeed("config show --config petstore.toml"), folder.succeed("config show"));

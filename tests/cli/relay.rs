@@ -90,7 +90,7 @@ async fn metric(server: &Server, name: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_message_arrives_as_the_api_has_answered_it() {
+async fn message_arrives_as_acknowledged() {
     for shop in Shop::on_every_database() {
         let broker = NatsServer::start();
         let server = shop.serve(&format!("--relay {}", broker.url()));
@@ -115,7 +115,7 @@ async fn a_message_arrives_as_the_api_has_answered_it() {
 }
 
 #[tokio::test]
-async fn what_was_taken_on_without_a_relay_leaves_with_the_first_one() {
+async fn relay_sends_messages_queued_before_it_started() {
     for shop in Shop::on_every_database() {
         let broker = NatsServer::start();
         let server = shop.serve("");
@@ -176,7 +176,7 @@ async fn documented_grants_suffice_to_serve_and_relay() {
 }
 
 #[tokio::test]
-async fn of_two_processes_one_relays_and_the_other_takes_over() {
+async fn second_process_takes_over_the_relay() {
     for shop in Shop::on_every_database() {
         let broker = NatsServer::start();
         let relay = format!("--relay {}", broker.url());
@@ -206,7 +206,7 @@ async fn of_two_processes_one_relays_and_the_other_takes_over() {
 }
 
 #[tokio::test]
-async fn without_a_broker_messages_wait_and_nobody_else_notices() {
+async fn messages_wait_while_the_broker_is_down() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
     let server = shop.serve(&format!("--relay {}", broker.url()));
@@ -237,7 +237,7 @@ async fn without_a_broker_messages_wait_and_nobody_else_notices() {
 }
 
 #[tokio::test]
-async fn a_process_starts_without_a_broker() {
+async fn service_starts_without_a_broker() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
     broker.kill();
@@ -252,7 +252,7 @@ async fn a_process_starts_without_a_broker() {
 }
 
 #[tokio::test]
-async fn messages_that_the_broker_refuses_do_not_hold_up_the_others() {
+async fn rejected_messages_do_not_delay_others() {
     let shop = Shop::on_sqlite();
     let folder = Folder::new();
     folder.write("nats.conf", "max_payload: 2048");
@@ -273,7 +273,7 @@ async fn messages_that_the_broker_refuses_do_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn secrets_of_the_address_are_never_logged() {
+async fn relay_credentials_are_never_logged() {
     let shop = Shop::on_sqlite();
     let broker = NatsServer::start_with(&["--user", "ada", "--pass", "s3cr@t"]);
     let relay = format!("nats://ada:s3cr%40t@127.0.0.1:{}", broker.port());
@@ -298,7 +298,7 @@ async fn secrets_of_the_address_are_never_logged() {
 }
 
 #[tokio::test]
-async fn what_was_sent_goes_after_its_retention_time() {
+async fn sent_messages_are_deleted_after_their_retention() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
     let server = shop.serve(&format!("--relay {} --relay-retention 1s", broker.url()));

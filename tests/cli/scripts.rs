@@ -20,7 +20,7 @@ fn write_program(folder: &Folder, name: &str, text: &str) {
 }
 
 #[test]
-fn ci_prints_its_help_and_refuses_arguments() {
+fn ci_prints_its_help_and_rejects_arguments() {
     let folder = Folder::new();
     write_program(&folder, "cargo", &format!("touch {}; exit 1\n", folder.path("cargo-ran").display()));
 

@@ -7,7 +7,7 @@ use expect_test::expect;
 use testkit::{Folder, Process, Request, Server, Signal};
 
 #[test]
-fn the_line_listening_tells_the_addresses_bound() {
+fn listening_line_has_the_bound_addresses() {
     let folder = Folder::new();
     let server = folder.serve("serve");
 
@@ -20,7 +20,7 @@ fn the_line_listening_tells_the_addresses_bound() {
 }
 
 #[test]
-fn a_stop_by_sigterm_or_sigint_is_a_success() {
+fn sigterm_and_sigint_stop_with_success() {
     for signal in [Signal::TERM, Signal::INT] {
         let folder = Folder::new();
         let ended = folder.serve("serve").end_by(signal);
@@ -33,7 +33,7 @@ fn a_stop_by_sigterm_or_sigint_is_a_success() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_the_drain_delay() {
+fn second_signal_skips_the_drain_delay() {
     let folder = Folder::new();
     let server = folder.serve("serve --drain-delay 1h");
     server.signal(Signal::TERM);
@@ -52,7 +52,7 @@ fn a_second_signal_does_not_wait_for_the_drain_delay() {
 }
 
 #[tokio::test]
-async fn during_the_drain_delay_it_answers_and_says_that_it_is_not_ready() {
+async fn service_answers_during_the_drain_delay() {
     let folder = Folder::with_account();
     let key = folder.key();
     let server = folder.serve("serve --drain-delay 1h");
@@ -71,7 +71,7 @@ async fn during_the_drain_delay_it_answers_and_says_that_it_is_not_ready() {
 }
 
 #[tokio::test]
-async fn doors_narrows_what_is_opened() {
+async fn listeners_selects_what_is_opened() {
     let folder = Folder::with_account();
     let key = folder.key();
 
@@ -86,7 +86,7 @@ async fn doors_narrows_what_is_opened() {
 }
 
 #[test]
-fn a_deployment_is_chosen_once() {
+fn deployment_is_chosen_once() {
     let folder = Folder::new();
     let server = folder.serve("serve --deployment staging");
     assert_eq!(server.listening["deployment"], "staging");
@@ -101,7 +101,7 @@ fn a_deployment_is_chosen_once() {
 }
 
 #[test]
-fn every_command_but_quickstart_makes_production() {
+fn commands_except_quickstart_create_production() {
     for line in ["migrate", "account create ada@example.com", "pets import -"] {
         let folder = Folder::new();
         folder.succeed(line);
@@ -114,7 +114,7 @@ fn every_command_but_quickstart_makes_production() {
 }
 
 #[tokio::test]
-async fn without_an_account_it_tells_where_the_first_one_is_made() {
+async fn first_start_names_the_sign_up_page() {
     let folder = Folder::new();
     let server = folder.serve("serve");
     let address = server.address("store");
@@ -135,7 +135,7 @@ async fn without_an_account_it_tells_where_the_first_one_is_made() {
 }
 
 #[test]
-fn a_port_in_use_is_named_with_its_flag() {
+fn port_in_use_is_named_with_its_flag() {
     let folder = Folder::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -173,7 +173,7 @@ fn addresses_may_be_localhost_or_a_port_alone() {
 }
 
 #[test]
-fn a_file_without_doors_opens_none_and_is_a_failure() {
+fn empty_listeners_in_the_file_is_a_failure() {
     let folder = Folder::new();
     folder.write("petstore.toml", "listeners = []");
 

@@ -8,7 +8,7 @@ use expect_test::expect;
 use testkit::{Folder, Process, Request, Signal};
 
 #[tokio::test]
-async fn openapi_prints_what_a_service_at_the_same_addresses_serves() {
+async fn openapi_prints_the_served_document() {
     for deployment in ["production", "staging"] {
         let folder = Folder::new();
         let server = folder.serve(&format!("serve --deployment {deployment}"));
@@ -23,7 +23,7 @@ async fn openapi_prints_what_a_service_at_the_same_addresses_serves() {
 }
 
 #[test]
-fn openapi_needs_no_database_and_knows_the_public_addresses() {
+fn openapi_needs_no_database() {
     let folder = Folder::new();
 
     let printed = folder.succeed(
@@ -39,7 +39,7 @@ fn openapi_needs_no_database_and_knows_the_public_addresses() {
 }
 
 #[test]
-fn the_completions_for_bash_are_accepted_by_it_and_complete() {
+fn bash_completions_complete() {
     let folder = Folder::new();
     folder.write("completions.bash", folder.succeed("completions bash"));
 
@@ -53,7 +53,7 @@ fn the_completions_for_bash_are_accepted_by_it_and_complete() {
 }
 
 #[test]
-fn every_shell_gets_its_completions() {
+fn completions_exist_for_every_shell() {
     let folder = Folder::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = folder.succeed(&format!("completions {shell}"));
@@ -62,7 +62,7 @@ fn every_shell_gets_its_completions() {
 }
 
 #[test]
-fn a_service_that_is_ready_is_healthy_at_whichever_door() {
+fn ready_service_is_healthy_at_any_listener() {
     let folder = Folder::new();
     let server = folder.serve("serve");
     for (door, flag) in [("ops", "ops-listen"), ("store", "listen"), ("messages", "messages-listen")] {
@@ -75,7 +75,7 @@ fn a_service_that_is_ready_is_healthy_at_whichever_door() {
 }
 
 #[test]
-fn where_nothing_listens_nothing_is_healthy() {
+fn closed_port_is_not_healthy() {
     let folder = Folder::new();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
 
@@ -89,7 +89,7 @@ fn where_nothing_listens_nothing_is_healthy() {
 }
 
 #[test]
-fn a_service_that_drains_is_not_healthy() {
+fn draining_service_is_not_healthy() {
     let folder = Folder::new();
     let server = folder.serve("serve --drain-delay 1h");
     let address = server.address("ops").to_string();
@@ -110,7 +110,7 @@ fn a_service_that_drains_is_not_healthy() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_not_healthy() {
+fn silent_server_is_not_healthy() {
     let folder = Folder::new();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
 
@@ -121,7 +121,7 @@ fn a_server_that_never_answers_is_not_healthy() {
 }
 
 #[test]
-fn a_server_that_answers_a_byte_at_a_time_is_not_healthy() {
+fn slow_server_is_not_healthy() {
     let folder = Folder::new();
     let slow = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = slow.local_addr().unwrap();
@@ -144,7 +144,7 @@ fn a_server_that_answers_a_byte_at_a_time_is_not_healthy() {
 }
 
 #[test]
-fn what_speaks_no_http_is_not_healthy() {
+fn server_without_http_is_not_healthy() {
     let folder = Folder::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap();

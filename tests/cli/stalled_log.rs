@@ -191,7 +191,7 @@ async fn quickstart_serves_while_stdout_is_not_read() {
 }
 
 #[tokio::test]
-async fn refusals_are_one_line_and_then_a_count_per_second() {
+async fn rejections_are_logged_once_then_counted_per_second() {
     let folder = Folder::new();
     let server = folder.serve("serve --drain-delay 1h");
     let door = server.address("store");

@@ -10,7 +10,7 @@ use testkit::{Folder, Process, Server, Signal, petstore};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_supervisor_is_told_once_the_doors_are_open_and_when_they_close() {
+fn supervisor_is_notified_of_start_and_stop() {
     let folder = Folder::new();
     let by_path = UnixDatagram::bind(folder.path("notify")).unwrap();
     let path = folder.path("notify").to_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ fn a_supervisor_is_told_once_the_doors_are_open_and_when_they_close() {
 }
 
 #[test]
-fn a_supervisor_that_does_not_listen_is_no_reason_not_to_serve() {
+fn missing_supervisor_does_not_prevent_serving() {
     let folder = Folder::new();
     let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
     let server = Server::start(serve.env("NOTIFY_SOCKET", folder.path("nobody")));
@@ -49,7 +49,7 @@ fn a_supervisor_that_does_not_listen_is_no_reason_not_to_serve() {
 
 /// Like systemd, `systemd-socket-activate` opens the sockets, waits for a client, and becomes the service.
 #[tokio::test]
-async fn doors_take_the_sockets_that_were_opened_for_them() {
+async fn listeners_use_activated_sockets() {
     let folder = Folder::with_account();
     let key = folder.key();
     let (store, messages) = (free_port(), free_port());
@@ -73,7 +73,7 @@ async fn doors_take_the_sockets_that_were_opened_for_them() {
 }
 
 #[test]
-fn sockets_that_fit_no_door_are_told() {
+fn unknown_activated_socket_is_an_error() {
     let folder = Folder::new();
     let refused = |names: &str, flags: &str| {
         let port = free_port();
@@ -95,7 +95,7 @@ fn sockets_that_fit_no_door_are_told() {
 }
 
 #[test]
-fn sockets_for_another_process_are_left_alone() {
+fn sockets_of_another_process_are_ignored() {
     let folder = Folder::new();
     let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
     serve.envs([("LISTEN_PID", "1"), ("LISTEN_FDS", "1"), ("LISTEN_FDNAMES", "store")]);

@@ -20,7 +20,7 @@ fn folder() -> (Folder, Certificate) {
 }
 
 #[test]
-fn everything_that_quickstart_prints_works_through_tls() {
+fn quickstart_lines_work_over_tls() {
     let (folder, _) = folder();
     let server = folder.serve(&format!("quickstart {TLS}"));
     let printed = server.printed_until("Stop");
@@ -40,7 +40,7 @@ fn everything_that_quickstart_prints_works_through_tls() {
 }
 
 #[test]
-fn healthcheck_asks_through_tls_where_the_doors_speak_it() {
+fn healthcheck_uses_tls_like_the_listeners() {
     let (folder, _) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
     let address = server.address("ops");
@@ -57,7 +57,7 @@ fn healthcheck_asks_through_tls_where_the_doors_speak_it() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_for_new_connections_and_ends_none() {
+async fn new_certificate_applies_to_new_connections() {
     let (folder, first) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
     let mut open = first.connect(server.address("store")).await;
@@ -82,7 +82,7 @@ async fn a_new_certificate_is_for_new_connections_and_ends_none() {
 }
 
 #[tokio::test]
-async fn a_signal_has_it_read_again_though_nothing_has_changed() {
+async fn sighup_reloads_an_unchanged_certificate() {
     let (folder, certificate) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
     // It says that it listens a moment before it looks out for signals.
@@ -95,7 +95,7 @@ async fn a_signal_has_it_read_again_though_nothing_has_changed() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_can_not_be_used_leaves_the_old_one_in_place() {
+async fn unusable_certificate_keeps_the_old_one() {
     const REFUSED: &str = "cannot use the new certificate, keeping the old one";
     let (folder, first) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
@@ -129,7 +129,7 @@ async fn a_certificate_that_can_not_be_used_leaves_the_old_one_in_place() {
 }
 
 #[test]
-fn it_does_not_start_with_a_certificate_that_can_not_be_used() {
+fn service_refuses_to_start_with_a_bad_certificate() {
     let (folder, _) = folder();
     let other = Certificate::of_localhost(&folder.path(""), "other");
     folder.write("empty.pem", "");
@@ -170,7 +170,7 @@ fn it_does_not_start_with_a_certificate_that_can_not_be_used() {
 }
 
 #[test]
-fn production_refuses_an_address_that_others_reach_without_tls() {
+fn production_rejects_public_addresses_without_tls() {
     let (folder, _) = folder();
     // Addresses that this machine has not, so that what should be refused is not open for a moment either.
     let store = "--listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";

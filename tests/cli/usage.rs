@@ -11,7 +11,7 @@ fn usage(line: &str) -> String {
 }
 
 #[test]
-fn a_command_or_flag_with_a_typing_error_is_answered_with_the_nearest() {
+fn misspelt_command_or_flag_suggests_the_nearest() {
     expect![[r#"
         exit 2
         error: unrecognized subcommand 'serv'
@@ -37,14 +37,14 @@ fn a_command_or_flag_with_a_typing_error_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn no_command_at_all_is_wrong_usage_and_gets_the_help() {
+fn missing_command_is_wrong_usage_with_help() {
     let shown = usage("");
     assert!(shown.starts_with("exit 2\nAn animal store"), "{shown}");
     assert!(usage("key").starts_with("exit 2\nCreate, list"));
 }
 
 #[test]
-fn a_value_out_of_range_is_told_with_what_is_allowed() {
+fn value_out_of_range_names_the_range() {
     for (line, wanted) in [
         ("serve --listen 8080", "an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080"),
         ("serve --ops-listen example.com:8080", "an address is an IP address or localhost, and a port"),
@@ -132,7 +132,7 @@ fn misplaced_address_as_path_or_name_hides_its_password() {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_a_failure_and_is_not_made() {
+fn missing_database_is_a_failure_and_not_created() {
     let folder = Folder::new();
     for line in ["key list", "key list --json", "key revoke 1", "key rotate 1", "pets export", "migrate status"] {
         let ended = folder.run(line);
@@ -167,7 +167,7 @@ fn services_write_a_log_and_other_commands_plain_text() {
 }
 
 #[test]
-fn a_data_directory_that_can_not_be_made_is_named() {
+fn uncreatable_data_directory_is_named() {
     let folder = Folder::new();
     folder.write("file", "");
 
@@ -179,7 +179,7 @@ fn a_data_directory_that_can_not_be_made_is_named() {
 }
 
 #[test]
-fn a_database_that_is_none_is_a_failure() {
+fn file_that_is_no_database_is_a_failure() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     folder.write("petstore-data/petstore.db", "certainly no database, however long one looks at it");
@@ -193,7 +193,7 @@ fn a_database_that_is_none_is_a_failure() {
 }
 
 #[test]
-fn database_or_backup_that_is_a_pipe_is_refused() {
+fn database_or_backup_that_is_a_pipe_is_rejected() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     assert!(folder.program("mkfifo").arg("petstore-data/petstore.db").status().unwrap().success());
@@ -212,7 +212,7 @@ fn database_or_backup_that_is_a_pipe_is_refused() {
 }
 
 #[test]
-fn a_database_of_somebody_else_is_left_alone() {
+fn database_of_another_program_is_left_alone() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     folder.write("petstore-data/petstore.db", "");
@@ -233,7 +233,7 @@ fn a_database_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn a_folder_that_can_not_be_looked_into_is_not_taken_for_an_empty_one() {
+fn unreadable_folder_is_not_treated_as_empty() {
     let folder = Folder::new();
     folder.write("file", "");
     expect![[r#"
@@ -244,7 +244,7 @@ fn a_folder_that_can_not_be_looked_into_is_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn the_log_level_silences_what_is_below_it() {
+fn log_level_hides_lower_levels() {
     let folder = Folder::new();
     folder.write("animals", "{\"name\":\"Rex\",\"categoryId\":1}\nno animal\n");
 

@@ -7,7 +7,7 @@ use crate::browser::{Browser, Scripts};
 use crate::service::Service;
 
 #[tokio::test]
-async fn no_page_has_a_violation() {
+async fn no_page_has_an_axe_violation() {
     let service = Service::start().await;
     let browser = Browser::start(&service, Scripts::On).await;
     let axe = axe();

@@ -9,7 +9,7 @@ use testkit::{ConsoleUser, Response};
 use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
-async fn a_known_and_an_unknown_address_get_the_same_answer() {
+async fn known_and_unknown_addresses_get_the_same_response() {
     let service = Service::start().await;
     ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut somebody = ConsoleUser::new(&service);
@@ -51,7 +51,7 @@ async fn sign_up_signs_the_new_account_in() {
 }
 
 #[tokio::test]
-async fn sign_up_with_a_taken_address_changes_nothing_and_says_so() {
+async fn sign_up_with_a_taken_address_changes_nothing() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut eve = ConsoleUser::new(&service);
@@ -82,7 +82,7 @@ async fn limit_on_attempts_bounds_guessing_addresses_by_sign_up() {
 }
 
 #[tokio::test]
-async fn who_tries_too_often_has_to_wait() {
+async fn too_many_attempts_have_to_wait() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let attempt = async |person: &mut ConsoleUser, email: &str, password: &str| -> Response {
@@ -111,7 +111,7 @@ async fn who_tries_too_often_has_to_wait() {
 }
 
 #[tokio::test]
-async fn behind_a_trusted_proxy_each_of_its_clients_counts_alone() {
+async fn clients_of_a_trusted_proxy_count_separately() {
     let trusted = vec![Network::parse("127.0.0.0/8").unwrap()];
     let ipv4: fn(u32) -> String = |client| format!("192.0.2.{client}:5501");
     let ipv6: fn(u32) -> String = |client| format!("[2001:db8:0:{client}::1]:5501");
@@ -133,7 +133,7 @@ async fn behind_a_trusted_proxy_each_of_its_clients_counts_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_sign_ins_is_answered_and_leaves_the_api_alone() {
+async fn flood_of_sign_ins_does_not_slow_the_api() {
     let service = Service::start().await;
     let floods: Vec<_> = (0..100)
         .map(|number| {
@@ -154,7 +154,7 @@ async fn a_flood_of_sign_ins_is_answered_and_leaves_the_api_alone() {
 }
 
 #[tokio::test]
-async fn where_registration_is_closed_nobody_signs_up_and_everybody_signs_in() {
+async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     let service = Service::start_with(Setup { registration: Registration::Closed, ..Setup::default() }).await;
     let mut ada = ConsoleUser::new(&service);
     for page in ["/", "/sign-in", "/docs"] {
@@ -174,7 +174,7 @@ async fn where_registration_is_closed_nobody_signs_up_and_everybody_signs_in() {
 }
 
 #[tokio::test]
-async fn another_accounts_keys_and_messages_are_not_there() {
+async fn keys_and_messages_of_other_accounts_are_not_found() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut grace = ConsoleUser::signed_in(&service, "grace@lovelace.example").await;

@@ -26,7 +26,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
 }
 
 #[tokio::test]
-async fn every_form_of_another_site_is_refused_and_does_nothing() {
+async fn cross_site_forms_are_rejected_without_effect() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
@@ -92,7 +92,7 @@ async fn every_form_of_another_site_is_refused_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn looking_at_pages_changes_nothing() {
+async fn get_requests_change_nothing() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     ada.key("laptop").await;
@@ -114,7 +114,7 @@ async fn looking_at_pages_changes_nothing() {
 }
 
 #[tokio::test]
-async fn only_forms_are_taken_and_only_as_large_as_their_fields_may_be() {
+async fn only_forms_of_limited_size_are_accepted() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let own = format!("http://{}", service.store_address);

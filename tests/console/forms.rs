@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::service::{Service, Setup};
 
 #[tokio::test]
-async fn a_refused_form_keeps_what_was_typed_and_says_what_is_wrong_with_each_field() {
+async fn rejected_form_keeps_its_values_and_explains_each_error() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
 
@@ -28,7 +28,7 @@ async fn a_refused_form_keeps_what_was_typed_and_says_what_is_wrong_with_each_fi
 }
 
 #[tokio::test]
-async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
+async fn order_forms_report_the_order_and_its_animal() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
@@ -80,7 +80,7 @@ async fn each_form_of_an_order_says_what_became_of_it_and_of_its_animal() {
 }
 
 #[tokio::test]
-async fn empty_fields_are_asked_for() {
+async fn empty_fields_are_requested() {
     let service = Service::start().await;
     let mut somebody = ConsoleUser::new(&service);
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
@@ -112,7 +112,7 @@ async fn empty_fields_are_asked_for() {
 }
 
 #[tokio::test]
-async fn numbers_in_refusals_have_separators() {
+async fn numbers_in_errors_have_separators() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let page = ada.post("/messages", &[("message", &"x".repeat(12_345))]).await;
@@ -120,7 +120,7 @@ async fn numbers_in_refusals_have_separators() {
 }
 
 #[tokio::test]
-async fn signing_up_says_what_is_wrong_and_never_shows_the_password() {
+async fn sign_up_errors_never_show_the_password() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::new(&service);
     let page = ada.post("/sign-up", &[("email", "ada"), ("password", "too short")]).await;
@@ -134,7 +134,7 @@ async fn signing_up_says_what_is_wrong_and_never_shows_the_password() {
 }
 
 #[tokio::test]
-async fn a_form_that_does_not_arrive_in_time_is_answered_all_the_same() {
+async fn late_form_gets_a_response() {
     let mut setup = Setup::default();
     setup.limits.request = Duration::from_millis(200);
     let service = Service::start_with(setup).await;
@@ -153,7 +153,7 @@ async fn a_form_that_does_not_arrive_in_time_is_answered_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_message_is_sent_as_it_was_typed() {
+async fn message_is_sent_as_typed() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let refused = ada.post("/messages", &[("message", " \r\n ")]).await;
@@ -171,7 +171,7 @@ async fn a_message_is_sent_as_it_was_typed() {
 }
 
 #[tokio::test]
-async fn what_the_page_shows_is_what_the_api_answers() {
+async fn page_shows_the_response_of_the_api() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
@@ -197,7 +197,7 @@ async fn what_the_page_shows_is_what_the_api_answers() {
 }
 
 #[tokio::test]
-async fn a_form_that_comes_twice_counts_once_and_its_page_says_so() {
+async fn repeated_form_counts_once_and_its_page_says_so() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;
@@ -254,7 +254,7 @@ async fn a_form_that_comes_twice_counts_once_and_its_page_says_so() {
 }
 
 #[tokio::test]
-async fn a_form_that_was_sent_before_with_something_else_in_it_can_be_sent_again() {
+async fn form_sent_before_with_other_values_can_be_resent() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let once = ("idempotencyKey", "going-back-fills-in-the-same-key");
@@ -273,7 +273,7 @@ async fn a_form_that_was_sent_before_with_something_else_in_it_can_be_sent_again
 }
 
 #[tokio::test]
-async fn a_form_keeps_its_key_until_it_is_carried_out() {
+async fn form_keeps_its_key_until_it_is_executed() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let form = |pet| [("petId", pet), ("idempotencyKey", "kept")];
@@ -287,7 +287,7 @@ async fn a_form_keeps_its_key_until_it_is_carried_out() {
 }
 
 #[tokio::test]
-async fn what_a_page_sends_counts_against_the_rate_limit_and_looking_does_not() {
+async fn forms_count_against_the_rate_limit_but_pages_do_not() {
     let rate_limit = petstore::config::RateLimit::parse("2/h").ok();
     let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;

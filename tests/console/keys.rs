@@ -6,7 +6,7 @@ use testkit::console::{PASSWORD, between};
 use crate::service::{NOW, Service};
 
 #[tokio::test]
-async fn what_is_done_to_a_key_counts_from_its_answer_on() {
+async fn changes_to_a_key_apply_once_answered() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let status = async |key: &str| service.request("GET", "/v1/pets").key(key).send().await.status();
@@ -40,7 +40,7 @@ async fn path(service: &Service, what: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
+async fn rotated_key_works_for_the_chosen_overlap() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let old = ada.key("laptop").await;
@@ -61,7 +61,7 @@ async fn a_rotated_key_works_beside_its_successor_for_the_time_chosen() {
 }
 
 #[tokio::test]
-async fn a_key_may_be_made_to_expire_and_is_listed_by_its_hint_alone() {
+async fn key_may_expire_and_is_listed_by_its_hint() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     assert_eq!(ada.fill_in("/keys/new", &[("name", ""), ("expiry", "30d")]).await.status(), 422);
@@ -75,7 +75,7 @@ async fn a_key_may_be_made_to_expire_and_is_listed_by_its_hint_alone() {
 }
 
 #[tokio::test]
-async fn a_form_that_comes_twice_makes_one_key_and_says_so() {
+async fn repeated_form_creates_one_key() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let keys = async || service.store.list_keys().await.unwrap().len();
@@ -99,7 +99,7 @@ async fn a_form_that_comes_twice_makes_one_key_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_rotated_twice_by_one_form_has_one_successor() {
+async fn key_rotated_twice_by_one_form_has_one_successor() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     ada.key("laptop").await;

@@ -6,7 +6,7 @@ use testkit::{ConsoleUser, postgres};
 use crate::service::{Service, Setup};
 
 #[tokio::test]
-async fn somebody_signs_up_makes_a_key_and_leaves() {
+async fn account_life_cycle_works_on_postgresql() {
     let postgres = Some(postgres::database());
     let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;

@@ -28,7 +28,7 @@ const PAGES: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn pages_are_small_and_load_nothing_from_elsewhere() {
+async fn pages_are_small_and_self_contained() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     // As full as they get by ordinary use.
@@ -68,7 +68,7 @@ async fn pages_are_small_and_load_nothing_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn who_is_not_signed_in_is_sent_to_sign_in() {
+async fn signed_out_users_are_redirected_to_sign_in() {
     let service = Service::start().await;
     let mut somebody = ConsoleUser::new(&service);
     for path in &PAGES[1..9] {
@@ -93,7 +93,7 @@ async fn who_is_not_signed_in_is_sent_to_sign_in() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
+async fn not_found_is_a_page_in_the_console_and_json_elsewhere() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     for path in [
@@ -144,7 +144,7 @@ async fn what_is_not_there_is_a_page_in_the_console_and_json_elsewhere() {
 }
 
 #[tokio::test]
-async fn the_overview_shows_how_the_store_stands() {
+async fn overview_shows_the_state_of_the_store() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let page = ada.get("/").await.body;
@@ -175,7 +175,7 @@ async fn the_overview_shows_how_the_store_stands() {
 }
 
 #[tokio::test]
-async fn the_reference_wears_the_same_header() {
+async fn reference_has_the_header_of_the_console() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     for path in ["/docs", "/docs/deprecations"] {
@@ -259,7 +259,7 @@ async fn large_numbers_have_separators() {
 }
 
 #[tokio::test]
-async fn messages_are_queued_until_the_broker_has_acknowledged_them() {
+async fn messages_are_queued_until_acknowledged() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     for (text, second) in [("first", 1), ("second", 2)] {
@@ -279,7 +279,7 @@ async fn messages_are_queued_until_the_broker_has_acknowledged_them() {
 }
 
 #[tokio::test]
-async fn a_page_that_panics_is_a_page_that_says_so() {
+async fn panic_shows_an_error_page() {
     let service = Service::start().await;
     let ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
@@ -300,7 +300,7 @@ async fn a_page_that_panics_is_a_page_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_gone_is_a_page_that_says_so() {
+async fn missing_database_shows_an_error_page() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     service.store.close().await;

@@ -10,7 +10,7 @@ use testkit::console::PASSWORD;
 use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
-async fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
+async fn cookie_is_hidden_from_scripts_and_other_sites() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
 
@@ -22,7 +22,7 @@ async fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
 }
 
 #[tokio::test]
-async fn over_tls_the_cookie_belongs_to_this_host_alone() {
+async fn cookie_is_host_only_over_tls() {
     let base_url = Some(BaseUrl::parse("https://shop.example/v1").unwrap());
     let service = Service::start_with(Setup { base_url, ..Setup::default() }).await;
     let ada = ConsoleUser::new(&service);
@@ -38,7 +38,7 @@ async fn over_tls_the_cookie_belongs_to_this_host_alone() {
 }
 
 #[tokio::test]
-async fn a_page_opened_by_another_name_goes_where_the_session_will_hold_everywhere() {
+async fn page_opened_by_another_name_redirects_to_one_host() {
     let service = Service::start().await;
     let port = service.store_address.port();
     let request = format!("GET /sign-in?x=y HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
@@ -64,7 +64,7 @@ async fn only_a_hash_of_the_token_is_stored() {
 }
 
 #[tokio::test]
-async fn a_session_ends_when_nobody_uses_it() {
+async fn unused_session_expires() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let almost = IDLE - std::time::Duration::from_secs(60);
@@ -81,7 +81,7 @@ async fn a_session_ends_when_nobody_uses_it() {
 }
 
 #[tokio::test]
-async fn a_session_ends_at_last_however_much_it_is_used() {
+async fn used_session_expires_eventually() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut now = NOW;
@@ -108,7 +108,7 @@ async fn restart_with_a_corrected_clock_ends_sessions() {
 }
 
 #[tokio::test]
-async fn signing_in_begins_a_new_session_and_ends_the_one_before() {
+async fn signing_in_replaces_the_session() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut before = ConsoleUser { cookie: ada.cookie.clone(), ..ConsoleUser::new(&service) };
@@ -120,7 +120,7 @@ async fn signing_in_begins_a_new_session_and_ends_the_one_before() {
 }
 
 #[tokio::test]
-async fn a_token_that_somebody_else_chose_is_never_taken_over() {
+async fn foreign_session_token_is_never_adopted() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::new(&service);
     let chosen = format!("petstore={}", "0".repeat(32));
@@ -159,7 +159,7 @@ async fn signing_out_ends_the_session_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_new_password_ends_every_other_session() {
+async fn new_password_ends_every_other_session() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let mut elsewhere = ConsoleUser::new(&service);
@@ -182,7 +182,7 @@ async fn a_new_password_ends_every_other_session() {
 }
 
 #[tokio::test]
-async fn deleting_the_account_ends_its_sessions_and_its_keys_at_once() {
+async fn deleting_the_account_ends_its_sessions_and_keys() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
     let key = ada.key("laptop").await;

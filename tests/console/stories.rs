@@ -11,7 +11,7 @@ use crate::browser::{Browser, Scripts};
 use crate::service::{NOW, Service, Setup};
 
 #[tokio::test]
-async fn from_signing_up_to_a_key_that_works_and_one_that_no_longer_does() {
+async fn sign_up_create_and_revoke_a_key() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.open("/").await;
@@ -59,7 +59,7 @@ async fn from_signing_up_to_a_key_that_works_and_one_that_no_longer_does() {
 }
 
 #[tokio::test]
-async fn without_scripts_everything_works() {
+async fn console_works_without_scripts() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::Off).await;
     ada.sign_up("ada@lovelace.example", PASSWORD).await;
@@ -152,7 +152,7 @@ async fn executing_twice_in_the_reference_counts_twice() {
 }
 
 #[tokio::test]
-async fn reloading_the_page_after_a_form_sends_nothing_twice() {
+async fn reload_after_a_form_sends_nothing_twice() {
     let service = Service::start().await;
     for (scripts, email) in [(Scripts::On, "ada@lovelace.example"), (Scripts::Off, "grace@hopper.example")] {
         let before = service.store.count_pets().await.unwrap();
@@ -204,7 +204,7 @@ async fn reloading_the_page_after_a_form_sends_nothing_twice() {
 }
 
 #[tokio::test]
-async fn two_browsers_at_once_are_two_sessions_of_one_account() {
+async fn two_browsers_have_separate_sessions() {
     let service = Service::start().await;
     let (desk, phone) = tokio::join!(Browser::start(&service, Scripts::On), Browser::start(&service, Scripts::On));
     desk.sign_up("ada@lovelace.example", PASSWORD).await;
@@ -232,7 +232,7 @@ async fn two_browsers_at_once_are_two_sessions_of_one_account() {
 }
 
 #[tokio::test]
-async fn when_a_session_has_ended_the_next_click_leads_to_signing_in() {
+async fn ended_session_leads_to_sign_in() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.sign_up("ada@lovelace.example", PASSWORD).await;
@@ -249,7 +249,7 @@ async fn when_a_session_has_ended_the_next_click_leads_to_signing_in() {
 }
 
 #[tokio::test]
-async fn on_a_narrow_screen_nothing_is_cut_off() {
+async fn narrow_screen_cuts_nothing_off() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.set_width(360).await;
@@ -339,7 +339,7 @@ async fn address_after_a_step_of_an_order_opens_the_orders() {
 }
 
 #[tokio::test]
-async fn a_form_is_filled_in_and_sent_with_the_keyboard_alone() {
+async fn form_works_with_the_keyboard_alone() {
     const TAB: &str = "\u{e004}";
     const ENTER: &str = "\u{e007}";
     let service = Service::start().await;

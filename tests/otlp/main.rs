@@ -44,7 +44,7 @@ fn attribute<'a>(of: &'a Value, key: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_is_a_span_of_its_callers_trace() {
+async fn request_is_a_span_of_its_callers_trace() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
     let key = folder.key();
@@ -175,7 +175,7 @@ async fn a_request_is_a_span_of_its_callers_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_collector_is_told_who_sends_and_in_what() {
+async fn exports_carry_their_headers() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
     let environment =
@@ -192,7 +192,7 @@ async fn the_collector_is_told_who_sends_and_in_what() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_answer_was_is_in_the_span() {
+async fn span_describes_the_response() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
     let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
@@ -221,7 +221,7 @@ async fn what_the_answer_was_is_in_the_span() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_belongs_to_no_trace_begins_one_which_the_log_knows() {
+async fn request_without_trace_starts_one_that_is_logged() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
     let server = serve(&folder, "serve --log-requests", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
@@ -238,7 +238,7 @@ async fn who_belongs_to_no_trace_begins_one_which_the_log_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_caller_decides_whether_it_is_recorded_and_the_ratio_where_nobody_has() {
+async fn sampling_follows_the_caller_then_the_ratio() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
     let environment = [
@@ -257,7 +257,7 @@ async fn the_caller_decides_whether_it_is_recorded_and_the_ratio_where_nobody_ha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_is_gone_is_one_line_of_the_log_and_harms_nobody() {
+async fn lost_collector_is_logged_once() {
     let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = place.local_addr().unwrap();
     drop(place);
@@ -280,7 +280,7 @@ async fn a_collector_that_is_gone_is_one_line_of_the_log_and_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_for_good_is_not_sent_again() {
+async fn permanently_rejected_spans_are_not_retried() {
     let mut collector = Collector::start().await;
     collector.status.store(400, Ordering::SeqCst);
     let folder = Folder::with_account();
@@ -293,7 +293,7 @@ async fn what_is_refused_for_good_is_not_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_spans_are_sent_before_the_process_ends() {
+async fn last_spans_are_sent_before_the_end() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
     let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)), ("OTEL_BSP_SCHEDULE_DELAY", "3600000")];
@@ -308,7 +308,7 @@ async fn the_last_spans_are_sent_before_the_process_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
+async fn silent_collector_does_not_delay_the_stop() {
     // The system takes the connection, and nobody the request.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = Folder::with_account();
@@ -323,7 +323,7 @@ async fn a_collector_that_never_answers_does_not_hold_up_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_behind_tls_must_have_the_certificate_that_is_configured() {
+async fn collector_must_present_the_configured_certificate() {
     let folder = Folder::with_account();
     let right = Certificate::of_localhost(&folder.path(""), "right");
     Certificate::of_localhost(&folder.path(""), "wrong");
@@ -349,7 +349,7 @@ async fn a_collector_behind_tls_must_have_the_certificate_that_is_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_an_endpoint_there_is_nothing() {
+async fn nothing_is_exported_without_an_endpoint() {
     let folder = Folder::with_account();
     let server = serve(&folder, "serve --log-requests", &[]);
     Request::new(server.address("store"), "GET", "/v1/pets").send().await;

@@ -15,7 +15,7 @@ use crate::service::{Service, Setup};
 const CANARIES: [&str; 3] = ["canary-ada@lovelace.example", "canary-of-her-key", "canary-of-her-message"];
 
 #[tokio::test]
-async fn nothing_of_another_account_is_seen_or_touched() {
+async fn accounts_neither_see_nor_change_each_others_data() {
     let postgres = Some(postgres::database());
     let mut figures = Vec::new();
     for setup in [Setup::default(), Setup { postgres, ..Setup::default() }] {

@@ -9,7 +9,7 @@ use testkit::writers::Mix;
 use testkit::{Database, Differences, Ledger, Random, Server, Writers, trial};
 
 #[test]
-fn a_backup_under_writes_restores_and_a_killed_one_leaves_no_half() {
+fn backup_under_writes_restores_or_leaves_nothing() {
     let (rounds, mut random) = (trial::rounds(5), Random::from_seed());
     let folder = tempfile::tempdir().unwrap();
     let place = Place(folder.path().to_owned());

@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
 const ATTEMPTS: usize = 10;
 
 #[tokio::test]
-async fn a_clock_that_jumps_prolongs_nothing() {
+async fn clock_jumps_prolong_nothing() {
     let (rounds, mut random) = (trial::rounds(12), Random::from_seed());
     let trusted_proxies = vec![Network::parse("127.0.0.1").unwrap()];
     let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
@@ -106,7 +106,7 @@ async fn sign_up(service: &Service, round: u32) -> ConsoleUser {
 
 /// A keyed response is replayed for a day of true time. Afterwards the request is carried out again.
 #[tokio::test]
-async fn a_clock_that_jumps_keeps_answers_for_their_day() {
+async fn clock_jumps_keep_responses_for_a_day() {
     let (rounds, mut random) = (trial::rounds(40), Random::from_seed());
     let service = Service::start().await;
     let ask = async |key: u32| {
@@ -149,7 +149,7 @@ async fn a_clock_that_jumps_keeps_answers_for_their_day() {
 
 /// No jump gives an account more requests at once than its limit, or keeps it out for longer than without one.
 #[tokio::test]
-async fn a_clock_that_jumps_leaves_rate_limits_as_they_are() {
+async fn clock_jumps_do_not_change_rate_limits() {
     let mut longest = 0;
     for later in [NOW.plus(HOUR), NOW.minus(HOUR), NOW.plus(DAY), NOW.minus(DAY)] {
         let rate_limit = Some(RateLimit::parse("10/min").unwrap());
@@ -175,7 +175,7 @@ async fn a_clock_that_jumps_leaves_rate_limits_as_they_are() {
 
 /// Whoever has tried too often may try again as soon as without a jump of the clock, or nearly.
 #[tokio::test]
-async fn a_clock_that_jumps_keeps_nobody_out() {
+async fn clock_jumps_do_not_lock_users_out() {
     let mut longest = 0;
     for later in [NOW.plus(HOUR), NOW.minus(HOUR), NOW.plus(DAY), NOW.minus(DAY)] {
         let service = Service::start().await;

@@ -9,7 +9,7 @@ use testkit::{Database, Ledger, Random, Server, Writers, trial};
 const KIND: Mix = Mix { keyed: true, ..Mix::MIXED };
 
 #[test]
-fn an_acknowledged_write_survives_kill_9() {
+fn acknowledged_write_survives_kill_9() {
     let (rounds, mut random) = (trial::rounds(10), Random::from_seed());
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());

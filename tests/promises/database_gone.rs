@@ -8,7 +8,7 @@ use testkit::{Database, PostgresServer, Server, trial, within};
 use crate::network::Network;
 
 #[test]
-fn a_server_that_stops_is_503_and_comes_back() {
+fn stopped_database_is_503_until_it_returns() {
     let server = PostgresServer::start();
     let url = server.database();
     let database = Database::url(&url);
@@ -25,7 +25,7 @@ fn a_server_that_stops_is_503_and_comes_back() {
 }
 
 #[test]
-fn a_network_that_goes_silent_is_503_and_comes_back() {
+fn silent_network_is_503_until_it_returns() {
     let server = PostgresServer::shared();
     let network = Network::to(server.port());
     let direct = server.database();
@@ -50,7 +50,7 @@ fn a_network_that_goes_silent_is_503_and_comes_back() {
 }
 
 #[test]
-fn without_a_database_the_service_does_not_start() {
+fn service_does_not_start_without_a_database() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let database = Database::url(format!("postgres://ada:s3cret@127.0.0.1:{free}/shop"));
     let began = std::time::Instant::now();

@@ -20,10 +20,10 @@ use crate::sync_error::ended_and_was_not_ready;
 /// Says to this test, run as a process of its own, that it is to be the service, and where its data lies.
 const SERVICE: &str = "PETSTORE_TEST_SERVICE";
 
-const NAME: &str = "dead_writer::a_panic_of_the_writer_ends_the_process";
+const NAME: &str = "dead_writer::panic_of_the_writer_ends_the_process";
 
 #[test]
-fn a_panic_of_the_writer_ends_the_process() {
+fn panic_of_the_writer_ends_the_process() {
     if let Some(folder) = std::env::var_os(SERVICE) {
         serve(Path::new(&folder));
     }

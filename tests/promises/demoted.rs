@@ -4,7 +4,7 @@ use std::time::Duration;
 use testkit::{Database, PostgresServer, trial, within};
 
 #[test]
-fn a_demoted_primary_is_let_go_for_the_promoted_standby() {
+fn demoted_primary_is_replaced_by_the_promoted_standby() {
     let rounds = trial::rounds(1);
     let (mut slowest, mut acknowledged) = (Duration::ZERO, 0);
     for round in 1..=rounds {

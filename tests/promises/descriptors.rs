@@ -28,7 +28,7 @@ fn serve(database: &Database, more: &str) -> Server {
 }
 
 #[test]
-fn five_hundred_clients_of_a_hundred_descriptors_do_no_lasting_harm() {
+fn running_out_of_descriptors_does_no_lasting_harm() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
     let key = database.make_key();

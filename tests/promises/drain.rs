@@ -46,7 +46,7 @@ fn restarts_behind_a_proxy_drop_no_request() {
 
 /// The control: processes that just vanish are noticed.
 #[test]
-fn a_process_that_vanishes_fails_requests() {
+fn killed_process_fails_requests() {
     // A process may vanish while no request is with it, but not where there are many.
     let runs = if is_full() { 1 } else { 10 };
     assert!((0..runs).any(|_| !restart(4, DRAIN_DELAY, Signal::KILL).failed.is_empty()));

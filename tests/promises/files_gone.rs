@@ -38,7 +38,7 @@ const FATES: [Fate; 7] = [
 ];
 
 #[test]
-fn nothing_is_acknowledged_into_files_that_are_gone() {
+fn nothing_is_acknowledged_into_removed_files() {
     let (rounds, mut random) = (trial::rounds(FATES.len() as u32), Random::from_seed());
     let (mut asked, mut acknowledged, mut unavailable, mut longest) = (0, 0, 0, Duration::ZERO);
     for round in 0..rounds {

@@ -11,7 +11,7 @@ use crate::small_disk::SmallDisk;
 const IN_A_ROW: u32 = 10;
 
 #[test]
-fn a_full_disk_refuses_writes_and_answers_reads() {
+fn full_disk_rejects_writes_and_serves_reads() {
     let (rounds, mut random) = (trial::rounds(3), Random::from_seed());
     let disk = SmallDisk::new();
     let database = disk.database();

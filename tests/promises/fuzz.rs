@@ -144,7 +144,7 @@ fn no_configuration_crashes_its_parser() {
 }
 
 #[test]
-fn a_parser_that_can_crash_is_found_out() {
+fn crashing_parser_is_detected() {
     let crashes = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
         // The usual mistake: a length in bytes, where a character has several.

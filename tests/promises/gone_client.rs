@@ -9,12 +9,12 @@ use tokio::net::TcpStream;
 use crate::shop::{Operation, Shop};
 
 #[tokio::test]
-async fn a_request_that_was_cut_off_anywhere_is_carried_out_once_when_it_is_sent_again() {
+async fn retried_request_executes_once_after_any_cut() {
     cut_off(&Shop::on_sqlite()).await;
 }
 
 #[tokio::test]
-async fn a_request_that_was_cut_off_anywhere_is_carried_out_once_on_postgresql_too() {
+async fn retried_request_executes_once_on_postgresql() {
     cut_off(&Shop::on_postgresql()).await;
 }
 

@@ -14,7 +14,7 @@ const KNOWN: u64 = 200;
 const TELLING: u32 = 100;
 
 #[test]
-fn sign_in_answers_known_and_unknown_addresses_alike() {
+fn sign_in_treats_known_and_unknown_addresses_alike() {
     let (rounds, mut random) = (trial::rounds(8), Random::from_seed());
     let folder = tempfile::tempdir().unwrap();
     let service = Database::folder(folder.path()).serve_with("--trusted-proxy 127.0.0.1");

@@ -306,7 +306,7 @@ impl Case {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_is_found_inside_another() {
+async fn malformed_requests_never_desynchronise() {
     // Where bytes are missing for ever, the service waits for them; not for long here.
     let mut setup = Setup::default();
     (setup.limits.head, setup.limits.request) = (Duration::from_secs(5), Duration::from_secs(5));
@@ -330,7 +330,7 @@ async fn no_request_is_found_inside_another() {
 
 /// The control: a server that believes the first `Content-Length`, and no `Transfer-Encoding`, is caught.
 #[tokio::test]
-async fn a_server_that_can_be_fooled_is_found_out() {
+async fn desynchronised_server_is_detected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -10,7 +10,7 @@ use testkit::postgres::{query, try_query};
 use testkit::{Database, PostgresServer, Server, trial, within};
 
 #[test]
-fn processes_that_start_together_migrate_once() {
+fn concurrent_starts_migrate_once() {
     let url = PostgresServer::shared().database();
     let database = Database::url(&url);
     let processes: Vec<_> = (0..8).map(|_| database.serve()).collect();
@@ -24,12 +24,12 @@ fn processes_that_start_together_migrate_once() {
 }
 
 #[test]
-fn a_process_that_is_killed_at_any_moment_leaves_a_database_that_opens() {
+fn killed_migration_leaves_a_usable_database() {
     kill_at_moments(&|| New::Url(PostgresServer::shared().database()));
 }
 
 #[test]
-fn a_process_that_is_killed_at_any_moment_leaves_a_folder_that_opens() {
+fn killed_migration_leaves_a_usable_folder() {
     kill_at_moments(&|| New::Folder(tempfile::tempdir().unwrap()));
 }
 
@@ -113,7 +113,7 @@ fn migrate_and_kill_after(new: New, moment: Duration) -> (usize, Duration) {
 }
 
 #[test]
-fn a_process_that_is_killed_within_a_step_leaves_nothing_of_it() {
+fn migration_killed_within_a_step_leaves_no_trace() {
     let (rounds, steps) = (trial::rounds(1), steps());
     for _ in 0..rounds {
         for (before, step) in steps.iter().enumerate() {
@@ -238,7 +238,7 @@ fn migrates(database: &Database) {
 }
 
 #[test]
-fn a_program_works_beside_a_newer_schema_until_that_says_no() {
+fn program_works_with_newer_schemas_that_allow_it() {
     let rounds = trial::rounds(1);
     let mut answered = 0;
     for round in 1..=rounds {

@@ -9,12 +9,12 @@ const KEYS: u64 = 6;
 const TEXTS: u64 = 3;
 
 #[test]
-fn a_key_is_answered_as_decided_on_postgresql() {
+fn key_misuse_is_rejected_on_postgresql() {
     play(&Shop::on_postgresql());
 }
 
 #[test]
-fn a_key_is_answered_as_decided_in_the_embedded_database() {
+fn key_misuse_is_rejected_in_the_embedded_database() {
     play(&Shop::on_sqlite());
 }
 

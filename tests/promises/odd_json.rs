@@ -148,7 +148,7 @@ fn bodies() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_json_is_never_a_5xx_and_both_databases_answer_the_same() {
+async fn odd_json_is_never_a_5xx_on_either_database() {
     let sqlite = Service::start().await;
     let postgres = Some(postgres::database());
     let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
@@ -191,7 +191,7 @@ async fn answer(service: &Service, path: &str, body: &[u8]) -> (u16, String) {
 
 /// The control: the databases themselves do not agree, so that it is the service that makes them.
 #[test]
-fn the_databases_alone_would_answer_differently() {
+fn databases_alone_would_respond_differently() {
     let sqlite = rusqlite::Connection::open_in_memory().unwrap();
     let kept: String = sqlite.query_row("SELECT ?1", ["a\0b"], |row| row.get(0)).unwrap();
     assert_eq!(kept, "a\0b");

@@ -14,7 +14,7 @@ use crate::shop::{Operation, Shop};
 const CLIENTS: usize = 20;
 
 #[test]
-fn requests_at_once_over_three_processes_have_one_effect_for_each_key() {
+fn concurrent_requests_execute_once_over_three_processes() {
     let shop = Shop::on_postgresql();
     let clock = FakeClock::new();
     let services = [(); 3].map(|()| clock.serve(&shop.database));
@@ -22,7 +22,7 @@ fn requests_at_once_over_three_processes_have_one_effect_for_each_key() {
 }
 
 #[test]
-fn requests_at_once_have_one_effect_for_each_key_in_the_embedded_database() {
+fn concurrent_requests_execute_once_in_the_embedded_database() {
     let shop = Shop::on_sqlite();
     let clock = FakeClock::new();
     race(&shop, &[clock.serve(&shop.database)], &clock);

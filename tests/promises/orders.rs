@@ -50,7 +50,7 @@ fn orders_and_animals_agree_after_kill_9() {
 }
 
 #[test]
-fn orders_and_animals_agree_after_kill_9_on_postgresql_too() {
+fn orders_and_animals_agree_after_kill_9_on_postgresql() {
     let url = PostgresServer::shared().database();
     let sql = |sql: &str| -> Vec<Vec<i64>> {
         let rows = query(&url, sql);

@@ -15,12 +15,12 @@ const MESSAGES: usize = 1_000;
 const CLIENTS: usize = 8;
 
 #[test]
-fn every_message_that_was_answered_reaches_the_stream() {
+fn acknowledged_messages_reach_the_stream() {
     Yard::new(Shop::on_sqlite(), None).run();
 }
 
 #[test]
-fn every_message_that_was_answered_reaches_the_stream_from_postgresql() {
+fn acknowledged_messages_reach_the_stream_from_postgresql() {
     let server = PostgresServer::start();
     let shop = Shop::at(server.database());
     Yard::new(shop, Some(server)).run();

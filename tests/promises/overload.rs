@@ -52,7 +52,7 @@ impl Loaded {
 }
 
 #[test]
-fn four_fifths_of_the_peak_are_held() {
+fn four_fifths_of_the_peak_are_sustained() {
     let loaded = Loaded::start("");
     if is_full() {
         // The writer's cache of pages has a bound too, and takes one and a half million animals to get there.
@@ -103,7 +103,7 @@ fn three_times_the_peak_of_creates_is_shed() {
 
 /// More clients than there are connections for: those too many are told so at once, and the others are served.
 #[test]
-fn more_clients_than_connections_are_turned_away() {
+fn excess_connections_are_rejected() {
     let (outcome, peak) = overload("lists with few connections", Load::lists, few_connections(), true);
     assert!(!outcome.refused.is_empty(), "nobody was turned away");
     assert_shed(&outcome, peak);
@@ -111,7 +111,7 @@ fn more_clients_than_connections_are_turned_away() {
 
 /// Clients that come back at once are turned away at a pace that leaves the others their service.
 #[test]
-fn clients_that_do_not_wait_take_nothing_from_the_others() {
+fn impatient_clients_do_not_slow_others() {
     let what = "lists with few connections, without minding `Retry-After`";
     let (outcome, peak) = overload(what, Load::lists, few_connections(), false);
     assert!(!outcome.refused.is_empty(), "nobody was turned away");

@@ -38,7 +38,7 @@ struct Life {
 }
 
 #[test]
-fn a_power_loss_takes_nothing_that_was_acknowledged() {
+fn power_loss_loses_no_acknowledged_write() {
     let (rounds, mut random) = (trial::rounds(15), Random::from_seed());
     let (mut images, mut writes, mut written_back, mut lives) = (0, 0, 0, 0);
     while images < rounds {

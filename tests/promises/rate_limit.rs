@@ -18,7 +18,7 @@ const ATTEMPTS: u64 = 30;
 const ONE_EACH: u64 = 20;
 
 #[test]
-fn at_once_an_account_is_let_through_as_often_as_its_limit_says() {
+fn burst_is_limited_exactly() {
     const LIMIT: u64 = 100;
     let rounds = trial::rounds(3);
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn ask_at_once(service: &Server, key: &str, each: u64) -> u64 {
 }
 
 #[test]
-fn over_time_an_account_is_let_through_as_often_as_its_limit_says() {
+fn sustained_rate_is_limited_exactly() {
     const LIMIT: f64 = 50.0;
     let lasts = Duration::from_secs(u64::from(trial::rounds(3)).min(60));
     let folder = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn over_time_an_account_is_let_through_as_often_as_its_limit_says() {
 }
 
 #[test]
-fn a_forged_forwarded_address_gets_nobody_more_attempts() {
+fn forged_forwarded_address_gains_no_attempts() {
     let (rounds, mut random) = (trial::rounds(40), Random::from_seed());
     let tries = u64::from(rounds).max(ATTEMPTS + 10);
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn sign_in(service: &Server, random: &mut Random, round: u64, written: &str) -> 
 }
 
 #[test]
-fn a_million_accounts_take_little_memory_and_none_for_long() {
+fn million_accounts_use_little_memory_for_a_short_time() {
     const BYTES_EACH: u64 = 64;
     let accounts = i64::from(trial::rounds(10)) * 10_000;
     let begun = Timestamp::from_milliseconds(1_795_167_000_123);

@@ -12,7 +12,7 @@ use testkit::{Database, Ledger, Random, Server, TIMEOUT, Writers, trial, within}
 use crate::small_disk::SmallDisk;
 
 #[test]
-fn a_read_only_disk_is_read() {
+fn read_only_disk_serves_reads() {
     let (rounds, mut random) = (trial::rounds(2), Random::from_seed());
     let disk = SmallDisk::new();
     let database = disk.database();
@@ -65,7 +65,7 @@ fn a_read_only_disk_is_read() {
 }
 
 #[test]
-fn a_disk_that_becomes_read_only_is_read() {
+fn disk_that_becomes_read_only_serves_reads() {
     let (rounds, mut random) = (trial::rounds(2), Random::from_seed());
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");

@@ -18,7 +18,7 @@ const KILL: &str = "signal=KILL";
 const FAULTS: [&str; 4] = ["error=EIO", "error=EPERM", "error=EROFS", KILL];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restore_leaves_the_old_or_the_new_database_whole() {
+async fn restore_leaves_the_old_or_the_new_database_intact() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::make(folder.path()).await;
     let mut cases = Vec::new();

@@ -10,7 +10,7 @@ use crate::shop::{Operation, Shop};
 const CLIENTS: usize = 8;
 
 #[test]
-fn what_a_network_swallowed_is_settled_by_asking_again() {
+fn retry_settles_requests_lost_by_the_network() {
     let server = PostgresServer::shared();
     let network = Network::to(server.port());
     let url = server.database();
@@ -31,7 +31,7 @@ fn what_a_network_swallowed_is_settled_by_asking_again() {
 }
 
 #[test]
-fn what_a_crash_of_the_database_left_open_is_settled_by_asking_again() {
+fn retry_settles_requests_lost_by_a_database_crash() {
     let server = PostgresServer::start();
     let shop = Shop::at(server.database());
     let service = shop.database.serve();
@@ -88,7 +88,7 @@ fn settles(shop: &Shop, service: &Server, fault: impl FnOnce()) {
 /// A commit whose wait for the standby was cut short is there to be read, and no standby has it. Who asks again must not
 /// be told that all is well.
 #[test]
-fn an_answer_that_no_standby_has_is_not_given_again() {
+fn response_unknown_to_the_standby_is_not_replayed() {
     let server = PostgresServer::start();
     let shop = Shop::at(server.database());
     // The warning that tells of it comes all the same.

@@ -10,7 +10,7 @@ use crate::forms::{PASSWORD, post, sign_up};
 const LIMIT: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_revoked_key_is_refused_in_three_processes_within_a_second() {
+fn revoked_key_is_rejected_in_three_processes_within_1s() {
     let trials = trial::rounds(5);
     let url = PostgresServer::shared().database();
     let database = Database::url(&url);
@@ -63,7 +63,7 @@ fn refused_at(service: &Server, key: &str) -> SystemTime {
 }
 
 #[test]
-fn the_keys_of_an_account_that_is_deleted_in_one_process_are_refused_in_another_within_a_second() {
+fn keys_of_a_deleted_account_are_rejected_within_1s() {
     let folder = tempfile::tempdir().unwrap();
     for database in [Database::folder(folder.path()), Database::url(PostgresServer::shared().database())] {
         let (one, other) = (database.serve(), database.serve());

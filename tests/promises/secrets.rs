@@ -21,7 +21,7 @@ const DATABASE_PASSWORD: &str = "canary-of-the-database-02fe";
 const NO_SECRET: &str = "canary-that-is-no-secret";
 
 #[test]
-fn no_secret_is_in_the_log_the_database_or_beside_it() {
+fn no_secret_is_in_logs_or_the_embedded_database() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let data = folder.path().join("data");

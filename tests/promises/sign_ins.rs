@@ -15,7 +15,7 @@ const AT_ONCE: usize = 200;
 const TURNS: u32 = 100;
 
 #[test]
-fn two_hundred_at_once_are_contained() {
+fn two_hundred_concurrent_sign_ins_are_contained() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
     let key = database.make_key();

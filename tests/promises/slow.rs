@@ -40,7 +40,7 @@ impl Manner {
 const MOST_UNSENT: u64 = 128 * 1024 + 128 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_clients_are_let_go_in_time() {
+async fn slow_clients_are_disconnected_in_time() {
     let mut setup = Setup::default();
     let short = Duration::from_secs(1);
     (setup.limits.head, setup.limits.request, setup.limits.idle, setup.limits.answer) = (short, short, short, short);
@@ -64,7 +64,7 @@ async fn slow_clients_are_let_go_in_time() {
 
 /// What a connection was sent before does not stay in its buffers, however large the file was.
 #[tokio::test]
-async fn a_connection_that_was_sent_the_largest_file_takes_little_memory() {
+async fn connection_after_the_largest_file_uses_little_memory() {
     const CLIENTS: u64 = 300;
     let folder = tempfile::tempdir().unwrap();
     let service = Database::folder(folder.path()).serve();
@@ -91,7 +91,7 @@ async fn a_connection_that_was_sent_the_largest_file_takes_little_memory() {
 
 /// With the limits as they are: a minute and a half. Only where the figures are asked for.
 #[test]
-fn others_do_not_feel_five_thousand_of_them() {
+fn five_thousand_slow_clients_do_not_slow_others() {
     let sockets = rounds(400) as usize;
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());

@@ -10,7 +10,7 @@ use testkit::{Database, PostgresServer, within};
 const ROUNDS: u32 = 5;
 
 #[test]
-fn a_commit_that_no_standby_confirms_is_no_success() {
+fn unconfirmed_commit_is_not_acknowledged() {
     let server = PostgresServer::start();
     let database = Database::url(server.database());
     let key = database.make_key();

@@ -16,7 +16,7 @@ const LARGE: Mix = Mix { clients: 16, messages_one_in: 1, length: 10_000, keyed:
 const NAME: &str = "sync";
 
 #[test]
-fn a_failed_sync_ends_the_process() {
+fn failed_sync_ends_the_process() {
     let (rounds, mut random) = (trial::rounds(4), Random::from_seed());
     let (mut of_checkpoints, mut unavailable, mut settled) = (0, 0, 0);
     for round in 1..=rounds {

@@ -21,7 +21,7 @@ pub struct Order {
 }
 
 #[test]
-fn the_sync_comes_before_the_answer() {
+fn sync_precedes_the_response() {
     let answers = trial::rounds(300);
     let mut traces = 0;
     let mut order = Order::default();

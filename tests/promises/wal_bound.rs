@@ -25,7 +25,7 @@ const TEXT: usize = 10_000;
 const TEXT_BYTES: usize = TEXT * 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_never_ends_does_not_fill_the_disk() {
+async fn endless_reader_does_not_fill_the_disk() {
     let usual = u64::from(Options::new("").wal_pages);
     assert!((usual + BATCH_PAGES) * FRAME < 1 << 30, "the usual limit keeps the log below 1 GiB");
     let pages = trial::rounds(6_000);
@@ -84,7 +84,7 @@ async fn a_reader_that_never_ends_does_not_fill_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stalled_exports_do_not_hold_writes_up() {
+async fn stalled_exports_do_not_delay_writes() {
     let pages = trial::rounds(6_000);
     let folder = tempfile::tempdir().unwrap();
     let options = Options { wal_pages: pages, ..Options::new(folder.path()) };

@@ -14,7 +14,7 @@ struct Operation {
 }
 
 #[tokio::test]
-async fn every_operation_asks_for_a_key_before_anything_else() {
+async fn every_operation_checks_the_key_first() {
     let service = Service::start().await;
     assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await.status(), 201);
     let (revoked_id, revoked) = service.another_key(None).await;

@@ -42,7 +42,7 @@ fn ids(messages: &[Message]) -> Vec<(AccountId, petstore::domain::MessageId)> {
 }
 
 #[tokio::test]
-async fn messages_wait_in_their_order_until_they_are_marked() {
+async fn messages_wait_in_order_until_marked_sent() {
     on_every_database(async |store| {
         let messages = take_on(&store, 7).await;
         let _lease = lease(&store).await;
@@ -69,7 +69,7 @@ async fn messages_wait_in_their_order_until_they_are_marked() {
 }
 
 #[tokio::test]
-async fn what_was_sent_is_deleted_in_steps_and_what_waits_never() {
+async fn sent_messages_are_deleted_but_waiting_ones_never() {
     on_every_database(async |store| {
         let messages = take_on(&store, 6).await;
         let _lease = lease(&store).await;
@@ -87,7 +87,7 @@ async fn what_was_sent_is_deleted_in_steps_and_what_waits_never() {
 }
 
 #[tokio::test]
-async fn an_export_has_those_asked_for() {
+async fn export_filters_messages() {
     on_every_database(async |store| {
         let messages = take_on(&store, 4).await;
         let _lease = lease(&store).await;

@@ -11,7 +11,7 @@ use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 
 #[tokio::test]
-async fn a_database_belongs_to_one_deployment() {
+async fn database_belongs_to_one_deployment() {
     let folder = tempfile::tempdir().unwrap();
     let staging = Options { deployment: Some(Deployment::Staging), ..Options::new(folder.path()) };
     open(&staging).await.close().await;
@@ -26,7 +26,7 @@ async fn a_database_belongs_to_one_deployment() {
 }
 
 #[tokio::test]
-async fn nothing_is_made_where_that_was_not_asked_for() {
+async fn database_is_created_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { create: None, ..Options::new(folder.path()) };
     assert!(matches!(Sqlite::open(&options), Err(StoreError::Failed(_))));
@@ -34,7 +34,7 @@ async fn nothing_is_made_where_that_was_not_asked_for() {
 }
 
 #[tokio::test]
-async fn a_newer_database_is_refused_untouched() {
+async fn newer_database_is_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     open(&Options::new(folder.path())).await.close().await;
     outside(folder.path())
@@ -45,7 +45,7 @@ async fn a_newer_database_is_refused_untouched() {
 }
 
 #[tokio::test]
-async fn closing_leaves_one_file_with_everything_in_it() {
+async fn closing_leaves_one_complete_file() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
     store.create_pet(rex(), None).await.unwrap();
@@ -56,7 +56,7 @@ async fn closing_leaves_one_file_with_everything_in_it() {
 }
 
 #[tokio::test]
-async fn a_commit_is_seen_by_the_next_read_whoever_made_it() {
+async fn commit_of_any_process_is_seen_by_the_next_read() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
     let other = outside(folder.path());
@@ -114,7 +114,7 @@ async fn readers_never_miss_an_answered_commit_under_concurrent_writes() {
 }
 
 #[tokio::test]
-async fn the_wal_stays_bounded_although_readers_keep_their_view() {
+async fn wal_stays_bounded_under_long_readers() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
     let wal = folder.path().join("petstore.db-wal");
@@ -134,7 +134,7 @@ async fn the_wal_stays_bounded_although_readers_keep_their_view() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_and_what_was_queued_comes_through() {
+async fn full_queue_rejects_and_keeps_its_writes() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options { queue: 2, ..Options::new(folder.path()) }).await;
     let lock = outside(folder.path());
@@ -163,7 +163,7 @@ async fn a_full_queue_refuses_and_what_was_queued_comes_through() {
 }
 
 #[tokio::test]
-async fn a_lock_held_elsewhere_is_waited_for_and_then_refused() {
+async fn write_waits_for_a_foreign_lock_then_fails() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options { busy_timeout: Duration::from_millis(100), ..Options::new(folder.path()) }).await;
     let lock = outside(folder.path());
@@ -177,7 +177,7 @@ async fn a_lock_held_elsewhere_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test]
-async fn a_lock_held_elsewhere_is_waited_for_once_by_all_who_wait() {
+async fn queued_writes_share_one_wait_for_a_foreign_lock() {
     const WAIT: Duration = Duration::from_secs(1);
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options { busy_timeout: WAIT, queue: 2_000, ..Options::new(folder.path()) }).await;
@@ -195,7 +195,7 @@ async fn a_lock_held_elsewhere_is_waited_for_once_by_all_who_wait() {
 }
 
 #[tokio::test]
-async fn a_panic_of_the_writer_is_told_to_who_waits_and_to_the_process() {
+async fn writer_panic_is_reported_to_callers_and_process() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
     store.create_pet(rex(), None).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_panic_of_the_writer_is_told_to_who_waits_and_to_the_process() {
 }
 
 #[tokio::test]
-async fn a_statement_that_breaks_alone_leaves_its_batch_alone() {
+async fn failing_statement_does_not_fail_its_batch() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&Options::new(folder.path())).await;
     // The next id would be 2^53, which the table refuses.
@@ -225,7 +225,7 @@ async fn a_statement_that_breaks_alone_leaves_its_batch_alone() {
 }
 
 #[test]
-fn the_writer_syncs_every_commit() {
+fn writer_syncs_every_commit() {
     // What the promise of durability hangs on; the rest of it is tested by crashing.
     let folder = tempfile::tempdir().unwrap();
     let database = Sqlite::open(&Options::new(folder.path())).unwrap();
@@ -261,7 +261,7 @@ fn rex() -> NewPet {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_its_owners_alone_also_in_a_folder_that_is_open_to_others() {
+async fn files_are_private_even_in_an_open_folder() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -18,7 +18,7 @@ use crate::backends::on_every_database;
 const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
 #[tokio::test]
-async fn animals_get_ids_from_1_on_and_are_found_as_they_were_given() {
+async fn animals_get_ids_from_1_and_are_found_unchanged() {
     on_every_database(async |store| {
         let names = ["Rex", " leading and trailing ", "ß🦊\u{2028}\u{feff}", "'; DROP TABLE pets; --", "\"\\"];
         let categories = [i64::MIN, -1, 0, 1, i64::MAX];
@@ -44,7 +44,7 @@ async fn animals_get_ids_from_1_on_and_are_found_as_they_were_given() {
 }
 
 #[tokio::test]
-async fn a_list_is_in_order_of_ids_and_says_whether_more_follow() {
+async fn list_is_ordered_by_id_and_reports_more() {
     on_every_database(async |store| {
         assert_eq!(list(&store, 100, None, None).await, (vec![], false));
         let statuses =
@@ -66,7 +66,7 @@ async fn a_list_is_in_order_of_ids_and_says_whether_more_follow() {
 }
 
 #[tokio::test]
-async fn writes_at_once_all_come_through_with_ids_of_their_own() {
+async fn concurrent_writes_get_unique_ids() {
     on_every_database(async |store| {
         let writers: Vec<_> = (0..64)
             .map(|writer| {
@@ -100,7 +100,7 @@ async fn writes_at_once_all_come_through_with_ids_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_import_is_whole_or_nothing_and_leaves_other_writes_alone() {
+async fn import_is_all_or_nothing() {
     on_every_database(async |store| {
         let broken = (0..50).map(|n| match n {
             49 => Err("line 50: broken".to_owned()),
@@ -120,7 +120,7 @@ async fn an_import_is_whole_or_nothing_and_leaves_other_writes_alone() {
 }
 
 #[tokio::test]
-async fn an_export_shows_every_animal_in_order_and_stops_at_an_error() {
+async fn export_is_ordered_and_stops_at_an_error() {
     on_every_database(async |store| {
         let animals = (0..250).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
         store.import_pets(Box::new(animals)).await.unwrap();
@@ -174,7 +174,7 @@ async fn export_holds_no_transaction_while_writing() {
 }
 
 #[tokio::test]
-async fn a_write_is_carried_out_although_who_asked_has_gone() {
+async fn write_is_executed_after_its_caller_is_gone() {
     on_every_database(async |store| {
         {
             let mut write = Box::pin(store.create_pet(new_pet("Rex", PetStatus::Sold), None));
@@ -189,7 +189,7 @@ async fn a_write_is_carried_out_although_who_asked_has_gone() {
 }
 
 #[tokio::test]
-async fn an_address_has_one_account_however_it_is_written() {
+async fn address_is_unique_ignoring_case() {
     on_every_database(async |store| {
         let created = store.create_account(email("Ädä@Example.com"), None, NOW).await.unwrap();
         let id = created.expect("the address is free");
@@ -203,7 +203,7 @@ async fn an_address_has_one_account_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
+async fn key_is_found_by_hash_until_revoked() {
     on_every_database(async |store| {
         let account = account(&store).await;
         let expiry = NOW.plus(Duration::from_secs(60));
@@ -230,7 +230,7 @@ async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
 }
 
 #[tokio::test]
-async fn a_rotated_key_has_a_successor_with_its_name_and_lifetime() {
+async fn rotated_key_passes_on_its_name_and_lifetime() {
     on_every_database(async |store| {
         let account = account(&store).await;
         let (id, _) = key(&store, account, Some(NOW.plus(Duration::from_secs(1000)))).await;
@@ -264,7 +264,7 @@ async fn a_rotated_key_has_a_successor_with_its_name_and_lifetime() {
 }
 
 #[tokio::test]
-async fn the_last_use_of_a_key_never_goes_back() {
+async fn last_use_of_a_key_never_decreases() {
     on_every_database(async |store| {
         let account = account(&store).await;
         let (id, _) = key(&store, account, None).await;
@@ -278,7 +278,7 @@ async fn the_last_use_of_a_key_never_goes_back() {
 }
 
 #[tokio::test]
-async fn a_message_is_taken_on_whatever_its_text_holds() {
+async fn message_text_is_stored_unchanged() {
     on_every_database(async |store| {
         let account = account(&store).await;
         for text in ["Hello", "a\tb\r\nc", &"🦊".repeat(10_000)] {
@@ -290,7 +290,7 @@ async fn a_message_is_taken_on_whatever_its_text_holds() {
 }
 
 #[tokio::test]
-async fn an_account_sees_its_own_messages_newest_first() {
+async fn account_lists_its_own_messages_newest_first() {
     on_every_database(async |store| {
         let ada = account(&store).await;
         let grace = store.create_account(email("grace@example.com"), None, NOW).await.unwrap().unwrap();
@@ -332,7 +332,7 @@ async fn animals_are_counted_by_status() {
 }
 
 #[tokio::test]
-async fn an_account_sees_its_own_keys_newest_first() {
+async fn account_lists_its_own_keys_newest_first() {
     on_every_database(async |store| {
         let ada = account(&store).await;
         let grace = store.create_account(email("grace@example.com"), None, NOW).await.unwrap().unwrap();
@@ -358,7 +358,7 @@ async fn an_account_sees_its_own_keys_newest_first() {
 }
 
 #[tokio::test]
-async fn a_session_is_found_by_its_hash_until_it_is_deleted() {
+async fn session_is_found_by_hash_until_deleted() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let session = session(ada, NOW);
@@ -380,7 +380,7 @@ async fn a_session_is_found_by_its_hash_until_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_session_needs_the_password_that_the_account_has_now() {
+async fn session_requires_the_current_password() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let found = store.find_password(&email("ADA@example.com")).await.unwrap();
@@ -396,7 +396,7 @@ async fn a_session_needs_the_password_that_the_account_has_now() {
 }
 
 #[tokio::test]
-async fn sessions_that_have_ended_are_forgotten_when_one_begins() {
+async fn sign_in_deletes_expired_sessions() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let (idle, used, new) = (session(ada, NOW), session(ada, NOW), session(ada, NOW.plus(session::IDLE)));
@@ -434,7 +434,7 @@ async fn sign_in_deletes_sessions_from_the_future() {
 }
 
 #[tokio::test]
-async fn a_new_password_ends_every_session_but_the_one_it_begins() {
+async fn new_password_ends_all_sessions_but_its_own() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let (grace, graces) = account_with_password(&store, "grace@example.com").await;
@@ -458,7 +458,7 @@ async fn a_new_password_ends_every_session_but_the_one_it_begins() {
 }
 
 #[tokio::test]
-async fn a_deleted_account_has_no_address_no_sessions_and_no_keys_that_work() {
+async fn deleting_an_account_removes_sessions_and_keys() {
     on_every_database(async |store| {
         assert!(!store.has_accounts().await.unwrap());
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
@@ -528,7 +528,7 @@ async fn operator_sets_passwords_and_deletes_accounts_without_one() {
 }
 
 #[tokio::test]
-async fn a_closed_store_is_unavailable() {
+async fn closed_store_is_unavailable() {
     on_every_database(async |store| {
         store.check().await.unwrap();
         store.close().await;
