@@ -19,6 +19,6 @@ mod pets;
 mod rate_limit;
 mod request_id;
 mod server;
-#[path = "../service.rs"]
+#[path = "../service/mod.rs"]
 mod service;
 mod tls;

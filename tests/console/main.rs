@@ -9,7 +9,7 @@ mod forms;
 mod keys;
 mod on_postgres;
 mod pages;
-#[path = "../service.rs"]
+#[path = "../service/mod.rs"]
 mod service;
 mod sessions;
 mod stories;

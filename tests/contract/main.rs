@@ -9,5 +9,5 @@ mod linter;
 mod operations;
 mod process;
 mod schemathesis;
-#[path = "../service.rs"]
+#[path = "../service/mod.rs"]
 mod service;

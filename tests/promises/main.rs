@@ -34,7 +34,7 @@ mod restore_faults;
 mod retried;
 mod revoking;
 mod secrets;
-#[path = "../service.rs"]
+#[path = "../service/mod.rs"]
 mod service;
 mod shop;
 mod sign_ins;

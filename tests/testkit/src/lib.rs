@@ -1,7 +1,7 @@
 //! What the tests share: processes, databases, brokers and certificates to run them with, clients, load and a ledger.
 //!
 //! Nothing here depends on petstore, so this crate is compiled once and a change in `src/` does not rebuild it. The
-//! service that runs inside a test process is `tests/service.rs`.
+//! service that runs inside a test process is `tests/service`.
 
 pub mod blocking;
 mod client;
