@@ -1,4 +1,4 @@
-"""Promise 4: the primary is killed under load, and nothing that was acknowledged is gone."""
+"""Promise 4: killing the primary under load loses no acknowledged write."""
 
 import contextlib
 import statistics
@@ -41,7 +41,7 @@ def run(trial):
         failures.append("a petstore process ended or was started again")
     if late := [f"{back:.1f} s" for back in to_write if back > WITHIN]:
         failures.append(f"writes came back later than {WITHIN} s after the promotion: {', '.join(late)}")
-    # Also where a round failed: what was lost until then is the more important news.
+    # Compared even if a round failed, because lost writes matter more.
     differences = ledger.compare(rows(cluster, ledger.prefix))
     failures += differences.failures()
     if failures:
@@ -63,7 +63,7 @@ def run(trial):
 
 @contextlib.contextmanager
 def noted(failures):
-    """Goes on after what did not come to its end, and remembers it."""
+    """Records a failure and continues."""
     try:
         yield
     except Failed as error:
@@ -71,7 +71,7 @@ def noted(failures):
 
 
 def fail_over(cluster, load, random, way):
-    """Breaks the primary at a random moment; how long until a promotion, and from that until a write."""
+    """Breaks the primary at a random time. Returns the seconds until the promotion, and from there until a write."""
     begin = time.monotonic()
     wait_until("writes before the fault", lambda: load.first_after(begin), 30)
     time.sleep(random.uniform(0.5, 2))
@@ -80,17 +80,17 @@ def fail_over(cluster, load, random, way):
     fault = time.monotonic()
     _, promotion = cluster.wait_for_promotion(primary)
     wait_until("a write after the promotion", lambda: load.first_after(promotion), 120, every=0.05)
-    # Some more writes, while the old primary is still away.
+    # Some more writes while the old primary is down.
     time.sleep(random.uniform(0.2, 1))
     return promotion - fault, load.first_after(promotion) - promotion
 
 
 def lost_without_synchronous_standby(trial, cluster):
-    """The control: asynchronous replication, standbys that hang, the primary's end. How many writes were lost."""
+    """The control: kills the primary under asynchronous replication with stopped standbys. Returns the lost writes."""
     trial.say("control: the same without synchronous replication")
     cluster.set_synchronous(False)
     primary = wait_until("a primary", cluster.leader, 10)
-    # Else Patroni would promote nobody who is that far behind.
+    # Otherwise Patroni promotes no standby that lags this far.
     primary.configure({"maximum_lag_on_failover": 2**40})
     standbys, ledger = cluster.standbys(), Ledger(f"control4-{trial.seed}")
     with Load(cluster.state, ledger) as load:
@@ -100,7 +100,7 @@ def lost_without_synchronous_standby(trial, cluster):
         wait_until("writes with standbys that hang", lambda: load.first_after(begin), 30)
         time.sleep(2)
         primary.kill()
-        # What lies in their sockets must not reach them: they fall, too, and come back.
+        # Restarts the standbys, so that data in their socket buffers is lost.
         for standby in standbys:
             standby.kill()
             standby.start()

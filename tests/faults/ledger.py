@@ -1,10 +1,10 @@
-"""What was answered to every write, to be held against what the database has."""
+"""The outcome of every write, to compare with the database."""
 
 from typing import NamedTuple
 
 
 class Differences(NamedTuple):
-    """Names by what is wrong with them; `settled` is how many of unknown outcome are there, right either way."""
+    """Names by their violation. `settled` counts the writes of unknown outcome that are stored, which is allowed."""
 
     lost: list
     doubled: list
@@ -23,17 +23,17 @@ class Differences(NamedTuple):
 
 
 class Ledger:
-    """Every write has a name of its own and ends in one of three ways."""
+    """Records writes by unique names. Each is acknowledged, refused or of unknown outcome."""
 
     def __init__(self, prefix):
         self.prefix = prefix
-        self.acknowledged = {}  # name -> the id that was answered
+        self.acknowledged = {}  # name -> id in the response
         self.refused = set()
         self.unknown = set()
         self._sent = 0
 
     def new_name(self):
-        """The name of a write about to be sent, which is of unknown outcome until its answer is there."""
+        """Returns the name of the next write. Its outcome is unknown until there is a response."""
         self._sent += 1
         name = f"{self.prefix}-{self._sent}"
         self.unknown.add(name)
@@ -48,7 +48,7 @@ class Ledger:
         self.refused.add(name)
 
     def compare(self, rows):
-        """Holds the ledger against the database's names and ids."""
+        """Compares the ledger with the names and ids in the database."""
         there, doubled = {}, []
         for name, id in rows:
             if there.setdefault(name, id) != id:

@@ -1,4 +1,4 @@
-"""Clients that write, one request after the other, and note in a ledger what became of each."""
+"""Clients that write one request after the other and record each outcome in a ledger."""
 
 import asyncio
 import bisect
@@ -17,17 +17,17 @@ TIMEOUT = 15
 
 class Answer(NamedTuple):
     status: int
-    body: dict | None  # None where it is not ours: HAProxy's, which then has not sent the request on
+    body: dict | None  # None in a response of HAProxy, which has not forwarded the request
 
 
 class Connection:
-    """One connection at a time to an address, opened anew after a failure. HTTP/1.1 as far as this needs it."""
+    """A keep-alive connection that reconnects after a failure. Supports only the HTTP/1.1 that the tests need."""
 
     def __init__(self, port):
         self._port, self._stream = port, None
 
     async def post(self, path, key, body):
-        """The answer; OSError where none came, and then the outcome is unknown."""
+        """Returns the response. Raises OSError if there is none; the outcome is then unknown."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 return await self._post(path, key, json.dumps(body).encode())
@@ -60,7 +60,7 @@ class Connection:
 
 
 async def write(connection, key, ledger, message=False, valid=True):
-    """One write; True where it was acknowledged, which is noted as everything else is."""
+    """Sends one write and records its outcome. Returns whether it was acknowledged."""
     name = ledger.new_name()
     body = {"message" if message else "name": name, "categoryId": 1}
     if not valid:
@@ -69,18 +69,18 @@ async def write(connection, key, ledger, message=False, valid=True):
     if answer.status in (201, 202):
         ledger.acknowledge(name, str(answer.body["id"]))
         return True
-    # A 503 of petstore's may stand for a commit of unknown outcome; HAProxy's own means that nobody was asked.
+    # A 503 of petstore may report a commit of unknown outcome. A 503 of HAProxy means that no process got the request.
     if answer.status < 500 or answer.body is None and answer.status == 503:
         ledger.refuse(name)
     return False
 
 
 class Load:
-    """32 clients in a thread of their own: one in four sends messages, the others add animals."""
+    """32 clients in a separate thread. One in four sends messages, the others create animals."""
 
     CLIENTS = 32
     PAUSE = 0.02
-    # After what was not acknowledged: sooner than Retry-After says, so that the return of writes is not missed.
+    # Shorter than Retry-After, so that the load notices soon when writes succeed again.
     RETRY = 0.1
     INVALID_EVERY = 50
 
@@ -101,7 +101,7 @@ class Load:
         self._thread.join()
 
     def first_after(self, moment):
-        """When the first write was acknowledged after that moment (monotonic); nothing while none was."""
+        """Returns the time (monotonic) of the first acknowledgement after `moment`, or None."""
         at = bisect.bisect_right(self._acknowledged_at, moment)
         return self._acknowledged_at[at] if at < len(self._acknowledged_at) else None
 
@@ -114,7 +114,7 @@ class Load:
         connection, sent = Connection(self._ports[message]), 0
         while not self._stop.is_set():
             sent += 1
-            # Some are refused on purpose, so that there is something that must not be there.
+            # Some writes are invalid, so that the database must not contain them.
             valid = message or sent % self.INVALID_EVERY != 0
             acknowledged = False
             with contextlib.suppress(OSError):
@@ -126,7 +126,7 @@ class Load:
 
 
 def rows(cluster, prefix):
-    """The names and ids that the primary has of a ledger's writes."""
+    """Returns the names and ids of a ledger's writes on the primary."""
     leader = wait_until("a primary", cluster.leader, 60)
     text = f"""
         SELECT name, id::text FROM pets WHERE name LIKE '{prefix}-%'

@@ -1,4 +1,4 @@
-"""Promise 5: while no standby can confirm, no write is called done, whatever happens to the wait."""
+"""Promise 5: no write is acknowledged while no standby can confirm it."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ def run(trial):
 
 
 def without_standbys(cluster, ledger, at_once, cancel=False):
-    """Writes to every process while all standbys hang: how many, how many of them acknowledged, how many cancelled."""
+    """Writes to every process while all standbys hang. Returns the counts of writes, acknowledgements and cancels."""
     wait_until("a write before", lambda: probe(cluster), 60)
     leader, standbys = cluster.leader(), cluster.standbys()
     with contextlib.ExitStack() as undo:
@@ -90,7 +90,7 @@ async def write_and_cancel(cluster, leader, ledger, at_once, cancel):
 
 
 def probe(cluster):
-    """Whether every process can write again."""
+    """Returns whether every process can write again."""
     key = cluster.state.key_file.read_text().strip()
     body = {"name": "probe", "categoryId": 1}
     return all(

@@ -20,10 +20,10 @@ from .trial import Result
 
 CARGO = ["cargo", "test", "--locked", "--release", "--test"]
 EXACTLY = ["--exact", "--nocapture"]
-# So that a run that ends in a failure says why, and nothing else does.
+# Lines of the log to quote when a failed run has no panic.
 LAST_WORDS = 15
 
-# How many seconds those have for their end that a test has started.
+# Seconds that processes started by a test have to end.
 LAST_WAIT = 20
 
 
@@ -535,7 +535,7 @@ def run_test(trial, row, name):
 
 @contextlib.contextmanager
 def session(command, environment, log):
-    """A process and all that it starts, none of which outlives this."""
+    """Runs a process in its own session and ends the whole session on exit."""
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
         errors="replace", start_new_session=True,
@@ -543,7 +543,7 @@ def session(command, environment, log):
     try:
         yield process
     finally:
-        # Who keeps a server for the test takes it away when the test has ended, and is killed only if that takes too long.
+        # Keepers of database servers remove them after the test, and are killed only after a timeout.
         until = time.monotonic() + LAST_WAIT
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a row is given to run with, and what it hands back."""
+"""The context of a run, and its result."""
 
 import contextlib
 import random
@@ -15,8 +15,9 @@ from cluster.packages import programs
 from cluster.processes import User
 from cluster.state import State
 
+
 class Result(NamedTuple):
-    """What came out: the figures in words, and all that went against the promise."""
+    """The measurement in words, and every violation of the promise."""
 
     measured: str
     failures: list
@@ -27,7 +28,7 @@ class Result(NamedTuple):
 
 
 class Trial(contextlib.ExitStack):
-    """One run of the rows: the seed that decides what happens when, and the cluster it happens to."""
+    """One run of the rows: its seed and the cluster that they share."""
 
     def __init__(self, options):
         super().__init__()
@@ -36,20 +37,20 @@ class Trial(contextlib.ExitStack):
         self.failed = False
 
     def random(self, number):
-        """The same choices for the same seed and row, whichever other rows run."""
+        """Returns a generator that depends on the seed and the row only, not on other rows."""
         return random.Random(f"{self.seed}-{number}")
 
     def rounds(self, full):
-        """How many to run: what the command line says, or else what makes the full figure."""
+        """Returns the number of rounds: that of the command line, else the full number."""
         return self._options.rounds or full
 
     def cluster(self):
-        """A cluster that the rows share, up from when it is first needed."""
+        """Returns the cluster that the rows share. The first call starts it."""
         if not self._cluster:
             found, program = programs(), self._options.petstore or petstore.build()
             self._options.dir.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix="promises-", dir=self._options.dir))
-            # Removed and made anew, with the owner and the mode that a cluster's folder has.
+            # The cluster creates the folder again with its own owner and mode.
             folder.rmdir()
             state = State.make(folder, User.current_or_postgres(), found, self._options.through_haproxy)
             self._cluster = Cluster(state)
