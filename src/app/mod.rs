@@ -92,13 +92,13 @@ pub async fn run(
     }
     let sockets = Sockets::bind(settings, passed)?;
     let addresses = sockets.addresses(settings);
+    let app = App::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(settings));
     if sockets.store.is_some() && !store.has_accounts().await? {
         tracing::info!("{}", first_account(settings, &addresses));
     }
     sockets.log(&store);
     let operations = listeners::bound(sockets.operations.as_ref());
     ready(&addresses, operations).await?;
-    let app = App::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(settings));
     let backups = background::start_backups(settings, &store)?;
     let relay = background::start_relay(settings, &app.api);
     let listeners = sockets.serving(&app);

@@ -1,5 +1,6 @@
 //! The certificate of the listeners, reloaded when it changes.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,15 +27,17 @@ pub struct Tls(Arc<Shared>);
 struct Shared {
     certificate: PathBuf,
     key: PathBuf,
+    /// The files at the start, so that a change before the first check counts.
+    loaded: Files,
     current: Mutex<Arc<ServerConfig>>,
 }
 
 impl Tls {
     /// Reads a certificate with its chain, and its private key. Errors are for the operator.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
-        let config = Files::read(certificate, key)?.config(certificate, key)?;
-        let current = Mutex::new(Arc::new(config));
-        Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), current })))
+        let loaded = Files::read(certificate, key)?;
+        let current = Mutex::new(Arc::new(loaded.config(certificate, key)?));
+        Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), loaded, current })))
     }
 
     /// Returns the acceptor for a new connection, which keeps its certificate.
@@ -48,7 +51,7 @@ impl Tls {
     /// consecutive checks find the same content.
     pub async fn follow(&self) {
         let mut hangups = signal(SignalKind::hangup()).ok();
-        let mut known = self.read().await;
+        let mut known = Ok(self.0.loaded.clone());
         let mut last = known.clone();
         loop {
             let hangup = async {
@@ -71,7 +74,7 @@ impl Tls {
     }
 
     fn use_files(&self, found: &Result<Files, String>) {
-        let Shared { certificate, key, current } = &*self.0;
+        let Shared { certificate, key, current, .. } = &*self.0;
         match found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key)) {
             Ok(config) => {
                 *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
@@ -94,6 +97,13 @@ impl Tls {
 struct Files {
     certificate: Vec<u8>,
     key: Vec<u8>,
+}
+
+/// Hides the private key.
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").finish_non_exhaustive()
+    }
 }
 
 impl Files {

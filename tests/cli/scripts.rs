@@ -8,7 +8,7 @@ const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A script of the repository, with the folder first in its `PATH`.
 fn script(folder: &Folder, name: &str) -> Command {
-    let mut command = folder.program(&format!("{REPOSITORY}/{name}"));
+    let mut command = folder.program(format!("{REPOSITORY}/{name}"));
     let path = format!("{}:{}", folder.path("").display(), std::env::var("PATH").unwrap());
     command.env("PATH", path);
     command

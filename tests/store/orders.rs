@@ -199,7 +199,10 @@ async fn concurrent_transitions_are_serialized() {
                 match step.await.unwrap() {
                     Outcome::Executed(order) => done.push(order.status),
                     refused => {
-                        assert!(matches!(refused, Outcome::Refused(TransitionError::WrongStatus { .. })), "{refused:?}");
+                        assert!(
+                            matches!(refused, Outcome::Refused(TransitionError::WrongStatus { .. })),
+                            "{refused:?}"
+                        );
                     }
                 }
             }
