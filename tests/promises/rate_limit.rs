@@ -54,34 +54,52 @@ fn ask_at_once(service: &Server, key: &str, each: u64) -> u64 {
 
 #[test]
 fn sustained_rate_is_limited_exactly() {
-    const LIMIT: f64 = 50.0;
+    // Large enough that a pause of the machine can't fill it: a full bucket gains nothing.
+    const LIMIT: u64 = 3000;
+    const PER_SECOND: f64 = LIMIT as f64 / 60.0;
     let lasts = Duration::from_secs(u64::from(trial::rounds(3)).min(60));
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(folder.path());
-    let service = database.serve_with("--rate-limit 50/s");
+    let service = database.serve_with("--rate-limit 3000/min");
     let key = database.make_key();
-    let first_sent = Instant::now();
-    let mut allowed = u64::from(service.get("/v1/pets", &key).status == 200);
-    let first_answered = Instant::now();
-    allowed += thread::scope(|scope| {
-        let ask = || {
-            let mut allowed = 0;
-            while first_sent.elapsed() < lasts {
-                allowed += u64::from(service.get("/v1/pets", &key).status == 200);
-            }
-            allowed
-        };
-        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
-        clients.into_iter().map(|client| client.join().unwrap()).sum::<u64>()
+    let is_allowed = || service.get("/v1/pets", &key).status == 200;
+    let before_first_rejection = ask_until(&is_allowed, |allowed| !allowed);
+
+    let flood_ends = Instant::now() + lasts;
+    let allowed: u64 = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| scope.spawn(|| ask_until(&is_allowed, |_| Instant::now() > flood_ends).allowed))
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
-    // The service has counted from somewhere in the first request to somewhere in the last.
-    let last_sent = Instant::now();
-    allowed += u64::from(service.get("/v1/pets", &key).status == 200);
-    let exact = |time: Duration| LIMIT + LIMIT * time.as_secs_f64();
-    let (least, most) = (exact(last_sent - first_answered), exact(first_sent.elapsed()));
-    let count = allowed as f64;
+    let last = ask_until(&is_allowed, |allowed| !allowed);
+
+    // The bucket was empty at a moment within each of the two rejected requests.
+    let least = PER_SECOND * (last.sent - before_first_rejection.answered).as_secs_f64();
+    let most = PER_SECOND * (last.answered - before_first_rejection.sent).as_secs_f64();
+    let count = (allowed + last.allowed) as f64;
     assert!((least - 1.0..=most + 1.0).contains(&count), "{count} for {least:.1} to {most:.1}");
     trial::measured(&format!("{count} in {lasts:?} of a flood, {least:.1} to {most:.1} being exact"));
+}
+
+/// How many requests were allowed, and when the last one was sent and answered.
+struct Asked {
+    allowed: u64,
+    sent: Instant,
+    answered: Instant,
+}
+
+/// Repeats a request until its result, whether it was allowed, is the last.
+fn ask_until(is_allowed: &impl Fn() -> bool, is_last: impl Fn(bool) -> bool) -> Asked {
+    let mut allowed = 0;
+    loop {
+        let sent = Instant::now();
+        let result = is_allowed();
+        allowed += u64::from(result);
+        if is_last(result) {
+            return Asked { allowed, sent, answered: Instant::now() };
+        }
+    }
 }
 
 #[test]
