@@ -1,12 +1,13 @@
-//! Which pages of other origins a browser lets call the API.
+//! Cross-origin requests: which origins a browser lets call the API.
 
-use petstore::config::BaseUrl;
+use petstore::config::{BaseUrl, RateLimit};
 use testkit::{Request, Response};
 
-use crate::service::{Service, Setup};
+use crate::service::{HELLO, LARGEST, Service, Setup};
 
 const SHOP: &str = "https://shop.example.com";
 const OTHER: &str = "http://localhost:3000";
+const EVIL: &str = "https://evil.example";
 
 #[tokio::test]
 async fn no_origin_is_allowed_by_default() {
@@ -14,37 +15,31 @@ async fn no_origin_is_allowed_by_default() {
     let own = format!("http://{}", service.store_address);
     for origin in [SHOP, "null", &own] {
         let answer = service.request("GET", "/v1/pets").key(&service.key).header("origin", origin).send().await;
-        assert_eq!(answer.status(), 200);
-        assert_eq!(cors_headers(&answer), Vec::<String>::new(), "{origin}");
+        assert_eq!((answer.status(), cors_headers(&answer)), (200, vec![]), "{origin}");
         let preflight = preflight(service.request("OPTIONS", "/v1/pets"), origin, "POST").await;
-        assert_eq!(preflight.code(), "method_not_allowed");
-        assert_eq!(cors_headers(&preflight), Vec::<String>::new(), "{origin}");
+        assert_eq!((preflight.code().as_str(), cors_headers(&preflight)), ("method_not_allowed", vec![]), "{origin}");
     }
 }
 
 #[tokio::test]
 async fn only_configured_origins_are_allowed() {
     let service = with_origins().await;
-    for origin in [SHOP, OTHER] {
-        for request in service.operations() {
-            let answer = request.key(&service.key).header("origin", origin).send().await;
-            assert_eq!(allowed(&answer), Some(origin));
-            assert!(answer.list("vary").contains(&"origin".to_owned()));
-            assert_eq!(answer.header("access-control-allow-credentials"), None);
-        }
-    }
-    for origin in [
-        "https://shop.example.com.evil.example",
-        "https://evil.example",
-        "http://shop.example.com",
-        "https://shop.example.com:8443",
-        "https://example.com",
-        "http://localhost",
-        "null",
+    for (origin, is_allowed) in [
+        (SHOP, true),
+        (OTHER, true),
+        (EVIL, false),
+        ("https://shop.example.com.evil.example", false),
+        ("http://shop.example.com", false),
+        ("https://shop.example.com:8443", false),
+        ("https://example.com", false),
+        ("http://localhost", false),
+        ("null", false),
     ] {
         for request in service.operations() {
             let answer = request.key(&service.key).header("origin", origin).send().await;
-            assert_eq!(allowed(&answer), None, "{origin}");
+            assert_eq!(allowed(&answer), is_allowed.then_some(origin), "{origin}");
+            assert!(answer.list("vary").contains(&"origin".to_owned()), "{origin}");
+            assert_eq!(answer.header("access-control-allow-credentials"), None, "{origin}");
         }
     }
     let without_origin = service.get("/v1/pets").await;
@@ -56,48 +51,53 @@ async fn only_configured_origins_are_allowed() {
 async fn errors_are_readable_across_origins() {
     let service = with_origins().await;
     let request = |method: &str, path: &str| service.request(method, path).header("origin", SHOP);
-    for (answer, status) in [
-        (request("GET", "/v1/pets").send().await, 401),
-        (request("GET", "/v1/pets?limit=0").key(&service.key).send().await, 400),
-        (request("GET", "/v1/nothing").send().await, 404),
-        (request("DELETE", "/v1/pets").send().await, 405),
-        (request("POST", "/v1/pets").key(&service.key).json(" ".repeat(70_000)).send().await, 413),
+    for (request, status) in [
+        (request("GET", "/v1/pets"), 401),
+        (request("GET", "/v1/pets?limit=0").key(&service.key), 400),
+        (request("GET", "/v1/nothing"), 404),
+        (request("DELETE", "/v1/pets"), 405),
+        (request("POST", "/v1/pets").key(&service.key).json(" ".repeat(LARGEST + 1)), 413),
     ] {
-        assert_eq!(answer.status(), status);
-        assert_eq!(allowed(&answer), Some(SHOP), "{status}");
+        let answer = request.send().await;
+        assert_eq!((answer.status(), allowed(&answer)), (status, Some(SHOP)));
     }
 }
 
 #[tokio::test]
 async fn documented_headers_are_exposed_across_origins() {
-    let service = with_origins().await;
-    let answer = service.request("GET", "/v1/pets").key(&service.key).header("origin", SHOP).send().await;
-    let exposed = answer.list("access-control-expose-headers");
-    for name in [
-        "deprecation",
-        "idempotent-replayed",
-        "link",
-        "location",
-        "retry-after",
-        "sunset",
-        "www-authenticate",
-        "x-request-id",
-    ] {
-        assert!(exposed.contains(&name.to_owned()), "{name}: {exposed:?}");
+    let (rate_limit, cors_origins) = (RateLimit::parse("1/h").ok(), vec![SHOP.to_owned()]);
+    let service = Service::start_with(Setup { rate_limit, cors_origins, ..Setup::default() }).await;
+    for status in [200, 429] {
+        let answer = service.request("GET", "/v1/pets").key(&service.key).header("origin", SHOP).send().await;
+        assert_eq!((answer.status(), answer.header("ratelimit").is_some()), (status, true));
+        let exposed = answer.list("access-control-expose-headers");
+        for name in [
+            "deprecation",
+            "idempotent-replayed",
+            "link",
+            "location",
+            "ratelimit",
+            "ratelimit-policy",
+            "retry-after",
+            "sunset",
+            "www-authenticate",
+            "x-request-id",
+        ] {
+            assert!(exposed.contains(&name.to_owned()), "{name}: {exposed:?}");
+        }
     }
 }
 
 #[tokio::test]
 async fn preflight_precedes_every_other_check() {
     let service = with_origins().await;
-    let doors = [
+    for (address, path, method) in [
         (service.store_address, "/v1/pets", "POST"),
         (service.store_address, "/v1/pets?limit=0", "GET"),
         (service.store_address, "/v1/pets/1", "GET"),
         (service.store_address, "/v1/nothing", "GET"),
         (service.messages_address, "/v1/messages", "POST"),
-    ];
-    for (address, path, method) in doors {
+    ] {
         let answer = preflight(Request::new(address, "OPTIONS", path), SHOP, method).await;
         assert!(answer.head.status.is_success(), "{path}: {}", answer.shown());
         assert_eq!((allowed(&answer), answer.body.as_str()), (Some(SHOP), ""), "{path}");
@@ -108,41 +108,34 @@ async fn preflight_precedes_every_other_check() {
         }
         assert!(answer.header("x-request-id").is_some());
 
-        let stranger = preflight(Request::new(address, "OPTIONS", path), "https://evil.example", method).await;
-        assert_eq!(allowed(&stranger), None, "{path}");
+        let evil = preflight(Request::new(address, "OPTIONS", path), EVIL, method).await;
+        assert_eq!(allowed(&evil), None, "{path}");
     }
 }
 
 #[tokio::test]
 async fn messages_listener_allows_store_and_configured_origins() {
-    let base_url = BaseUrl::parse("https://API.example.com:443/petstore/v1").unwrap();
-    let service = Service::start_with(Setup {
-        base_url: Some(base_url),
-        cors_origins: vec![SHOP.to_owned()],
-        ..Setup::default()
-    })
-    .await;
-    let bound = format!("http://{}", service.store_address);
-    for (origin, expected) in [
-        (bound.as_str(), true),
-        ("https://api.example.com", true),
-        (SHOP, true),
-        (&format!("http://{}", service.messages_address), false),
-        ("http://api.example.com", false),
-        ("https://evil.example", false),
-        ("null", false),
+    let base_url = BaseUrl::parse("https://API.example.com:443/petstore/v1").ok();
+    let service =
+        Service::start_with(Setup { base_url, cors_origins: vec![SHOP.to_owned()], ..Setup::default() }).await;
+    let (store, messages) =
+        (format!("http://{}", service.store_address), format!("http://{}", service.messages_address));
+    for (origin, at_messages, at_the_store) in [
+        (&*store, true, false),
+        ("https://api.example.com", true, false),
+        (SHOP, true, true),
+        (&*messages, false, false),
+        ("http://api.example.com", false, false),
+        (EVIL, false, false),
+        ("null", false, false),
     ] {
-        let expected = expected.then_some(origin);
-        let sent = service.message_request().key(&service.key).json(r#"{"message":"Hello"}"#);
-        let sent = sent.header("origin", origin).send().await;
+        let expected = at_messages.then_some(origin);
+        let sent = service.message_request().key(&service.key).json(HELLO).header("origin", origin).send().await;
         assert_eq!((sent.status(), allowed(&sent)), (202, expected), "{origin}");
-        let path = "/v1/messages";
-        let asked = preflight(Request::new(service.messages_address, "OPTIONS", path), origin, "POST").await;
-        assert_eq!(allowed(&asked), expected, "{origin}");
-    }
-    for origin in [bound.as_str(), "https://api.example.com"] {
-        let at_the_store = service.request("GET", "/v1/pets").key(&service.key).header("origin", origin).send().await;
-        assert_eq!(allowed(&at_the_store), None, "the exception is for the messages door");
+        let request = Request::new(service.messages_address, "OPTIONS", "/v1/messages");
+        assert_eq!(allowed(&preflight(request, origin, "POST").await), expected, "{origin}");
+        let listed = service.request("GET", "/v1/pets").key(&service.key).header("origin", origin).send().await;
+        assert_eq!(allowed(&listed), at_the_store.then_some(origin), "{origin}");
     }
 }
 
@@ -150,10 +143,9 @@ async fn messages_listener_allows_store_and_configured_origins() {
 async fn operations_listener_allows_no_origin() {
     let service = with_origins().await;
     let answer = Request::new(service.ops_address, "GET", "/livez").header("origin", SHOP).send().await;
-    assert_eq!(answer.status(), 200);
-    assert_eq!(cors_headers(&answer), Vec::<String>::new());
-    let asked = preflight(Request::new(service.ops_address, "OPTIONS", "/livez"), SHOP, "GET").await;
-    assert_eq!(asked.code(), "method_not_allowed");
+    assert_eq!((answer.status(), cors_headers(&answer)), (200, vec![]));
+    let preflight = preflight(Request::new(service.ops_address, "OPTIONS", "/livez"), SHOP, "GET").await;
+    assert_eq!(preflight.code(), "method_not_allowed");
 }
 
 #[tokio::test]
@@ -164,10 +156,10 @@ async fn options_without_preflight_headers_is_a_normal_method() {
         (service.store_address, "/v1/nothing", "not_found"),
         (service.messages_address, "/v1/messages", "method_not_allowed"),
     ] {
-        let plain = Request::new(address, "OPTIONS", path).send().await;
-        assert_eq!(plain.code(), code, "{path}");
-        let with_origin = Request::new(address, "OPTIONS", path).header("origin", SHOP).send().await;
-        assert_eq!(with_origin.code(), code, "{path}");
+        let request = || Request::new(address, "OPTIONS", path);
+        for request in [request(), request().header("origin", SHOP)] {
+            assert_eq!(request.send().await.code(), code, "{path}");
+        }
     }
 }
 
@@ -176,19 +168,15 @@ async fn with_origins() -> Service {
 }
 
 async fn preflight(request: Request, origin: &str, method: &str) -> Response {
-    request
-        .header("origin", origin)
-        .header("access-control-request-method", method)
-        .header("access-control-request-headers", "authorization,content-type")
-        .send()
-        .await
+    let request = request.header("origin", origin).header("access-control-request-method", method);
+    request.header("access-control-request-headers", "authorization,content-type").send().await
 }
 
 fn allowed(answer: &Response) -> Option<&str> {
     answer.header("access-control-allow-origin")
 }
 
-fn cors_headers(answer: &Response) -> Vec<String> {
-    let names = answer.head.headers.keys().map(|name| name.as_str().to_owned());
+fn cors_headers(answer: &Response) -> Vec<&str> {
+    let names = answer.head.headers.keys().map(http::HeaderName::as_str);
     names.filter(|name| name.starts_with("access-control-")).collect()
 }

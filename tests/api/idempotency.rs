@@ -1,29 +1,19 @@
-//! `Idempotency-Key`: a request that is sent again is carried out once, and gets the same answer.
+//! `Idempotency-Key`: a retried request is executed once, and its response is replayed.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Timestamp};
+use petstore::domain::{IdempotencyKey, KeyedRequest, Pet};
 use petstore::http::parse_new_pet;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 use petstore::store::{Store, StoredResponse, WriteKey};
 use testkit::postgres::{self, query};
-use testkit::{PostgresServer, Request, Response, soon};
+use testkit::{Request, Response, soon};
 
-use crate::service::{NOW, Service, Setup};
+use crate::service::{HELLO, LARGEST, NOW, REMOVAL, REX, Service, Setup};
 
-const REX: &str = r#"{"name":"Rex","categoryId":3}"#;
+const MIMI: &str = r#"{"name":"Mimi","categoryId":3}"#;
 const DAY: Duration = Duration::from_hours(24);
-
-/// 2030-12-05T00:00:00Z, when `getPet` is removed.
-const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
-
-/// Tells `story` to a service on each database.
-async fn on_every_database(story: impl AsyncFn(&Service)) {
-    story(&Service::start().await).await;
-    let postgres = Some(postgres::database());
-    story(&Service::start_with(Setup { postgres, ..Setup::default() }).await).await;
-}
 
 fn create(service: &Service, key: &str) -> Request {
     service.request("POST", "/v1/pets").key(&service.key).header("idempotency-key", key)
@@ -43,7 +33,7 @@ async fn animals(service: &Service) -> u64 {
 
 #[tokio::test]
 async fn retry_replays_the_first_response() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
         let again = create(service, "a").json(REX).send().await;
 
@@ -70,7 +60,7 @@ async fn retry_replays_the_first_response() {
 
 #[tokio::test]
 async fn quoted_and_bare_keys_are_equal() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         create(service, "\"8e03978e-40d5\"").json(REX).send().await;
         let again = create(service, "8e03978e-40d5").json(REX).send().await;
         assert_eq!((again.status(), is_replayed(&again)), (201, true));
@@ -85,38 +75,37 @@ async fn quoted_and_bare_keys_are_equal() {
 
 #[tokio::test]
 async fn key_reused_for_another_request_is_rejected() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
-        for other in [r#"{"name":"Mimi","categoryId":3}"#, r#"{"name":"Rex","categoryId":3} "#] {
+        for other in [MIMI, r#"{"name":"Rex","categoryId":3} "#] {
             let answer = create(service, "a").json(other).send().await;
             assert_eq!((answer.status(), answer.code().as_str()), (422, "idempotency_key_reused"), "{other}");
             assert!(!is_replayed(&answer));
         }
-        send(service, "a").json(r#"{"message":"Hello"}"#).send().await;
+        send(service, "a").json(HELLO).send().await;
         let answer = send(service, "a").json(r#"{"message":"Bye"}"#).send().await;
         assert_eq!(answer.code(), "idempotency_key_reused");
 
         let again = create(service, "a").json(REX).send().await;
-        assert_eq!((again.body, animals(service).await), (first.body, 1), "the first one is still there");
+        assert_eq!((again.body, animals(service).await), (first.body, 1), "the first response is kept");
     })
     .await;
 }
 
 #[tokio::test]
 async fn key_is_scoped_to_account_and_operation() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         let (grace, key) = service.another_account("grace@example.com").await;
         let first = create(service, "a").json(REX).send().await;
 
         let request = service.request("POST", "/v1/pets").key(&key).header("idempotency-key", "a");
-        let other = request.json(r#"{"name":"Mimi","categoryId":3}"#).send().await;
+        let other = request.json(MIMI).send().await;
         assert_eq!((other.status(), is_replayed(&other)), (201, false));
         assert_ne!(other.json()["id"], first.json()["id"]);
 
-        let message = send(service, "a").json(r#"{"message":"Hello"}"#).send().await;
+        let message = send(service, "a").json(HELLO).send().await;
         assert_eq!((message.status(), is_replayed(&message)), (202, false));
 
-        // Another key of the same account is the same account.
         let (_, second) = service.another_key(None).await;
         let request = service.request("POST", "/v1/pets").key(&second).header("idempotency-key", "a");
         let again = request.json(REX).send().await;
@@ -128,22 +117,21 @@ async fn key_is_scoped_to_account_and_operation() {
 
 #[tokio::test]
 async fn key_expires_after_a_day() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
         service.clock.set(NOW.plus(DAY).minus_one_millisecond());
         let again = create(service, "a").json(REX).send().await;
         assert_eq!((&again.body, is_replayed(&again)), (&first.body, true));
 
         service.clock.set(NOW.plus(DAY));
-        let mimi = r#"{"name":"Mimi","categoryId":3}"#;
-        let new = create(service, "a").json(mimi).send().await;
+        let new = create(service, "a").json(MIMI).send().await;
         assert_eq!((new.status(), is_replayed(&new)), (201, false), "{}", new.shown());
         assert_ne!(new.json()["id"], first.json()["id"]);
         assert_eq!(create(service, "a").json(REX).send().await.code(), "idempotency_key_reused");
 
-        // The day begins anew with it.
+        // The new record is kept for a day.
         service.clock.set(NOW.plus(DAY).plus(DAY).minus_one_millisecond());
-        let again = create(service, "a").json(mimi).send().await;
+        let again = create(service, "a").json(MIMI).send().await;
         assert_eq!((again.body, animals(service).await), (new.body, 2));
     })
     .await;
@@ -163,10 +151,10 @@ async fn replayed_response_ignores_later_changes() {
 
 #[tokio::test]
 async fn invalid_key_is_rejected_without_effect() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         let long = "x".repeat(256);
         for value in ["", " ", "a b", "\"\"", "\"a", "\"a\"b", "\"a\\b\"", "\"a\";p=1", long.as_str()] {
-            for request in [create(service, value).json(REX), send(service, value).json(r#"{"message":"Hello"}"#)] {
+            for request in [create(service, value).json(REX), send(service, value).json(HELLO)] {
                 let answer = request.send().await;
                 assert_eq!((answer.status(), answer.code().as_str()), (400, "invalid_value"), "{value}");
                 let message = answer.json()["message"].as_str().unwrap().to_owned();
@@ -189,12 +177,12 @@ async fn key_is_checked_with_syntax_and_values() {
     let service = Service::start().await;
     let unauthorised = service.request("POST", "/v1/pets").header("idempotency-key", "").json(REX);
     assert_eq!(unauthorised.send().await.code(), "missing_api_key");
-    let too_large = create(&service, "").json(" ".repeat(64 * 1024 + 1));
+    let too_large = create(&service, "").json(" ".repeat(LARGEST + 1));
     assert_eq!(too_large.send().await.code(), "payload_too_large");
     let wrong_type = create(&service, "").header("content-type", "text/plain").body(REX);
     assert_eq!(wrong_type.send().await.code(), "unsupported_media_type");
     assert_eq!(create(&service, "").json("{").send().await.status(), 400);
-    // Where nothing is changed, the header means nothing.
+    // Reads ignore the header.
     let list = service.request("GET", "/v1/pets").key(&service.key).header("idempotency-key", "");
     assert_eq!(list.send().await.status(), 200);
 }
@@ -206,7 +194,7 @@ async fn only_executed_requests_are_stored() {
         create(&service, "a").json("{"),
         create(&service, "a").json(r#"{"name":"","categoryId":3}"#),
         create(&service, "a").header("content-type", "text/plain").body(REX),
-        create(&service, "a").json(" ".repeat(64 * 1024 + 1)),
+        create(&service, "a").json(" ".repeat(LARGEST + 1)),
         service.request("POST", "/v1/pets").header("idempotency-key", "a").json(REX),
     ] {
         assert!(wrong.send().await.status() >= 400);
@@ -215,20 +203,20 @@ async fn only_executed_requests_are_stored() {
     assert_eq!(create(&service, "a").json(REX).send().await.code(), "internal_error");
     service.database().execute_batch("ALTER TABLE elsewhere RENAME TO pets").unwrap();
 
-    let first = create(&service, "a").json(r#"{"name":"Mimi","categoryId":3}"#).send().await;
+    let first = create(&service, "a").json(MIMI).send().await;
     assert_eq!((first.status(), is_replayed(&first)), (201, false), "{}", first.shown());
 
-    // And what can't be kept is not carried out.
+    // A request whose response cannot be stored is rolled back.
     let broken = "ALTER TABLE idempotency_records RENAME COLUMN body TO elsewhere";
     service.database().execute_batch(broken).unwrap();
     assert_eq!(create(&service, "b").json(REX).send().await.code(), "internal_error");
-    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key have no part in it");
+    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key do not use the table");
     assert_eq!(animals(&service).await, 2);
 }
 
 #[tokio::test]
 async fn order_steps_are_replayed_but_rejections_are_not() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         service.post("/v1/pets", REX).await;
         let ask = async |path: &str, key: &str, body: &str| {
             let path = format!("/v1/store/orders{path}");
@@ -242,13 +230,13 @@ async fn order_steps_are_replayed_but_rejections_are_not() {
             assert_eq!((status, replayed), (404, false));
         }
         let (status, replayed, placed) = ask("", "a", rex).await;
-        assert_eq!((status, replayed), (201, false), "what was refused has not used the key: {placed}");
+        assert_eq!((status, replayed), (201, false), "a rejection does not use the key: {placed}");
         assert_eq!(ask("", "a", rex).await, (201, true, placed.clone()));
         let (status, replayed, _) = ask("", "b", rex).await;
         assert_eq!((status, replayed), (409, false));
 
         let (status, _, approved) = ask("/1/approve", "a", "").await;
-        assert_eq!(status, 200, "the same key for another operation: {approved}");
+        assert_eq!(status, 200, "the key is new to this operation: {approved}");
         assert_eq!(ask("/1/approve", "a", "").await, (200, true, approved));
         assert_eq!(ask("/1/approve", "b", "").await.0, 409);
         assert_eq!(ask("/2/approve", "a", "").await.0, 422, "another order is another request");
@@ -259,31 +247,30 @@ async fn order_steps_are_replayed_but_rejections_are_not() {
         assert_eq!(ask("/1/cancel", "b", "").await.0, 409);
 
         let (status, replayed, _) = ask("", "b", rex).await;
-        assert_eq!((status, replayed), (201, false), "the animal is available again, and the 409 was not kept");
-        assert_eq!(ask("", "a", rex).await, (201, true, placed), "the first answer, although its order has gone on");
+        assert_eq!((status, replayed), (201, false), "the animal is available again, and the 409 was not stored");
+        assert_eq!(ask("", "a", rex).await, (201, true, placed), "the response is that of the time of the request");
     })
     .await;
 }
 
 #[tokio::test]
 async fn request_that_cannot_be_stored_is_rolled_back_on_postgresql() {
-    let url = PostgresServer::shared().database();
-    let postgres = Some(url.clone());
-    let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    let url = postgres::database();
+    let service = Service::start_with(Setup { postgres: Some(url.clone()), ..Setup::default() }).await;
     query(&url, "ALTER TABLE idempotency_records ADD CHECK (status = 0)");
     assert_eq!(create(&service, "a").json(REX).send().await.code(), "internal_error");
-    assert_eq!(send(&service, "a").json(r#"{"message":"Hello"}"#).send().await.code(), "internal_error");
+    assert_eq!(send(&service, "a").json(HELLO).send().await.code(), "internal_error");
     assert_eq!(query(&url, "SELECT (SELECT count(*) FROM pets) + (SELECT count(*) FROM messages)"), "0");
-    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key have no part in it");
+    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key do not use the table");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_requests_with_one_key_execute_once() {
-    on_every_database(async |service| {
+    Service::on_every_database(async |service| {
         let answers = join_all((0..40).map(|n| {
             let key = if n % 2 == 0 { "even" } else { "odd" };
             soon(async move {
-                // On a slow machine, the first may take longer than the others wait for it.
+                // On a slow machine, the first request may take longer than the others wait for it.
                 loop {
                     let answer = create(service, key).json(REX).send().await;
                     if answer.status() != 409 {
@@ -305,12 +292,11 @@ async fn concurrent_requests_with_one_key_execute_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn key_in_progress_in_another_process_is_409() {
-    let url = PostgresServer::shared().database();
-    let postgres = Some(url.clone());
-    let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    let url = postgres::database();
+    let service = Service::start_with(Setup { postgres: Some(url.clone()), ..Setup::default() }).await;
     let other = Postgres::open(&Options::new(DatabaseUrl::parse(&url).unwrap())).await.unwrap();
     let other = Store::Postgres(Box::new(other));
-    // Somebody else holds up whoever adds an animal.
+    // A third session blocks the first request.
     let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     holder.batch_execute("BEGIN; LOCK TABLE pets").await.unwrap();

@@ -1,4 +1,4 @@
-//! The API, over real sockets: a test reads as given, when, then.
+//! The API over real sockets.
 
 mod any_host;
 mod auth;
@@ -22,3 +22,4 @@ mod server;
 #[path = "../service/mod.rs"]
 mod service;
 mod tls;
+mod transport;

@@ -1,14 +1,13 @@
-//! Rate limits: per account, after the credential and before all else, and said on every answer.
+//! Rate limits: per account, checked after the credential, and reported in every response.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect;
+use futures_util::future::join_all;
 use petstore::config::RateLimit;
 use testkit::Response;
-use tokio::task::JoinSet;
 
-use crate::service::{NOW, Service, Setup};
+use crate::service::{HELLO, LARGEST, NOW, REX, Service, Setup};
 
 async fn limited(limit: &str) -> Service {
     let rate_limit = Some(RateLimit::parse(limit).unwrap());
@@ -25,11 +24,10 @@ async fn no_limit_means_no_rate_limit_headers() {
 #[tokio::test]
 async fn account_above_its_limit_has_to_wait() {
     let service = limited("3/min").await;
-    let mut left = Vec::new();
-    for _ in 0..3 {
-        left.push(service.get("/v1/pets").await.header("ratelimit").unwrap().to_owned());
+    for left in [2, 1, 0] {
+        let answer = service.get("/v1/pets").await;
+        assert_eq!(answer.header("ratelimit"), Some(&*format!(r#""default";r={left};t=20"#)));
     }
-    assert_eq!(left, [r#""default";r=2;t=20"#, r#""default";r=1;t=20"#, r#""default";r=0;t=20"#]);
     expect![[r#"
         429 Too Many Requests
         content-type: application/json
@@ -41,60 +39,55 @@ async fn account_above_its_limit_has_to_wait() {
     "#]]
     .assert_eq(&service.get("/v1/pets").await.shown());
 
-    service.clock.set(NOW.plus(Duration::from_secs(19)));
-    let refused = service.get("/v1/pets").await;
-    assert_eq!((refused.status(), refused.header("retry-after")), (429, Some("1")), "a refusal costs nothing");
-    service.clock.set(NOW.plus(Duration::from_secs(20)));
-    assert_eq!(service.get("/v1/pets").await.status(), 200);
-    assert_eq!(service.get("/v1/pets").await.status(), 429);
+    for (second, status, retry_after) in [(19, 429, Some("1")), (20, 200, None), (20, 429, Some("20"))] {
+        service.clock.set(NOW.plus(Duration::from_secs(second)));
+        let answer = service.get("/v1/pets").await;
+        assert_eq!((answer.status(), answer.header("retry-after")), (status, retry_after), "after {second} s");
+    }
 }
 
 #[tokio::test]
 async fn limit_covers_all_keys_listeners_and_operations() {
     let service = limited("10/h").await;
     let (_, another_key) = service.another_key(None).await;
-    let (_, stranger) = service.another_account("grace@example.com").await;
-    assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await.status(), 201);
+    let (_, others_key) = service.another_account("grace@example.com").await;
+    service.create_pets(1).await;
     assert_eq!(service.get("/v1/pets/1").await.status(), 200);
     assert_eq!(service.request("HEAD", "/v1/pets").key(&service.key).send().await.status(), 200);
     assert_eq!(service.request("GET", "/v1/pets").key(&another_key).send().await.status(), 200);
     for _ in 0..6 {
-        assert_eq!(service.message(r#"{"message":"Hello"}"#).await.status(), 202);
+        assert_eq!(service.message(HELLO).await.status(), 202);
     }
 
-    for operation in service.operations() {
-        assert_eq!(operation.key(&another_key).send().await.code(), "rate_limited");
+    for request in service.operations() {
+        assert_eq!(request.key(&another_key).send().await.code(), "rate_limited");
     }
-    assert_eq!(service.store.count_pets().await.unwrap(), 1, "what was refused was not done");
-    for operation in service.operations() {
-        assert!(operation.key(&stranger).send().await.head.status.is_success(), "others have their own");
+    assert_eq!(service.store.count_pets().await.unwrap(), 1, "rejected requests have no effect");
+    for request in service.operations() {
+        assert!(request.key(&others_key).send().await.head.status.is_success(), "other accounts have their own limit");
     }
 }
 
 #[tokio::test]
 async fn limit_is_checked_after_the_credential() {
     let service = limited("1/h").await;
-    let large = "x".repeat(64 * 1024 + 1);
-    let wrong = |service: &Service| {
+    let wrong = || {
         [
             service.request("GET", "/v1/pets?limit=0"),
             service.request("POST", "/v1/pets").json("{"),
             service.request("POST", "/v1/pets").header("content-type", "text/plain").body("x"),
-            service.request("POST", "/v1/pets").json(large.clone()),
+            service.request("POST", "/v1/pets").json("x".repeat(LARGEST + 1)),
             service.message_request().json("{}"),
         ]
     };
-    for request in wrong(&service) {
-        assert_eq!(request.send().await.code(), "missing_api_key");
-    }
-    for request in wrong(&service) {
+    for request in wrong() {
         let answer = request.key("pet_test_x").send().await;
         assert_eq!((answer.code().as_str(), answer.header("ratelimit")), ("invalid_api_key", None));
     }
     assert_eq!(service.request("PUT", "/v1/pets").key(&service.key).send().await.status(), 405);
     assert_eq!(service.get("/v1/nothing").await.status(), 404);
-    assert_eq!(service.get("/v1/pets").await.status(), 200, "none of these has counted");
-    for request in wrong(&service) {
+    assert_eq!(service.get("/v1/pets").await.status(), 200, "none of these requests counts");
+    for request in wrong() {
         assert_eq!(request.key(&service.key).send().await.code(), "rate_limited");
     }
 }
@@ -103,66 +96,32 @@ async fn limit_is_checked_after_the_credential() {
 async fn responses_report_the_remaining_quota() {
     let (rate_limit, busy_timeout) = (RateLimit::parse("100/min").ok(), Duration::from_millis(100));
     let service = Service::start_with(Setup { rate_limit, busy_timeout, ..Setup::default() }).await;
-    let asked = [
-        service.request("GET", "/v1/pets"),
-        service.request("HEAD", "/v1/pets"),
-        service.request("GET", "/v1/pets/1"),
-        service.request("GET", "/v1/pets?limit=0"),
-        service.request("POST", "/v1/pets").json(r#"{"name":"Rex","categoryId":3}"#),
-        service.request("POST", "/v1/pets").json("{"),
-        service.request("POST", "/v1/pets").header("content-type", "text/plain").body("x"),
-        service.request("POST", "/v1/pets").json("x".repeat(64 * 1024 + 1)),
-        service.message_request().json(r#"{"message":"Hello"}"#),
-    ];
-    let says = |answer: &Response, left: u64| {
-        let status = answer.status();
+    let assert_reported = |answer: &Response, status: u16, left: u64| {
+        assert_eq!(answer.status(), status);
         assert_eq!(answer.header("ratelimit-policy"), Some(r#""default";q=100;w=60"#), "{status}");
         assert_eq!(answer.header("ratelimit"), Some(&*format!(r#""default";r={left};t=1"#)), "{status}");
     };
-    let mut statuses = Vec::new();
-    for (left, request) in (0..100).rev().zip(asked) {
-        let answer = request.key(&service.key).send().await;
-        says(&answer, left);
-        statuses.push(answer.status());
+    for (left, (status, request)) in (0..100).rev().zip([
+        (200, service.request("GET", "/v1/pets")),
+        (200, service.request("HEAD", "/v1/pets")),
+        (404, service.request("GET", "/v1/pets/1")),
+        (400, service.request("GET", "/v1/pets?limit=0")),
+        (201, service.request("POST", "/v1/pets").json(REX)),
+        (400, service.request("POST", "/v1/pets").json("{")),
+        (415, service.request("POST", "/v1/pets").header("content-type", "text/plain").body("x")),
+        (413, service.request("POST", "/v1/pets").json("x".repeat(LARGEST + 1))),
+        (202, service.message_request().json(HELLO)),
+    ]) {
+        assert_reported(&request.key(&service.key).send().await, status, left);
     }
-    assert_eq!(statuses, [200, 200, 404, 400, 201, 400, 415, 413, 202]);
     let database = service.database();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let answer = service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await;
-    assert_eq!(answer.status(), 503);
-    says(&answer, 90);
-}
-
-#[tokio::test]
-async fn rate_limit_headers_are_readable_across_origins() {
-    let (rate_limit, origin) = (RateLimit::parse("1/h").ok(), "https://shop.example");
-    let setup = Setup { rate_limit, cors_origins: vec![origin.into()], ..Setup::default() };
-    let service = Service::start_with(setup).await;
-    let ask = async || service.request("GET", "/v1/pets").key(&service.key).header("origin", origin).send().await;
-    let (first, second) = (ask().await, ask().await);
-    assert_eq!((first.status(), second.status()), (200, 429));
-    for answer in [first, second] {
-        let readable = answer.list("access-control-expose-headers");
-        for name in ["ratelimit", "ratelimit-policy", "retry-after"] {
-            assert!(readable.iter().any(|one| one == name), "{readable:?}");
-        }
-        assert!(answer.header("ratelimit").is_some());
-    }
+    assert_reported(&service.post("/v1/pets", REX).await, 503, 90);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_requests_do_not_exceed_the_limit() {
-    let service = Arc::new(limited("100/h").await);
-    let mut asking = JoinSet::new();
-    for _ in 0..8 {
-        let service = Arc::clone(&service);
-        asking.spawn(async move {
-            let mut allowed = 0;
-            for _ in 0..25 {
-                allowed += u32::from(service.get("/v1/pets").await.status() == 200);
-            }
-            allowed
-        });
-    }
-    assert_eq!(asking.join_all().await.iter().sum::<u32>(), 100);
+    let service = limited("100/h").await;
+    let answers = join_all((0..200).map(|_| service.get("/v1/pets"))).await;
+    assert_eq!(answers.iter().filter(|answer| answer.status() == 200).count(), 100);
 }

@@ -1,7 +1,8 @@
-//! The request's id: on every answer, and on every line of the log that speaks of the request.
+//! Request ids: in every response, and in every log line about the request.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+
 use testkit::{Request, raw};
 
 use crate::service::Service;
@@ -67,7 +68,7 @@ async fn cause_of_a_500_is_logged_with_the_request_id() {
     assert_eq!((answer.status(), answer.header("x-request-id")), (500, Some("mine-42")));
     let lines = log.lines_of("mine-42");
     let levels: Vec<_> = lines.iter().map(|line| line["level"].as_str().unwrap()).collect();
-    assert_eq!(levels, ["INFO", "ERROR"], "a failure is logged once: {lines:?}");
+    assert_eq!(levels, ["INFO", "ERROR"], "the failure is logged once: {lines:?}");
     assert!(lines[1]["fields"]["cause"].as_str().unwrap().contains("no such table"), "{lines:?}");
     assert!(!log.text().contains(&service.key));
 }
@@ -76,12 +77,12 @@ fn assert_well_formed(id: &str) {
     assert!((1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()), "{id:?}");
 }
 
-/// What all tests together log, as JSON lines: a subscriber of one thread alone would miss what others turned off first.
+/// The log of all tests as JSON lines. A subscriber of one thread would miss events that other threads disabled before.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// To be called once.
+    /// May be called once per process.
     fn start() -> Self {
         let log = Self::default();
         let sink = log.clone();

@@ -1,176 +1,170 @@
-//! Connections: how long they may take, what may follow on them, how many there may be, and how they end.
+//! Connections: their deadlines, their limit, the requests on them, and how they end.
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use petstore::server::{Limits, Stop};
+use petstore::http::parse_new_pet;
+use petstore::server::Stop;
 use testkit::{Request, Response, raw, read_response, read_to_end, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::service::{Service, Setup};
+use crate::service::{REX, Service};
+use crate::transport::{LIVE, Stream, Transport};
 
-const SHORT: Duration = Duration::from_millis(200);
+/// Longer than a TLS handshake on a busy machine.
+const SHORT: Duration = Duration::from_millis(600);
 
-/// Deadlines are read off the coarse clock, which may be this much behind.
+/// Resolution of the coarse clock, which measures the deadlines.
 const TICK: Duration = Duration::from_millis(10);
-const LIVE: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
 #[tokio::test]
 async fn late_head_is_408_and_closes_the_connection() {
-    let service = Service::start_with(limits(|limits| limits.head = SHORT)).await;
-    let doors = [service.store_address, service.messages_address, service.ops_address];
-    let begun = ["G", "GET /v1/pets HTT", "GET /v1/pets HTTP/1.1\r\nhost: x\r\n", "\r\n"];
-    let cases = doors.into_iter().flat_map(|door| begun.map(|begun| (door, begun)));
-    join_all(cases.map(async |(door, begun)| {
-        let mut stream = TcpStream::connect(door).await.unwrap();
-        let start = Instant::now();
-        stream.write_all(begun.as_bytes()).await.unwrap();
-        let answer = soon(read_response(&mut stream)).await;
-        assert!(start.elapsed() + TICK >= SHORT, "not before its time");
-        assert_timeout(&answer);
-        assert_eq!(soon(read_to_end(&mut stream)).await, "", "nothing follows");
-    }))
-    .await;
-}
-
-#[tokio::test]
-async fn slow_head_does_not_extend_its_deadline() {
-    let service = Service::start_with(limits(|limits| limits.head = SHORT)).await;
-    let mut stream = connect(&service).await;
-    stream.write_all(b"GET /v1/pets HTTP/1.1\r\nx: ").await.unwrap();
-    let answer = soon(answer_while_dripping(stream, b"x")).await;
-    assert_timeout(&answer);
-}
-
-#[tokio::test]
-async fn head_deadline_starts_with_its_first_byte() {
-    let service = Service::start_with(limits(|limits| limits.head = SHORT)).await;
-    let mut stream = connect(&service).await;
-    for _ in 0..2 {
-        tokio::time::sleep(SHORT * 2).await;
-        stream.write_all(LIVE.as_bytes()).await.unwrap();
-        assert_eq!(soon(read_response(&mut stream)).await.status(), 200);
+    for transport in Transport::each(|limits| limits.head = SHORT).await {
+        let begun = ["G", "GET /v1/pets HTT", "GET /v1/pets HTTP/1.1\r\nhost: x\r\n", "\r\n"];
+        let cases = transport.service.addresses().into_iter().flat_map(|address| begun.map(|begun| (address, begun)));
+        join_all(cases.map(async |(address, begun)| {
+            let mut stream = transport.connect_to(address).await;
+            let start = Instant::now();
+            stream.write_all(begun.as_bytes()).await.unwrap();
+            assert_timed_out(&transport, &mut stream, start).await;
+        }))
+        .await;
     }
 }
 
 #[tokio::test]
 async fn late_body_is_408_and_closes_the_connection() {
-    let service = Service::start_with(limits(|limits| limits.request = SHORT)).await;
-    for (address, path) in [(service.store_address, "/v1/pets"), (service.messages_address, "/v1/messages")] {
-        for framing in ["content-length: 40\r\n\r\n{", "transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"] {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let start = Instant::now();
-            stream.write_all(begun_post(&service, path, framing).as_bytes()).await.unwrap();
-            let answer = soon(read_response(&mut stream)).await;
-            assert!(start.elapsed() + TICK >= SHORT, "not before its time");
-            assert_timeout(&answer);
-            assert_eq!(answer.header("x-request-id"), Some("mine"));
-            assert_eq!(soon(read_to_end(&mut stream)).await, "", "nothing follows");
+    for transport in Transport::each(|limits| limits.request = SHORT).await {
+        let service = &transport.service;
+        for (address, path) in [(service.store_address, "/v1/pets"), (service.messages_address, "/v1/messages")] {
+            for framing in ["content-length: 40\r\n\r\n{", "transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"] {
+                let mut stream = transport.connect_to(address).await;
+                let start = Instant::now();
+                stream.write_all(transport.begun_post(path, framing).as_bytes()).await.unwrap();
+                let answer = assert_timed_out(&transport, &mut stream, start).await;
+                assert_eq!(answer.header("x-request-id"), Some("mine"));
+            }
         }
     }
 }
 
 #[tokio::test]
-async fn slow_body_does_not_extend_its_deadline() {
-    let service = Service::start_with(limits(|limits| limits.request = SHORT)).await;
-    for (framing, drop) in
-        [("content-length: 60000\r\n\r\n", &b" "[..]), ("transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n")]
-    {
-        let mut stream = connect(&service).await;
-        stream.write_all(begun_post(&service, "/v1/pets", framing).as_bytes()).await.unwrap();
-        assert_timeout(&soon(answer_while_dripping(stream, drop)).await);
+async fn slow_heads_and_bodies_do_not_extend_their_deadlines() {
+    let transport = Transport::plain(|limits| (limits.head, limits.request) = (SHORT, SHORT)).await;
+    for (begun, repeated) in [
+        ("GET /v1/pets HTTP/1.1\r\nx: ".to_owned(), "x"),
+        (transport.begun_post("/v1/pets", "content-length: 60000\r\n\r\n"), " "),
+        (transport.begun_post("/v1/pets", "transfer-encoding: chunked\r\n\r\n"), "1\r\n \r\n"),
+    ] {
+        let mut stream = TcpStream::connect(transport.service.store_address).await.unwrap();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        let answered = soon(async {
+            while tokio::time::timeout(Duration::from_millis(20), stream.peek(&mut [0])).await.is_err() {
+                // A response may cross what is sent here.
+                let _ = stream.write_all(repeated.as_bytes()).await;
+            }
+            read_response(&mut stream).await
+        });
+        assert_timeout(&answered.await);
+    }
+}
+
+#[tokio::test]
+async fn head_deadline_starts_with_its_first_byte() {
+    let transport = Transport::plain(|limits| limits.head = SHORT).await;
+    let mut stream = transport.connect().await;
+    for _ in 0..2 {
+        tokio::time::sleep(SHORT * 2).await;
+        transport.assert_answers(&mut stream).await;
     }
 }
 
 #[tokio::test]
 async fn idle_connection_is_closed_silently() {
-    let service = Service::start_with(limits(|limits| (limits.head, limits.idle) = (SHORT, SHORT))).await;
-    let start = Instant::now();
-    let mut fresh = connect(&service).await;
-    assert_eq!(soon(read_to_end(&mut fresh)).await, "");
-    assert!(start.elapsed() + TICK >= SHORT, "not before its time");
+    for transport in Transport::each(|limits| (limits.head, limits.idle) = (SHORT, SHORT)).await {
+        let start = Instant::now();
+        let mut fresh = transport.connect().await;
+        assert_closed(&mut fresh).await;
+        assert!(start.elapsed() + TICK >= SHORT, "not before its time");
 
-    let mut used = connect(&service).await;
-    used.write_all(LIVE.as_bytes()).await.unwrap();
-    assert_eq!(soon(read_response(&mut used)).await.status(), 200);
-    assert_eq!(soon(read_to_end(&mut used)).await, "");
+        let mut used = transport.connect().await;
+        transport.assert_answers(&mut used).await;
+        assert_closed(&mut used).await;
+    }
 }
 
 #[tokio::test]
 async fn client_that_does_not_read_is_disconnected() {
-    let service = Service::start_with(limits(|limits| (limits.head, limits.answer) = (SHORT, SHORT))).await;
-    let name = "🦊".repeat(255);
-    for _ in 0..100 {
-        let pet = format!(r#"{{"name":"{name}","categoryId":3}}"#);
-        service.store.create_pet(petstore::http::parse_new_pet(&pet).unwrap(), None).await.unwrap();
-    }
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    let mut stream = socket.connect(service.store_address).await.unwrap();
-    let list = format!("GET /v1/pets?limit=100 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", service.key);
-
-    // More than any buffer on the way holds, so that the answers stop; then the service closes and writing fails.
-    soon(async {
-        while stream.write_all(list.as_bytes()).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    for transport in Transport::each(|limits| (limits.head, limits.answer) = (SHORT, SHORT)).await {
+        let service = &transport.service;
+        let pet = format!(r#"{{"name":"{}","categoryId":3}}"#, "🦊".repeat(255));
+        for _ in 0..100 {
+            service.store.create_pet(parse_new_pet(&pet).unwrap(), None).await.unwrap();
         }
-    })
-    .await;
-    assert_eq!(service.get("/v1/pets?limit=1").await.status(), 200, "others are served");
-}
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream: Box<dyn Stream> = match &transport.certificate {
+            Some(_) => transport.connect().await,
+            None => Box::new(socket.connect(service.store_address).await.unwrap()),
+        };
+        let key = &service.key;
+        let list = format!("GET /v1/pets?limit=100 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n");
 
-#[tokio::test]
-async fn connection_is_reused() {
-    let service = Service::start().await;
-    let mut stream = connect(&service).await;
-    for (id, (path, status)) in
-        [("/livez", 200), ("/nothing", 404), ("/v1/pets", 401), ("/livez", 200)].into_iter().enumerate()
-    {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nx-request-id: r{id}\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let answer = soon(read_response(&mut stream)).await;
-        assert_eq!((answer.status(), answer.header("x-request-id")), (status, Some(format!("r{id}").as_str())));
+        // The responses exceed all buffers, so they stop. Then the service closes the connection, and writing fails.
+        soon(async {
+            while stream.write_all(list.as_bytes()).await.is_ok() && stream.flush().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+        let other = transport.send(service.request("GET", "/livez")).await;
+        assert_eq!(other.status(), 200, "other clients are served");
     }
 }
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
-    let service = Service::start().await;
-    let body = r#"{"name":"Rex","categoryId":3}"#;
-    let authorization = format!("authorization: Bearer {}\r\n", service.key);
+    let transport = Transport::plain(|_| {}).await;
+    let key = &transport.service.key;
     let requests: String = (1..=20)
         .map(|n| match n % 2 {
-            0 => format!("GET /v1/pets/{} HTTP/1.1\r\nhost: x\r\n{authorization}x-request-id: r{n}\r\n\r\n", n / 2),
-            _ => format!(
-                "POST /v1/pets HTTP/1.1\r\nhost: x\r\n{authorization}x-request-id: r{n}\r\n\
-                 content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
+            0 => format!(
+                "GET /v1/pets/{} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\nx-request-id: r{n}\r\n\r\n",
+                n / 2
             ),
+            _ => transport.begun_post("/v1/pets", &format!("content-length: {}\r\n\r\n{REX}", REX.len())),
         })
         .collect();
-    let mut stream = connect(&service).await;
-    stream.write_all(requests.as_bytes()).await.unwrap();
+    let mut stream = transport.connect_with(&requests).await;
     for n in 1..=20 {
-        let answer = soon(read_response(&mut stream)).await;
-        assert_eq!(answer.header("x-request-id"), Some(format!("r{n}").as_str()));
-        assert_eq!(answer.status(), if n % 2 == 0 { 200 } else { 201 }, "{n}");
+        let answer = transport.read_response(&mut stream).await;
+        let (status, id) = if n % 2 == 0 { (200, format!("r{n}")) } else { (201, "mine".to_owned()) };
+        assert_eq!((answer.status(), answer.header("x-request-id")), (status, Some(id.as_str())), "{n}");
         assert_eq!(answer.json()["id"], (n + 1) / 2);
     }
 }
 
 #[tokio::test]
+async fn connection_is_reused_after_errors() {
+    let transport = Transport::plain(|_| {}).await;
+    let mut stream = transport.connect().await;
+    for (path, status) in [("/livez", 200), ("/nothing", 404), ("/v1/pets", 401), ("/livez", 200)] {
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        assert_eq!(transport.read_response(&mut stream).await.status(), status);
+    }
+}
+
+#[tokio::test]
 async fn unread_body_is_not_parsed_as_a_request() {
-    let service = Service::start().await;
+    let transport = Transport::plain(|_| {}).await;
     let hidden = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
-    let mut stream = connect(&service).await;
     let request = format!(
         "GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: r1\r\ncontent-length: {}\r\n\r\n{hidden}\
          GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: r2\r\nconnection: close\r\n\r\n",
         hidden.len()
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let answers = soon(read_to_end(&mut stream)).await;
+    let answers = soon(raw(transport.service.store_address, request.as_bytes())).await;
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), answers.matches("HTTP/1.1 ").count(), "{answers}");
     assert!(answers.contains("x-request-id: r1\r\n"), "{answers}");
 }
@@ -184,15 +178,15 @@ async fn connection_close_is_honoured() {
 
 #[tokio::test]
 async fn http_1_0_is_supported() {
-    let service = Service::start().await;
-    let answer = soon(raw(service.store_address, b"GET /livez HTTP/1.0\r\n\r\n")).await;
+    let transport = Transport::plain(|_| {}).await;
+    let answer = soon(raw(transport.service.store_address, b"GET /livez HTTP/1.0\r\n\r\n")).await;
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
     assert!(answer.ends_with("\r\n\r\n{\"status\":\"live\"}"), "{answer}");
 
-    let mut stream = connect(&service).await;
+    let mut stream = transport.connect().await;
     for _ in 0..2 {
         stream.write_all(b"GET /livez HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").await.unwrap();
-        let answer = soon(read_response(&mut stream)).await;
+        let answer = transport.read_response(&mut stream).await;
         assert_eq!((answer.status(), answer.header("connection")), (200, Some("keep-alive")));
     }
 }
@@ -211,88 +205,81 @@ async fn bytes_that_are_not_http_are_rejected() {
         let answer = soon(raw(service.store_address, bytes.as_bytes())).await;
         let shown: String = bytes.chars().take(60).collect();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{shown}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "the connection ends with it: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "the connection ends: {answer}");
     }
     assert_eq!(service.get("/livez").await.status(), 200);
 }
 
 #[tokio::test]
 async fn malformed_chunks_are_rejected() {
-    let service = Service::start().await;
+    let transport = Transport::plain(|_| {}).await;
     for chunks in ["zz\r\n{}\r\n", "-1\r\n", "2\r\n{}}\r\n0\r\n\r\n"] {
-        let request = begun_post(&service, "/v1/pets", &format!("transfer-encoding: chunked\r\n\r\n{chunks}"));
-        let mut stream = connect(&service).await;
-        stream.write_all(request.as_bytes()).await.unwrap();
-        assert_eq!(soon(read_response(&mut stream)).await.code(), "invalid_json", "{chunks:?}");
-        assert_eq!(soon(read_to_end(&mut stream)).await, "", "{chunks:?}");
+        let request = transport.begun_post("/v1/pets", &format!("transfer-encoding: chunked\r\n\r\n{chunks}"));
+        let mut stream = transport.connect_with(&request).await;
+        assert_eq!(transport.read_response(&mut stream).await.code(), "invalid_json", "{chunks:?}");
+        assert_closed(&mut stream).await;
     }
 }
 
 #[tokio::test]
 async fn client_that_disconnects_within_its_body_adds_nothing() {
-    let service = Service::start().await;
-    let mut stream = connect(&service).await;
-    let whole = r#"{"name":"Rex","categoryId":3}"#;
-    let request = begun_post(&service, "/v1/pets", &format!("content-length: {}\r\n\r\n{whole}", whole.len() + 1));
-    stream.write_all(request.as_bytes()).await.unwrap();
+    let transport = Transport::plain(|_| {}).await;
+    let framing = format!("content-length: {}\r\n\r\n{REX}", REX.len() + 1);
+    let mut stream = transport.connect_with(&transport.begun_post("/v1/pets", &framing)).await;
     stream.shutdown().await.unwrap();
     soon(read_to_end(&mut stream)).await;
-    assert_eq!(service.get("/v1/pets").await.json(), serde_json::json!([]));
+    assert!(transport.service.ids("/v1/pets").await.is_empty());
 }
 
 #[tokio::test]
 async fn client_still_sending_can_read_its_rejection() {
-    let service = Service::start().await;
+    let transport = Transport::plain(|_| {}).await;
     let body = vec![b' '; 4 << 20];
     let declared = format!("content-length: {}\r\n\r\n", body.len());
     let chunked = format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", body.len());
-    let cases = [
-        (begun_post(&service, "/v1/pets", &declared), 413),
-        (begun_post(&service, "/v1/pets", &chunked), 413),
+    for (head, status) in [
+        (transport.begun_post("/v1/pets", &declared), 413),
+        (transport.begun_post("/v1/pets", &chunked), 413),
         (format!("POST /v1/pets HTTP/1.1\r\nhost: x\r\n{declared}"), 401),
         (format!("POST /v1/nothing HTTP/1.1\r\nhost: x\r\n{declared}"), 404),
         (format!("PUT /v1/pets HTTP/1.1\r\nhost: x\r\n{chunked}"), 405),
-    ];
-    for (head, status) in cases {
-        let mut stream = connect(&service).await;
-        stream.write_all(head.as_bytes()).await.unwrap();
-        soon(stream.write_all(&body)).await.expect("the service takes what is sent");
-        let answer = soon(read_response(&mut stream)).await;
+    ] {
+        let mut stream = transport.connect_with(&head).await;
+        soon(stream.write_all(&body)).await.expect("the service reads the body");
+        let answer = transport.read_response(&mut stream).await;
         assert_eq!((answer.status(), answer.header("connection")), (status, Some("close")));
         answer.code();
-        assert_eq!(soon(read_to_end(&mut stream)).await, "", "{status}: nothing follows");
+        assert_closed(&mut stream).await;
     }
 }
 
 #[tokio::test]
 async fn connection_above_the_limit_is_rejected() {
-    let service = Service::start_with(limits(|limits| limits.connections = 4)).await;
+    let transport = Transport::plain(|limits| limits.connections = 4).await;
+    let service = &transport.service;
     let mut open = Vec::new();
-    for door in [service.store_address, service.messages_address, service.messages_address, service.store_address] {
-        let mut stream = TcpStream::connect(door).await.unwrap();
-        stream.write_all(LIVE.as_bytes()).await.unwrap();
-        assert_eq!(soon(read_response(&mut stream)).await.status(), 200);
+    for address in [service.store_address, service.messages_address, service.messages_address, service.store_address] {
+        let mut stream = transport.connect_to(address).await;
+        transport.assert_answers(&mut stream).await;
         open.push(stream);
     }
-    // More of them than are told at once.
+    // The service rejects several connections at once.
     for _ in 0..40 {
-        let mut refused = connect(&service).await;
-        refused.write_all(LIVE.as_bytes()).await.unwrap();
-        let answer = soon(read_response(&mut refused)).await;
+        let mut rejected = transport.connect_with(LIVE).await;
+        let answer = transport.read_response(&mut rejected).await;
         assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
         assert_eq!((answer.header("retry-after"), answer.header("connection")), (Some("1"), Some("close")));
         assert!(answer.header("x-request-id").is_some());
-        assert_eq!(soon(read_to_end(&mut refused)).await, "", "nothing follows");
+        assert_closed(&mut rejected).await;
     }
     let operator = soon(Request::new(service.ops_address, "GET", "/livez").send()).await;
-    assert_eq!(operator.status(), 200, "who runs the service gets in");
+    assert_eq!(operator.status(), 200, "a connection is reserved for the operator");
 
     open.pop();
     soon(async {
         loop {
-            let mut next = connect(&service).await;
-            next.write_all(LIVE.as_bytes()).await.unwrap();
-            if read_response(&mut next).await.status() == 200 {
+            let mut next = transport.connect_with(LIVE).await;
+            if transport.read_response(&mut next).await.status() == 200 {
                 break;
             }
         }
@@ -302,15 +289,17 @@ async fn connection_above_the_limit_is_rejected() {
 
 #[tokio::test]
 async fn idle_listener_reserves_no_connections() {
-    let service = Service::start_with(limits(|limits| limits.connections = 1)).await;
-    for door in [service.ops_address, service.ops_address, service.messages_address, service.store_address] {
-        assert_eq!(soon(Request::new(door, "GET", "/livez").send()).await.status(), 200);
+    let transport = Transport::plain(|limits| limits.connections = 1).await;
+    let service = &transport.service;
+    for address in [service.ops_address, service.ops_address, service.messages_address, service.store_address] {
+        assert_eq!(soon(Request::new(address, "GET", "/livez").send()).await.status(), 200);
     }
 }
 
 #[tokio::test]
 async fn draining_service_answers_but_is_not_ready() {
-    let mut service = Service::start_with(limits(|limits| limits.drain_delay = Duration::from_millis(1_500))).await;
+    let mut transport = Transport::plain(|limits| limits.drain_delay = Duration::from_millis(1_500)).await;
+    let service = &transport.service;
     assert_eq!(service.get("/readyz").await.status(), 200);
 
     service.ask_to_stop(Stop::Drain);
@@ -320,106 +309,74 @@ async fn draining_service_answers_but_is_not_ready() {
         }
     })
     .await;
-    for address in [service.store_address, service.messages_address, service.ops_address] {
+    for address in service.addresses() {
         let ready = Request::new(address, "GET", "/readyz").send().await;
-        assert_eq!((ready.status(), ready.code().as_str()), (503, "unavailable"));
-        assert_eq!(ready.header("retry-after"), Some("1"));
+        assert_eq!((ready.code().as_str(), ready.header("retry-after")), ("unavailable", Some("1")));
         assert_eq!(Request::new(address, "GET", "/livez").send().await.status(), 200);
     }
     assert_eq!(service.get("/v1/pets").await.status(), 200);
-    assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await.status(), 201);
+    service.create_pets(1).await;
 
-    soon(service.stopped()).await;
-    assert_all_doors_closed(&service).await;
+    soon(transport.service.stopped()).await;
+    transport.assert_closed().await;
 }
 
 #[tokio::test]
-async fn request_in_flight_completes_before_the_stop() {
-    let mut service = Service::start().await;
-    let body = r#"{"name":"Rex","categoryId":3}"#;
-    let mut stream = connect(&service).await;
-    let framing = format!("content-length: {}\r\nexpect: 100-continue\r\n\r\n", body.len());
-    stream.write_all(begun_post(&service, "/v1/pets", &framing).as_bytes()).await.unwrap();
-    assert_eq!(soon(read_response(&mut stream)).await.status(), 100, "the request is under way");
+async fn stop_completes_requests_and_closes_idle_connections() {
+    for mut transport in Transport::each(|_| {}).await {
+        let framing = format!("content-length: {}\r\nexpect: 100-continue\r\n\r\n", REX.len());
+        let mut in_progress = transport.connect_with(&transport.begun_post("/v1/pets", &framing)).await;
+        assert_eq!(transport.read_response(&mut in_progress).await.status(), 100, "the request is in progress");
+        let mut used = transport.connect().await;
+        transport.assert_answers(&mut used).await;
+        // Without a handshake if the transport is TLS.
+        let mut fresh = TcpStream::connect(transport.service.store_address).await.unwrap();
+        // A later connection is served, so the earlier one has been accepted.
+        assert_eq!(transport.send(transport.service.request("GET", "/livez")).await.status(), 200);
 
-    service.ask_to_stop(Stop::Drain);
-    soon(async {
-        while TcpStream::connect(service.store_address).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+        transport.service.ask_to_stop(Stop::Drain);
 
-    stream.write_all(body.as_bytes()).await.unwrap();
-    let answer = soon(read_response(&mut stream)).await;
-    assert_eq!((answer.status(), answer.header("connection")), (201, Some("close")));
-    assert_eq!(soon(read_to_end(&mut stream)).await, "");
-    drop(stream);
-    soon(service.stopped()).await;
-    let kept: i64 = service.database().query_row("SELECT count(*) FROM pets", [], |row| row.get(0)).unwrap();
-    assert_eq!(kept, 1);
-}
-
-#[tokio::test]
-async fn stop_closes_idle_and_rejects_new_connections() {
-    let mut service = Service::start().await;
-    let mut used = connect(&service).await;
-    used.write_all(LIVE.as_bytes()).await.unwrap();
-    assert_eq!(soon(read_response(&mut used)).await.status(), 200);
-    let mut fresh = connect(&service).await;
-    // A later connection of the same door was answered, so the earlier one was accepted.
-    assert_eq!(service.get("/livez").await.status(), 200);
-
-    service.ask_to_stop(Stop::Drain);
-
-    assert_eq!(soon(read_to_end(&mut used)).await, "");
-    assert_eq!(soon(read_to_end(&mut fresh)).await, "");
-    drop((used, fresh));
-    soon(service.stopped()).await;
-    assert_all_doors_closed(&service).await;
+        assert_closed(&mut used).await;
+        assert_eq!(soon(read_to_end(&mut fresh)).await, "");
+        soon(async {
+            while TcpStream::connect(transport.service.store_address).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        in_progress.write_all(REX.as_bytes()).await.unwrap();
+        let answer = transport.read_response(&mut in_progress).await;
+        assert_eq!((answer.status(), answer.header("connection")), (201, Some("close")));
+        assert_closed(&mut in_progress).await;
+        drop((in_progress, used, fresh));
+        soon(transport.service.stopped()).await;
+        transport.assert_closed().await;
+        let stored =
+            transport.service.database().query_row("SELECT count(*) FROM pets", [], |row| row.get::<_, i64>(0));
+        assert_eq!(stored.unwrap(), 1);
+    }
 }
 
 #[tokio::test]
 async fn immediate_stop_aborts_requests() {
-    let mut service = Service::start().await;
-    let mut stream = connect(&service).await;
+    let mut transport = Transport::plain(|_| {}).await;
     let framing = "content-length: 40\r\nexpect: 100-continue\r\n\r\n";
-    stream.write_all(begun_post(&service, "/v1/pets", framing).as_bytes()).await.unwrap();
-    assert_eq!(soon(read_response(&mut stream)).await.status(), 100, "the request is under way");
+    let mut stream = transport.connect_with(&transport.begun_post("/v1/pets", framing)).await;
+    assert_eq!(transport.read_response(&mut stream).await.status(), 100, "the request is in progress");
 
-    service.ask_to_stop(Stop::Drain);
-    service.ask_to_stop(Stop::Now);
+    transport.service.ask_to_stop(Stop::Drain);
+    transport.service.ask_to_stop(Stop::Now);
 
-    soon(service.stopped()).await;
+    soon(transport.service.stopped()).await;
 }
 
-/// The usual setup with other limits. The server first looks at a connection after the time for a head.
-fn limits(change: impl FnOnce(&mut Limits)) -> Setup {
-    let mut setup = Setup::default();
-    change(&mut setup.limits);
-    setup
-}
-
-async fn connect(service: &Service) -> TcpStream {
-    TcpStream::connect(service.store_address).await.unwrap()
-}
-
-/// A POST of JSON with the service's key, up to what says how its body is framed and begins.
-fn begun_post(service: &Service, path: &str, framing: &str) -> String {
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\nx-request-id: mine\r\n\
-         content-type: application/json\r\n{framing}",
-        service.key
-    )
-}
-
-/// Reads an answer while `drop` is sent again and again.
-async fn answer_while_dripping(mut stream: TcpStream, drop: &[u8]) -> Response {
-    while tokio::time::timeout(Duration::from_millis(20), stream.peek(&mut [0])).await.is_err() {
-        // An answer may cross what is sent here.
-        let _ = stream.write_all(drop).await;
-    }
-    read_response(&mut stream).await
+/// Reads a 408 that does not come too early, and the end of the connection.
+async fn assert_timed_out(transport: &Transport, stream: &mut Box<dyn Stream>, start: Instant) -> Response {
+    let answer = transport.read_response(stream).await;
+    assert!(start.elapsed() + TICK >= SHORT, "not before its time");
+    assert_timeout(&answer);
+    assert_closed(stream).await;
+    answer
 }
 
 fn assert_timeout(answer: &Response) {
@@ -428,8 +385,7 @@ fn assert_timeout(answer: &Response) {
     assert!(answer.header("x-request-id").is_some());
 }
 
-async fn assert_all_doors_closed(service: &Service) {
-    for address in [service.store_address, service.messages_address, service.ops_address] {
-        assert!(TcpStream::connect(address).await.is_err(), "{address}");
-    }
+/// Over TLS, an end without a close notification is an error.
+async fn assert_closed(stream: &mut Box<dyn Stream>) {
+    assert_eq!(soon(read_to_end(stream)).await, "");
 }

@@ -23,6 +23,18 @@ use tokio::sync::watch;
 /// 2026-11-20T09:30:00.123Z, the fixed time of a test service.
 pub const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
+/// 2030-12-05T00:00:00Z, when `getPet` is removed.
+pub const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
+
+/// The body of a request for an available animal.
+pub const REX: &str = r#"{"name":"Rex","categoryId":3}"#;
+
+/// The body of a request for a message.
+pub const HELLO: &str = r#"{"message":"Hello"}"#;
+
+/// The size of the largest body in bytes.
+pub const LARGEST: usize = 64 * 1024;
+
 /// The options of a test service.
 pub struct Setup {
     pub limits: Limits,
@@ -80,6 +92,17 @@ pub struct Service {
 impl Service {
     pub async fn start() -> Self {
         Self::start_with(Setup::default()).await
+    }
+
+    /// Starts a service on a new PostgreSQL database.
+    pub async fn start_on_postgresql() -> Self {
+        Self::start_with(Setup { postgres: Some(testkit::postgres::database()), ..Setup::default() }).await
+    }
+
+    /// Tells `story` to a service on each database.
+    pub async fn on_every_database(story: impl AsyncFn(&Self)) {
+        story(&Self::start().await).await;
+        story(&Self::start_on_postgresql().await).await;
     }
 
     pub async fn start_with(setup: Setup) -> Self {
@@ -162,6 +185,28 @@ impl Service {
         self.request("POST", path).key(&self.key).json(body).send().await
     }
 
+    /// Creates available animals, whose ids count from 1 in a new service.
+    pub async fn create_pets(&self, count: usize) {
+        for _ in 0..count {
+            assert_eq!(self.post("/v1/pets", REX).await.status(), 201);
+        }
+    }
+
+    /// The ids in a page of a list, requested with the service's key.
+    pub async fn ids(&self, path: &str) -> Vec<i64> {
+        ids(&self.get(path).await)
+    }
+
+    /// The document that the service serves.
+    pub async fn document(&self) -> serde_json::Value {
+        self.request("GET", "/openapi.json").send().await.json()
+    }
+
+    /// The addresses of the three listeners.
+    pub fn addresses(&self) -> [SocketAddr; 3] {
+        [self.store_address, self.messages_address, self.ops_address]
+    }
+
     /// `POST /v1/messages` on the messages listener, with the service's key.
     pub async fn message(&self, body: &str) -> Response {
         self.message_request().key(&self.key).json(body).send().await
@@ -172,7 +217,7 @@ impl Service {
     pub fn operations(&self) -> Vec<Request> {
         let example = |operation| match operation {
             Operation::ListPets | Operation::ListOrders => vec![self.request_to(operation, "")],
-            Operation::CreatePet => vec![self.request_to(operation, "").json(r#"{"name":"Rex","categoryId":3}"#)],
+            Operation::CreatePet => vec![self.request_to(operation, "").json(REX)],
             Operation::PlaceOrder => vec![self.request_to(operation, "").json(r#"{"petId":1}"#)],
             Operation::GetPet | Operation::ApproveOrder | Operation::DeliverOrder => {
                 vec![self.request_to(operation, "1")]
@@ -181,7 +226,7 @@ impl Service {
             Operation::CancelOrder => {
                 vec![self.request_to(Operation::PlaceOrder, "").json(r#"{"petId":2}"#), self.request_to(operation, "2")]
             }
-            Operation::SendMessage => vec![self.request_to(operation, "").json(r#"{"message":"Hello"}"#)],
+            Operation::SendMessage => vec![self.request_to(operation, "").json(HELLO)],
             other => panic!("{other:?} has no example"),
         };
         Operation::documented().flat_map(example).collect()
@@ -241,6 +286,12 @@ impl Service {
         self.running.take().unwrap().await.unwrap();
         self.store.close().await;
     }
+}
+
+/// The ids in a page of a list.
+pub fn ids(page: &Response) -> Vec<i64> {
+    assert_eq!(page.status(), 200, "{}", page.body);
+    page.json().as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect()
 }
 
 async fn make_key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, String) {

@@ -26,6 +26,13 @@ impl Request {
         self
     }
 
+    /// Replaces the `Host`, as a client does that reaches the server by another name.
+    pub fn host(mut self, host: &str) -> Self {
+        let headers = self.request.headers_mut().expect("the request is valid");
+        headers.insert("host", host.parse().unwrap());
+        self
+    }
+
     /// Adds an API key as the bearer token.
     pub fn key(self, key: &str) -> Self {
         self.header("authorization", &format!("Bearer {key}"))
