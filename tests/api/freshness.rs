@@ -45,15 +45,21 @@ async fn list_includes_every_write_acknowledged_before_it() {
 }
 
 #[tokio::test]
-async fn list_includes_commits_of_other_processes() {
+async fn reads_include_commits_of_this_and_other_processes() {
     let service = Service::start().await;
     let other = service.database();
-    for count in 1..=20 {
-        assert_eq!(service.ids("/v1/pets").await.len(), count - 1);
-        other.execute("INSERT INTO pets (name, category_id, status) VALUES ('Mimi', 1, 0)", []).unwrap();
-        assert_eq!(service.ids("/v1/pets").await.len(), count);
-        // From the cache.
-        assert_eq!(service.ids("/v1/pets").await.len(), count);
+    for count in 1..=100 {
+        // In turns, so that no read in between can keep an old snapshot.
+        if count % 2 == 0 {
+            service.create_pets(1).await;
+        } else {
+            other.execute("INSERT INTO pets (name, category_id, status) VALUES ('Mimi', 1, 0)", []).unwrap();
+        }
+        assert_eq!(service.get(&format!("/v1/pets/{count}")).await.status(), 200);
+        // The second response comes from the page cache.
+        for _ in 0..2 {
+            assert_eq!(service.ids("/v1/pets?limit=100").await.len(), count);
+        }
     }
 }
 

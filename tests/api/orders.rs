@@ -49,6 +49,10 @@ async fn animal_of_cancelled_order_can_be_ordered_again() {
         for (id, first) in (1..).zip([None, Some("approve"), None]) {
             assert_eq!(place(service, 1).await.json()["id"], id);
             assert_eq!(place(service, 1).await.code(), "conflict", "one order at a time");
+            if id > 1 {
+                assert_eq!(change(service, id - 1, "cancel").await.code(), "conflict");
+                assert_eq!(status_of_pet(service, 1).await, "pending", "cancelled orders no longer affect the animal");
+            }
             if let Some(first) = first {
                 assert_eq!(change(service, id, first).await.status(), 200);
             }

@@ -1,17 +1,17 @@
 //! PostgreSQL: concurrent changes of one account by two processes.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use petstore::domain::account::PasswordDigest;
-use petstore::domain::api_key::{KeyName, NewKey, Rotation};
+use petstore::domain::api_key::Rotation;
 use petstore::domain::session::NewSession;
-use petstore::domain::{AccountId, ApiKey, Email, KeyId, SessionToken, Timestamp};
-use petstore::store::postgres::{Options, Postgres};
+use petstore::domain::{AccountId, ApiKey, KeyId, SessionToken};
 use petstore::store::{Store, StoreError};
-use testkit::postgres::{query, try_query};
+use testkit::postgres::{self, query, try_query};
+use testkit::{TIMEOUT, within};
 use tokio::task::JoinHandle;
 
-const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+use crate::fixtures::{NOW, email, new_key, open_postgresql};
 
 /// Inserts a session as another process does, with the account's row locked.
 const BEGIN_SESSION: &str = "SELECT id FROM accounts WHERE id = 1 FOR SHARE;
@@ -53,7 +53,7 @@ async fn new_password_ends_a_session_that_began_concurrently() {
 async fn account_being_deleted_gets_no_key() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(DELETE_ACCOUNT).await;
-    let made = ada.store.create_key(new_key(&ApiKey::generate(ada.store.deployment()), ada.account)).await;
+    let made = ada.store.create_key(new_key(&ApiKey::generate(ada.store.deployment()), ada.account, None)).await;
     assert!(matches!(made, Err(StoreError::Refused(_))), "{made:?}");
     other.await.unwrap();
 }
@@ -87,7 +87,7 @@ async fn password_being_changed_starts_no_session() {
 /// An account with a password and a key, in a database of its own.
 struct Ada {
     url: String,
-    store: Store,
+    store: Arc<Store>,
     account: AccountId,
     digest: PasswordDigest,
     key: KeyId,
@@ -95,14 +95,12 @@ struct Ada {
 
 impl Ada {
     async fn new() -> Self {
-        let url = testkit::PostgresServer::shared().database();
-        let options = Options::new(petstore::store::postgres::DatabaseUrl::parse(&url).unwrap());
-        let store = Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()));
+        let url = postgres::database();
+        let store = open_postgresql(&url).await;
         let digest = PasswordDigest("$argon2id$old".into());
-        let email = Email::parse("ada@example.com").unwrap();
-        let account = store.create_account(email, Some(digest.clone()), NOW).await.unwrap().unwrap();
+        let account = store.create_account(email("ada@example.com"), Some(digest.clone()), NOW).await.unwrap().unwrap();
         let key = ApiKey::generate(store.deployment());
-        let key = store.create_key(new_key(&key, account)).await.unwrap();
+        let key = store.create_key(new_key(&key, account, None)).await.unwrap();
         Self { url, store, account, digest, key }
     }
 
@@ -112,19 +110,11 @@ impl Ada {
         let other = tokio::task::spawn_blocking(move || _ = try_query(&url, &sql).unwrap());
         let sleeps = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND wait_event = 'PgSleep'";
-        let began = Instant::now();
-        while query(&self.url, sleeps) == "0" {
-            assert!(began.elapsed() < Duration::from_secs(20), "the other process does not begin");
-        }
+        within(TIMEOUT, "the other process's begin", || query(&self.url, sleeps) != "0");
         other
     }
 
     fn session(&self) -> NewSession {
         NewSession { hash: SessionToken::generate().hash(), account: self.account, now: NOW }
     }
-}
-
-fn new_key(key: &ApiKey, account: AccountId) -> NewKey {
-    let name = KeyName::parse("test".into()).unwrap();
-    NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at: None }
 }

@@ -1,7 +1,7 @@
-//! The store: one suite of stories for every database it can lie on, and what is particular to each.
+//! The store: stories on both databases, and behaviour specific to each.
 
-mod backends;
 mod crossing;
+mod fixtures;
 mod idempotency;
 mod migrations;
 mod orders;

@@ -1,30 +1,31 @@
 //! Migrations of a PostgreSQL database.
 
-use std::time::{Duration, Instant};
-
 use petstore::store::StoreError;
-use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
-use testkit::PostgresServer;
-use testkit::postgres::query;
+use petstore::store::postgres::Postgres;
+use testkit::postgres::{self, query};
+use testkit::soon;
+
+use crate::fixtures::options;
 
 async fn open(url: &str) -> Result<Postgres, StoreError> {
-    Postgres::open(&Options::new(DatabaseUrl::parse(url).unwrap())).await
+    Postgres::open(&options(url)).await
 }
 
 /// A new database at schema version 5, which no relay has used.
 async fn database_at_version_5() -> String {
-    let url = PostgresServer::shared().database();
+    let url = postgres::database();
     open(&url).await.unwrap().close().await;
     query(&url, "DROP INDEX messages_by_sending; DELETE FROM refinery_schema_history WHERE version > 5");
     url
 }
 
 async fn wait_until(url: &str, condition: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while query(url, condition) != "t" {
-        assert!(Instant::now() < deadline, "{condition}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    soon(async {
+        while query(url, condition) != "t" {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

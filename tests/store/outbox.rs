@@ -1,25 +1,18 @@
 //! The outbox, on every database.
 
-use std::sync::Arc;
-
-use petstore::domain::{AccountId, Email, Message, MessageQuery, MessageRecord, MessageState, MessageText, Timestamp};
-use petstore::store::postgres::{self, Postgres};
+use petstore::domain::{AccountId, Message, MessageQuery, MessageRecord, MessageState, MessageText, Timestamp};
 use petstore::store::{RelayLease, Store};
+use testkit::postgres::{self, query};
+use testkit::soon;
 
-use crate::backends::{database_url, on_every_database};
-
-const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+use crate::fixtures::{NOW, account, on_every_database, open_postgresql};
 
 fn later(milliseconds: i64) -> Timestamp {
     Timestamp::from_milliseconds(NOW.as_milliseconds() + milliseconds)
 }
 
-async fn account(store: &Store, email: &str) -> AccountId {
-    store.create_account(Email::parse(email).unwrap(), None, NOW).await.unwrap().unwrap()
-}
-
-/// So many messages, a millisecond apart, of two accounts in turn.
-async fn take_on(store: &Store, number: i64) -> Vec<Message> {
+/// Queues messages a millisecond apart, alternately of two accounts.
+async fn queue(store: &Store, number: i64) -> Vec<Message> {
     let accounts = [account(store, "ada@example.com").await, account(store, "grace@example.com").await];
     let mut messages = Vec::new();
     for n in 0..number {
@@ -44,7 +37,7 @@ fn ids(messages: &[Message]) -> Vec<(AccountId, petstore::domain::MessageId)> {
 #[tokio::test]
 async fn messages_wait_in_order_until_marked_sent() {
     on_every_database(async |store| {
-        let messages = take_on(&store, 7).await;
+        let messages = queue(&store, 7).await;
         let _lease = lease(&store).await;
         assert_eq!(store.unsent_messages(None, 100).await.unwrap(), messages);
         assert_eq!(store.unsent_messages(None, 3).await.unwrap(), messages[..3]);
@@ -60,7 +53,7 @@ async fn messages_wait_in_order_until_marked_sent() {
         assert_eq!(waiting, [&messages[..1], &messages[4..]].concat());
         assert_eq!(store.count_unsent_messages(100).await.unwrap(), 4);
 
-        // One that was taken on late, with an earlier id than those that were sent, is not passed over.
+        // A message that is stored late, with an id before those of sent messages, is not skipped.
         let early = Message::new(messages[0].account, MessageText::parse("late".into()).unwrap(), later(-1_000));
         store.create_message(early.clone(), None).await.unwrap();
         assert_eq!(store.unsent_messages(None, 1).await.unwrap(), [early]);
@@ -71,7 +64,7 @@ async fn messages_wait_in_order_until_marked_sent() {
 #[tokio::test]
 async fn sent_messages_are_deleted_but_waiting_ones_never() {
     on_every_database(async |store| {
-        let messages = take_on(&store, 6).await;
+        let messages = queue(&store, 6).await;
         let _lease = lease(&store).await;
         for (n, message) in messages[..5].iter().enumerate() {
             store.mark_messages_sent(ids(std::slice::from_ref(message)), later(n as i64)).await.unwrap();
@@ -89,7 +82,7 @@ async fn sent_messages_are_deleted_but_waiting_ones_never() {
 #[tokio::test]
 async fn export_filters_messages() {
     on_every_database(async |store| {
-        let messages = take_on(&store, 4).await;
+        let messages = queue(&store, 4).await;
         let _lease = lease(&store).await;
         store.mark_messages_sent(ids(&messages[..1]), later(50)).await.unwrap();
         let of = |number: &[usize]| number.iter().map(|n| messages[*n].clone()).collect::<Vec<_>>();
@@ -120,7 +113,7 @@ async fn export_filters_messages() {
 async fn long_export_covers_all_accounts() {
     on_every_database(async |store| {
         // Every second message is Grace's. Ada's account is exported first.
-        let messages = take_on(&store, 700).await;
+        let messages = queue(&store, 700).await;
         let text = MessageText::parse("the last".into()).unwrap();
         let last = Message::new(messages[1].account, text, later(1_000));
         let mut records: Vec<MessageRecord> = Vec::new();
@@ -160,12 +153,8 @@ async fn exported(store: &Store, query: MessageQuery) -> Vec<MessageRecord> {
 
 #[tokio::test]
 async fn one_process_has_the_lease_until_it_ends() {
-    let url = database_url();
-    let open = async || {
-        let postgres = Postgres::open(&postgres::Options::new(url.clone())).await.unwrap();
-        Arc::new(Store::Postgres(Box::new(postgres)))
-    };
-    let (one, other) = (open().await, open().await);
+    let url = postgres::database();
+    let (one, other) = (open_postgresql(&url).await, open_postgresql(&url).await);
     let first = lease(&one).await;
     let mut second = RelayLease::default();
     for _ in 0..3 {
@@ -174,35 +163,29 @@ async fn one_process_has_the_lease_until_it_ends() {
 
     drop(first);
 
-    let mut held = false;
-    for _ in 0..100 {
-        held = other.hold_relay_lease(&mut second).await.unwrap();
-        if held {
-            break;
+    soon(async {
+        while !other.hold_relay_lease(&mut second).await.unwrap() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert!(held && other.hold_relay_lease(&mut second).await.unwrap());
+    })
+    .await;
+    assert!(other.hold_relay_lease(&mut second).await.unwrap());
 }
 
 #[tokio::test]
 async fn migration_replaces_an_index_that_was_left_invalid() {
-    let url = testkit::PostgresServer::shared().database();
-    let open = async || {
-        let options = postgres::Options::new(postgres::DatabaseUrl::parse(&url).unwrap());
-        Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))
-    };
-    let store = open().await;
-    take_on(&store, 3).await;
+    let url = postgres::database();
+    let store = open_postgresql(&url).await;
+    queue(&store, 3).await;
     store.close().await;
     // A relay of schema 5 could leave a database in this state.
     let spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass";
-    testkit::postgres::query(&url, spoil);
-    testkit::postgres::query(&url, "DELETE FROM refinery_schema_history WHERE version > 5");
+    query(&url, spoil);
+    query(&url, "DELETE FROM refinery_schema_history WHERE version > 5");
 
-    let store = open().await;
+    let store = open_postgresql(&url).await;
 
     let valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_sending'::regclass";
-    assert_eq!(testkit::postgres::query(&url, valid), "t");
+    assert_eq!(query(&url, valid), "t");
     assert_eq!(store.unsent_messages(None, 10).await.unwrap().len(), 3);
 }

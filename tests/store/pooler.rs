@@ -2,15 +2,17 @@
 
 use std::process::{Child, Stdio};
 
-use petstore::domain::{NewPet, PetName, PetStatus};
+use petstore::domain::PetStatus;
 use petstore::store::Store;
-use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
+use petstore::store::postgres::{Options, Postgres};
 use testkit::PostgresServer;
 use testkit::postgres::{as_somebody, free_port};
 
+use crate::fixtures::{create_pet, options};
+
 /// A PgBouncer in front of a new database. Ends on drop or with the test process.
 struct PgBouncer {
-    url: DatabaseUrl,
+    options: Options,
     keeper: Child,
 }
 
@@ -31,11 +33,11 @@ impl PgBouncer {
         command.args(["sh", "-c", r#"/usr/sbin/pgbouncer --quiet "$0" & cat; kill $!"#]).arg(&file);
         let keeper = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let url = format!("postgres://petstore@127.0.0.1:{port}/{database}");
-        Self { url: DatabaseUrl::parse(&url).unwrap(), keeper }
+        Self { options: options(&url), keeper }
     }
 
     async fn open(&self) -> Result<Store, String> {
-        let opened = Postgres::open(&Options::new(self.url.clone())).await;
+        let opened = Postgres::open(&self.options).await;
         opened.map(|store| Store::Postgres(Box::new(store))).map_err(|error| error.to_string())
     }
 }
@@ -61,13 +63,7 @@ async fn pooler_that_shares_connections_is_rejected() {
 async fn pooler_in_session_mode_works() {
     let pooler = PgBouncer::start("pool_mode = session\ndefault_pool_size = 40");
     let store = pooler.open().await.unwrap();
-    let name = PetName::parse("Rex".into()).unwrap();
-    let pet = store
-        .create_pet(NewPet { name, category_id: 1, status: PetStatus::Available }, None)
-        .await
-        .unwrap()
-        .executed()
-        .unwrap();
-    assert_eq!(store.find_pet(pet.id).await.unwrap().unwrap().name, "Rex");
+    let id = create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
+    assert_eq!(store.find_pet(id).await.unwrap().unwrap().name, "Rex");
     store.close().await;
 }

@@ -6,15 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{ApiKey, Deployment, Email, KeyHash, Timestamp};
-use petstore::domain::{NewPet, PageLimit, PetName, PetQuery, PetRef, PetStatus};
-use petstore::store::postgres::{DatabaseUrl, Options, Postgres, Settings};
+use petstore::domain::{ApiKey, Deployment, KeyHash, PageLimit, PetQuery, PetRef, PetStatus};
+use petstore::store::postgres::{Options, Postgres, Settings};
 use petstore::store::{Store, StoreError};
 use testkit::PostgresServer;
-use testkit::postgres::{binaries, query, try_query};
+use testkit::postgres::{binaries, database, query, try_query};
 
-const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+use crate::fixtures::{account, create_pet, new_key, new_pet, open_postgresql, open_with, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id() {
@@ -54,7 +52,7 @@ async fn imported_ids_follow_those_created_meanwhile() {
             halfway.take().unwrap().send(()).unwrap();
             created.recv().unwrap();
         }
-        Ok(new_pet(format!("imported {n}")))
+        Ok(new_pet(&format!("imported {n}"), PetStatus::Available))
     });
     let import = tokio::spawn({
         let store = Arc::clone(&store);
@@ -215,12 +213,11 @@ async fn key_lookups_do_not_delay_other_reads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_key_of_a_batch_gets_its_own_grant() {
     let (store, _) = open(Settings::default()).await;
-    let account = store.create_account(Email::parse("ada@example.com").unwrap(), None, NOW).await.unwrap().unwrap();
+    let account = account(&store, "ada@example.com").await;
     let keys: Vec<_> = (0..20).map(|_| ApiKey::generate(Deployment::Production)).collect();
     let mut ids = HashMap::new();
     for key in &keys {
-        let name = KeyName::parse("test".into()).unwrap();
-        ids.insert(key.hash().0, store.create_key(NewKey::of(key, account, name, NOW, None)).await.unwrap());
+        ids.insert(key.hash().0, store.create_key(new_key(key, account, None)).await.unwrap());
     }
     let unknown = (0..20).map(|n| KeyHash([n; 32]));
     let lookups = keys.iter().map(ApiKey::hash).chain(unknown).cycle().take(400).map(|hash| {
@@ -294,8 +291,7 @@ async fn shared_read_is_never_older_than_its_request() {
 async fn database_with_another_encoding_is_rejected() {
     let server = PostgresServer::shared();
     server.sql("postgres", "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
-    let url = DatabaseUrl::parse(&server.url("latin")).unwrap();
-    let refused = Postgres::open(&Options::new(url)).await.unwrap_err().to_string();
+    let refused = Postgres::open(&options(&server.url("latin"))).await.unwrap_err().to_string();
     assert_eq!(refused, "the database's encoding is LATIN1: create one with ENCODING 'UTF8'");
 }
 
@@ -303,11 +299,7 @@ async fn database_with_another_encoding_is_rejected() {
 async fn server_settings_cannot_make_commits_less_durable() {
     let server = PostgresServer::start();
     let url = server.database();
-    let open = async || {
-        let options = Options::new(DatabaseUrl::parse(&url).unwrap());
-        Arc::new(Store::Postgres(Box::new(Postgres::open(&options).await.unwrap())))
-    };
-    open().await.close().await;
+    open_postgresql(&url).await.close().await;
     // A trigger names each new animal after its transaction's `synchronous_commit`.
     query(
         &url,
@@ -328,13 +320,13 @@ async fn server_settings_cannot_make_commits_less_durable() {
         ("remote_apply", "remote_apply"),
     ] {
         query(&url, &format!("ALTER DATABASE {name} SET synchronous_commit = {chosen}"));
-        let store = open().await;
+        let store = open_postgresql(&url).await;
         assert_eq!(waits_for(&store).await, used, "set to {chosen}");
         store.close().await;
     }
 
     query(&url, &format!("ALTER DATABASE {name} RESET synchronous_commit"));
-    let store = open().await;
+    let store = open_postgresql(&url).await;
     server.set("synchronous_commit", "off");
     while query(&url, "SHOW synchronous_commit") != "off" {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -345,17 +337,12 @@ async fn server_settings_cannot_make_commits_less_durable() {
 }
 
 async fn open(settings: Settings) -> (Arc<Store>, String) {
-    let url = PostgresServer::shared().database();
-    let options = Options { settings, ..Options::new(DatabaseUrl::parse(&url).unwrap()) };
-    (Arc::new(Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))), url)
+    let url = database();
+    (open_with(&Options { settings, ..options(&url) }).await, url)
 }
 
 async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {
-    store.create_pet(new_pet(name), None).await.map(|outcome| outcome.executed().unwrap().id)
-}
-
-fn new_pet(name: String) -> NewPet {
-    NewPet { name: PetName::parse(name).unwrap(), category_id: 1, status: PetStatus::Available }
+    create_pet(&store, &name, PetStatus::Available).await
 }
 
 /// The ids of a page.
