@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use expect_test::expect;
+use testkit::console::PASSWORD;
 use testkit::{Folder, PostgresServer, Request, Response, Server, soon};
-
-const PASSWORD: &str = "correct horse battery";
 
 #[test]
 fn account_create_creates_the_database() {
@@ -17,16 +16,10 @@ fn account_create_creates_the_database() {
     "#]]
     .assert_eq(&folder.run("account create Ada@example.com").shown());
 
-    // The command line can use it at once, however the address is written.
+    // Addresses are compared ignoring case, and shown as they were given.
     let key = folder.succeed("key create --account ADA@EXAMPLE.com --name first");
     assert!(key.starts_with("pet_live_"), "{key}");
-    assert_eq!(folder.keys()[0]["account"], "Ada@example.com", "the address is shown as it was given");
-}
-
-#[test]
-fn taken_address_is_rejected_ignoring_case() {
-    let folder = Folder::with_account();
-
+    assert_eq!(folder.keys()[0]["account"], "Ada@example.com");
     expect![[r#"
         exit 1
         error: account ADA@Example.COM already exists
@@ -49,16 +42,6 @@ fn password_is_read_from_stdin_and_stored_hashed() {
 }
 
 #[test]
-fn account_without_password_stores_no_hash() {
-    let folder = Folder::with_account();
-
-    let database = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
-    let digest: Option<String> =
-        database.query_row("SELECT password_hash FROM accounts", [], |row| row.get(0)).unwrap();
-    assert_eq!(digest, None);
-}
-
-#[test]
 fn password_has_12_to_128_characters() {
     let folder = Folder::new();
     let create = |email: &str, password: &str| {
@@ -72,7 +55,7 @@ fn password_has_12_to_128_characters() {
     .assert_eq(&create("a@example.com", "elf letters").shown());
     assert_eq!(create("b@example.com", &"ä".repeat(129)).code, Some(1));
     assert_eq!(create("c@example.com", "").code, Some(1));
-    assert!(!folder.path("petstore-data").exists(), "a refused password leaves nothing behind");
+    assert!(!folder.path("petstore-data").exists(), "an invalid password creates nothing");
     assert_eq!(create("d@example.com", &"ä".repeat(12)).code, Some(0));
     assert_eq!(create("e@example.com", &"ä".repeat(128)).code, Some(0));
 }
@@ -221,14 +204,9 @@ fn accounts(folder: &Folder, database: &str) -> Vec<serde_json::Value> {
 /// The session cookie, or `None` if the console refuses the password.
 pub async fn sign_in(server: &Server, email: &str, password: &str) -> Option<String> {
     let address = server.address("store");
-    let form = form_urlencoded::Serializer::new(String::new())
-        .extend_pairs([("email", email), ("password", password)])
-        .finish();
     let request = || {
-        Request::new(address, "POST", "/sign-in")
-            .header("origin", &format!("http://{address}"))
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body(form.clone())
+        let request = Request::new(address, "POST", "/sign-in").header("origin", &format!("http://{address}"));
+        request.form(&[("email", email), ("password", password)])
     };
     let answer = answered(request).await;
     assert!([303, 422].contains(&answer.status()), "{}", answer.body);

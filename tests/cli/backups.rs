@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Folder, Process, Request, Signal};
+use testkit::{Folder, Process, Signal, TIMEOUT, within};
 
 /// A folder with an account, two keys (one revoked), and animals.
 fn filled(animals: usize) -> (Folder, String) {
@@ -19,41 +19,23 @@ fn filled(animals: usize) -> (Folder, String) {
     (folder, key)
 }
 
-/// What lies in a folder, by name.
-fn names(folder: &Folder, path: &str) -> Vec<String> {
-    let entries = fs::read_dir(folder.path(path)).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-#[tokio::test]
-async fn backup_of_a_running_service_restores_everything() {
+#[test]
+fn backup_of_a_running_service_restores_everything() {
     let (folder, key) = filled(100);
     let server = folder.serve("serve");
-    let message = Request::new(server.address("messages"), "POST", "/v1/messages");
-    assert_eq!(message.key(&key).json(r#"{"message":"Hello\n🦊"}"#).send().await.status(), 202);
+    assert_eq!(server.send_message(&key, r"Hello\n🦊").status, 202);
 
     let made = folder.run("backup there.db");
 
     assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made:?}");
     assert!(made.stderr.starts_with("backed up ") && made.stderr.ends_with(" KiB to there.db\n"), "{made:?}");
     assert_eq!(fs::metadata(folder.path("there.db")).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data", "there.db"], "it is one file");
+    assert_eq!(folder.names("."), ["animals.ndjson", "petstore-data", "there.db"], "the backup is one file");
     let animals = folder.succeed("pets export");
     let keys = folder.succeed("key list --json");
 
-    // What comes afterwards is not in it.
-    let created = Request::new(server.address("store"), "POST", "/v1/pets");
-    assert_eq!(created.key(&key).json(r#"{"name":"Late","categoryId":1}"#).send().await.json()["id"], 101);
+    // Later writes are not in the backup.
+    assert_eq!(server.create_pet(&key, "Late").json()["id"], 101);
     server.end_by(Signal::TERM);
     let restored = folder.run("restore there.db --data-dir new/one").shown();
     assert!(restored.contains(" KiB, a production database, to new/one"), "{restored}");
@@ -61,10 +43,7 @@ async fn backup_of_a_running_service_restores_everything() {
     assert_eq!(folder.succeed("key list --json --data-dir new/one"), keys);
 
     let server = folder.serve("serve --data-dir new/one");
-    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
-    let created = Request::new(server.address("store"), "POST", "/v1/pets");
-    let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
-    assert_eq!(created.json()["id"], 101, "ids go on where the backup ends");
+    assert_eq!(server.create_pet(&key, "Rex").json()["id"], 101, "ids continue after those of the backup");
     server.end_by(Signal::TERM);
     let conn = rusqlite::Connection::open(folder.path("new/one/petstore.db")).unwrap();
     let message: String = conn.query_row("SELECT message FROM messages", [], |row| row.get(0)).unwrap();
@@ -114,7 +93,7 @@ fn backup_overwrites_only_with_force() {
     assert_eq!(folder.keys().as_array().unwrap().len(), 2);
     assert_eq!(folder.run("key create --account grace@example.com --name test").code, Some(1));
 
-    // Nor is what is no file: a device would be gone.
+    // Only regular files are replaced.
     std::os::unix::fs::symlink("there.db", folder.path("link")).unwrap();
     assert!(folder.program("mkfifo").arg("pipe").status().unwrap().success());
     for other in ["link", "pipe"] {
@@ -124,6 +103,9 @@ fn backup_overwrites_only_with_force() {
     }
     let nowhere = folder.run("backup nowhere/there.db");
     assert_eq!(nowhere.shown(), "exit 1\nerror: nowhere: No such file or directory (os error 2)\n");
+    let without_database = folder.run("backup new.db --data-dir nowhere").stderr;
+    assert!(without_database.starts_with("error: there is no database in nowhere"), "{without_database}");
+    assert!(!folder.path("nowhere").exists() && !folder.path("new.db").exists());
 
     let stdout = folder.run("backup -");
     assert!(
@@ -132,7 +114,7 @@ fn backup_overwrites_only_with_force() {
     );
     assert!(!folder.path("-").exists());
 
-    // The database itself is no place for its backup.
+    // A backup does not replace the database's own files.
     for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {
         let refused = folder.run(&format!("backup --force {file}"));
         assert_eq!(refused.shown(), format!("exit 1\nerror: {file} is the service's own file\n"));
@@ -149,13 +131,13 @@ fn database_in_use_is_not_replaced() {
     assert_eq!(folder.run("restore there.db --force").shown(), text);
     server.end_by(Signal::TERM);
 
-    // Another program that knows nothing of our locks.
+    // Another program, which does not use our locks.
     let conn = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
     conn.query_row("SELECT count(*) FROM pets", [], |_| Ok(())).unwrap();
     assert_eq!(folder.run("restore there.db --force").shown(), text);
     drop(conn);
     folder.succeed("restore there.db --force");
-    assert_eq!(names(&folder, "petstore-data"), ["petstore.db", "petstore.lock"]);
+    assert_eq!(folder.names("petstore-data"), ["petstore.db", "petstore.lock"]);
 }
 
 #[test]
@@ -166,7 +148,7 @@ fn incomplete_backup_is_not_restored() {
     let good = fs::read(folder.path("good.db")).unwrap();
     folder.write("half.db", &good[..good.len() / 2]);
     let mut torn = good.clone();
-    // From the third page on, where tables and indexes are.
+    // Tables and indexes begin at the third page.
     torn[8_192..].chunks_mut(4_096).for_each(|page| page[8..2_000].fill(7));
     folder.write("torn.db", &torn);
     folder.write("text.db", "This is no database. ".repeat(1_000));
@@ -178,7 +160,7 @@ fn incomplete_backup_is_not_restored() {
         assert!(refused.stderr.starts_with(&format!("error: {file}: ")), "{file}: {refused:?}");
         assert_eq!(folder.succeed("pets export"), before, "{file}");
     }
-    assert_eq!(names(&folder, "petstore-data"), ["petstore.db", "petstore.lock"], "nothing is left behind");
+    assert_eq!(folder.names("petstore-data"), ["petstore.db", "petstore.lock"], "nothing is left behind");
 }
 
 #[test]
@@ -224,13 +206,13 @@ fn corrupt_database_is_replaced_by_its_backup() {
 fn files_of_a_killed_backup_are_removed_by_the_next() {
     let (folder, _) = filled(50_000);
     let unfinished =
-        || names(&folder, ".").iter().any(|name| name.starts_with(".petstore-") && name.ends_with(".partial"));
+        || folder.names(".").iter().any(|name| name.starts_with(".petstore-") && name.ends_with(".partial"));
     let mut left = false;
     for _ in 0..50 {
         let backup = Process::start(&mut folder.command("backup there.db --force"));
         let before = fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap());
         let is_made = || fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap()) != before;
-        wait_until("the backup begins", || unfinished() || is_made());
+        within(2 * TIMEOUT, "the backup begins", || unfinished() || is_made());
         backup.signal(Signal::KILL);
         backup.end();
         left = unfinished();
@@ -238,9 +220,9 @@ fn files_of_a_killed_backup_are_removed_by_the_next() {
             break;
         }
     }
-    assert!(left, "no kill hit in the middle");
+    assert!(left, "no kill hit a backup in progress");
     folder.succeed("backup there.db --force");
-    assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data", "there.db"]);
+    assert_eq!(folder.names("."), ["animals.ndjson", "petstore-data", "there.db"]);
     folder.succeed("restore there.db --data-dir new");
     assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
 }
@@ -252,7 +234,7 @@ fn only_regular_files_are_removed() {
     assert!(folder.program("mkfifo").arg(names[0]).status().unwrap().success());
     std::os::unix::fs::symlink("animals.ndjson", folder.path(names[1])).unwrap();
     fs::create_dir(folder.path(names[2])).unwrap();
-    // Nobody is at the pipe's other end: who opened it would wait for ever.
+    // Opening the pipe would block for ever, because nothing reads it.
     folder.succeed("backup there.db");
     for name in names {
         assert!(folder.path(name).symlink_metadata().is_ok(), "{name}");
@@ -279,17 +261,17 @@ fn scheduled_backups_replace_the_oldest() {
         folder.write(&format!("kept/{name}"), "old");
     }
     let server = folder.serve("serve --backup-every 1s --backup-keep 2 --backup-dir kept");
-    let ours = || names(&folder, "kept").into_iter().filter(|name| name.starts_with("petstore-2")).collect::<Vec<_>>();
-    wait_until("two backups", || ours().len() == 2 && !ours()[0].starts_with("petstore-2020"));
+    let ours = || folder.names("kept").into_iter().filter(|name| name.starts_with("petstore-2")).collect::<Vec<_>>();
+    within(2 * TIMEOUT, "two backups", || ours().len() == 2 && !ours()[0].starts_with("petstore-2020"));
     let first = ours();
-    wait_until("a third one", || ours().len() == 2 && ours()[0] > first[0]);
+    within(2 * TIMEOUT, "a third one", || ours().len() == 2 && ours()[0] > first[0]);
     let line = server.logged("backed up");
     assert!(line["bytes"].as_u64().unwrap() > 4_096 && line["file"].as_str().unwrap().contains("kept/petstore-2"));
     let stopped = server.end_by(Signal::TERM);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
 
-    assert!(names(&folder, "kept").contains(&"mine-20200101T000000Z.db".to_owned()), "only its own are removed");
-    assert_eq!(names(&folder, "kept").len(), 3);
+    assert!(folder.names("kept").contains(&"mine-20200101T000000Z.db".to_owned()), "other files are kept");
+    assert_eq!(folder.names("kept").len(), 3);
     folder.succeed(&format!("restore kept/{} --data-dir new", ours()[1]));
     assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
 }
@@ -297,31 +279,19 @@ fn scheduled_backups_replace_the_oldest() {
 #[test]
 fn failed_backup_is_logged_retried_and_removes_none() {
     let (folder, _) = filled(3);
-    // A file where the folder should be.
     folder.write("kept", "in the way");
     let server = folder.serve("serve --backup-every 1s --backup-keep 1 --backup-dir kept");
     let line = server.logged("backup failed");
     assert!(line["level"] == "ERROR" && line["error"].as_str().unwrap().contains("kept"), "{line}");
     fs::remove_file(folder.path("kept")).unwrap();
     server.logged("backed up");
-    assert_eq!(names(&folder, "kept").len(), 1);
+    assert_eq!(folder.names("kept").len(), 1);
     server.end_by(Signal::TERM);
 
-    // The next process knows of it: the next one is due in an hour, and not at once.
-    let kept = names(&folder, "kept");
+    // The next process does not back up at once, because its schedule includes the last backup.
+    let kept = folder.names("kept");
     let server = folder.serve("serve --backup-every 1h --backup-dir kept");
     std::thread::sleep(Duration::from_millis(500));
     server.end_by(Signal::TERM);
-    assert_eq!(names(&folder, "kept"), kept);
-}
-
-#[test]
-fn backup_without_folder_or_database_fails() {
-    let (folder, _) = filled(3);
-    let refused = folder.run("backup no/such/folder/there.db");
-    assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("no/such/folder"), "{refused:?}");
-    let refused = folder.run("backup there.db --data-dir nowhere");
-    assert!(refused.stderr.starts_with("error: there is no database in nowhere"), "{refused:?}");
-    assert!(!folder.path("nowhere").exists() && !folder.path("there.db").exists());
+    assert_eq!(folder.names("kept"), kept);
 }

@@ -1,11 +1,12 @@
 //! `petstore move --to postgres://…`
 
 use expect_test::expect;
+use testkit::blocking::{Response, new_message, post, post_once};
 use testkit::postgres::query;
-use testkit::{Folder, PostgresServer, Process, Signal};
+use testkit::{Folder, PostgresServer, Process, Server, Signal, TIMEOUT, within};
 
 /// A folder with an account, keys, animals, an order and a message, and one of the keys.
-async fn filled() -> (Folder, String) {
+fn filled() -> (Folder, String) {
     let folder = Folder::with_account();
     let key = folder.key();
     folder.key();
@@ -14,23 +15,20 @@ async fn filled() -> (Folder, String) {
     folder.write("animals.ndjson", animals.collect::<String>());
     folder.succeed("pets import animals.ndjson");
     let server = folder.serve("serve");
-    let sent = keyed_message(&server, &key).send().await;
-    assert_eq!((sent.status(), sent.header("idempotent-replayed")), (202, None));
-    let order = testkit::Request::new(server.address("store"), "POST", "/v1/store/orders");
-    assert_eq!(order.key(&key).json(r#"{"petId":7}"#).send().await.status(), 201);
-    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
+    let sent = send_keyed(&server, &key);
+    assert_eq!((sent.status, sent.is_replayed()), (202, false));
+    assert_eq!(post(&server.store, "/v1/store/orders", &key, r#"{"petId":7}"#).status, 201);
     server.end_by(Signal::TERM);
     (folder, key)
 }
 
-fn keyed_message(server: &testkit::Server, key: &str) -> testkit::Request {
-    let message = testkit::Request::new(server.address("messages"), "POST", "/v1/messages");
-    message.key(key).header("idempotency-key", "hello").json(r#"{"message":"Hello\n🦊"}"#)
+fn send_keyed(server: &Server, key: &str) -> Response {
+    post_once(&server.messages, "/v1/messages", key, "hello", &new_message(r"Hello\n🦊"))
 }
 
-#[tokio::test]
-async fn everything_is_copied_and_stays_usable() {
-    let (folder, key) = filled().await;
+#[test]
+fn everything_is_copied_and_stays_usable() {
+    let (folder, key) = filled();
     let url = PostgresServer::shared().database();
 
     let moved = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
@@ -51,23 +49,20 @@ async fn everything_is_copied_and_stays_usable() {
     assert_eq!(query(&url, "SELECT id, account_id, pet_id, status FROM orders"), "1|1|7|0");
 
     let server = folder.serve(&format!("serve --database-url {url}"));
-    let created = testkit::Request::new(server.address("store"), "POST", "/v1/pets");
-    let created = created.key(&key).json(r#"{"name":"Rex","categoryId":1}"#).send().await;
-    assert_eq!(created.json()["id"], 1501);
-    let again = keyed_message(&server, &key).send().await;
-    assert_eq!((again.status(), again.header("idempotent-replayed")), (202, Some("true")));
-    for (body, told) in [(r#"{"petId":7}"#, r#""code":"conflict""#), (r#"{"petId":8}"#, r#"{"id":2,"petId":8,"#)] {
-        let order = testkit::Request::new(server.address("store"), "POST", "/v1/store/orders");
-        let answer = order.key(&key).json(body).send().await;
-        assert!(answer.body.contains(told), "{}", answer.body);
+    assert_eq!(server.create_pet(&key, "Rex").json()["id"], 1501);
+    let again = send_keyed(&server, &key);
+    assert_eq!((again.status, again.is_replayed()), (202, true));
+    for (body, expected) in [(r#"{"petId":7}"#, r#""code":"conflict""#), (r#"{"petId":8}"#, r#"{"id":2,"petId":8,"#)] {
+        let answer = post(&server.store, "/v1/store/orders", &key, body);
+        assert!(answer.body().contains(expected), "{}", answer.text);
     }
     folder.succeed(&format!("key create --account ada@example.com --name next --database-url {url}"));
     assert_eq!(query(&url, "SELECT max(id) FROM api_keys"), "3");
 }
 
-#[tokio::test]
-async fn database_with_rows_is_rejected_unchanged() {
-    let (folder, _) = filled().await;
+#[test]
+fn database_with_rows_is_rejected_unchanged() {
+    let (folder, _) = filled();
     let url = PostgresServer::shared().database();
     folder.succeed(&format!("account create grace@example.com --database-url {url}"));
 
@@ -91,10 +86,7 @@ fn killed_move_leaves_nothing() {
     let moving = Process::start(&mut folder.command(&format!("move --to {url}")));
     let under_way =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'INSERT INTO pets%'";
-    let began = std::time::Instant::now();
-    while query(&url, under_way) == "0" {
-        assert!(began.elapsed().as_secs() < 60, "the move does not begin");
-    }
+    within(TIMEOUT, "the start of the copy", || query(&url, under_way) != "0");
     moving.signal(Signal::KILL);
     assert_eq!(moving.end().code, None);
 

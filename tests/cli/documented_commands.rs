@@ -191,16 +191,16 @@ fn shown_status(line: &str) -> Option<u16> {
 
 /// Replaces the default addresses in a command by those of `server`.
 fn at(server: &Server, command: &str) -> String {
-    let doors = [("127.0.0.1:8080", "store"), ("127.0.0.1:8081", "messages"), ("127.0.0.1:8082", "ops")];
-    doors.iter().fold(command.to_owned(), |command, (default, door)| {
-        command.replace(default, &server.address(door).to_string())
+    let listeners = [("127.0.0.1:8080", "store"), ("127.0.0.1:8081", "messages"), ("127.0.0.1:8082", "ops")];
+    listeners.iter().fold(command.to_owned(), |command, (default, listener)| {
+        command.replace(default, &server.address(listener).to_string())
     })
 }
 
 /// The addresses of `server` as settings, for commands that name none.
 fn environment(server: &Server) -> [(&'static str, String); 3] {
     [("PETSTORE_LISTEN", "store"), ("PETSTORE_MESSAGES_LISTEN", "messages"), ("PETSTORE_OPS_LISTEN", "ops")]
-        .map(|(variable, door)| (variable, server.address(door).to_string()))
+        .map(|(variable, listener)| (variable, server.address(listener).to_string()))
 }
 
 #[test]

@@ -12,13 +12,6 @@ fn filled() -> Folder {
     folder
 }
 
-fn names(folder: &Folder, path: &str) -> Vec<String> {
-    let entries = fs::read_dir(folder.path(path)).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 /// Repeats the command until a signal hits it in the middle. `unfinished` returns true once the command has begun to
 /// write; `undo` prepares the next run.
 fn interrupted(folder: &Folder, line: &str, signal: Signal, unfinished: impl Fn() -> bool, undo: impl Fn()) -> Ended {
@@ -38,7 +31,7 @@ fn interrupted(folder: &Folder, line: &str, signal: Signal, unfinished: impl Fn(
 }
 
 fn has_partial(folder: &Folder, path: &str) -> bool {
-    folder.path(path).exists() && names(folder, path).iter().any(|name| name.ends_with(".partial"))
+    folder.path(path).exists() && folder.names(path).iter().any(|name| name.ends_with(".partial"))
 }
 
 #[test]
@@ -48,7 +41,7 @@ fn interrupted_backup_leaves_no_file() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let ended = interrupted(&folder, "backup there.db", signal, || has_partial(&folder, "."), undo);
         assert_eq!(ended.shown(), format!("exit {code}\nerror: interrupted: nothing was written to there.db\n"));
-        assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data"]);
+        assert_eq!(folder.names("."), ["animals.ndjson", "petstore-data"]);
     }
 }
 
@@ -70,7 +63,7 @@ fn interrupted_export_leaves_no_file() {
     let undo = || fs::remove_file(folder.path("there.ndjson")).unwrap();
     let ended = interrupted(&folder, "pets export there.ndjson", Signal::INT, || has_partial(&folder, "."), undo);
     assert_eq!(ended.shown(), "exit 130\nerror: interrupted: nothing was written to there.ndjson\n");
-    assert_eq!(names(&folder, "."), ["animals.ndjson", "petstore-data"]);
+    assert_eq!(folder.names("."), ["animals.ndjson", "petstore-data"]);
 }
 
 #[test]

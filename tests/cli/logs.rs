@@ -1,4 +1,4 @@
-//! What a running service logs, and how that is changed.
+//! The log of a running service.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,9 +12,9 @@ async fn log_requests_logs_every_request() {
     let folder = Folder::with_account();
     let key = folder.key();
     let server = folder.serve("serve --log-requests --log-format json");
-    let door = server.address("store");
+    let store = server.address("store");
 
-    let request = Request::new(door, "GET", "/v1/pets/7?x=secret").key(&key);
+    let request = Request::new(store, "GET", "/v1/pets/7?x=secret").key(&key);
     let request =
         request.header("x-request-id", "mine").header("traceparent", &format!("00-{TRACE}-00f067aa0ba902b7-01"));
     request.send().await;
@@ -28,7 +28,7 @@ async fn log_requests_logs_every_request() {
     assert!(line["seconds"].as_f64().unwrap() > 0.0, "{line}");
     assert!(!line.to_string().contains("secret"), "{line}");
 
-    Request::new(door, "GET", "/elsewhere").send().await;
+    Request::new(store, "GET", "/elsewhere").send().await;
     let line = server.logged("request");
     assert_eq!((&line["route"], &line["account"]), (&Value::from("unmatched"), &Value::Null));
 }
@@ -37,17 +37,17 @@ async fn log_requests_logs_every_request() {
 async fn signals_change_the_level_while_the_service_runs() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
-    let door = server.address("store");
+    let store = server.address("store");
 
-    Request::new(door, "GET", "/livez").header("x-request-id", "before").send().await;
+    Request::new(store, "GET", "/livez").header("x-request-id", "before").send().await;
     server.signal(Signal::USR1);
     assert_eq!(server.logged("the log's level was changed")["log_level"], "debug");
-    Request::new(door, "GET", "/livez").header("x-request-id", "debug").send().await;
-    assert_eq!(server.logged("request")["request_id"], "debug", "the one before was no line");
+    Request::new(store, "GET", "/livez").header("x-request-id", "debug").send().await;
+    assert_eq!(server.logged("request")["request_id"], "debug", "the request before was not logged");
 
     server.signal(Signal::USR2);
     assert_eq!(server.logged("the log's level was changed")["log_level"], "info");
-    Request::new(door, "GET", "/livez").send().await;
+    Request::new(store, "GET", "/livez").send().await;
     let rest = server.end_by(Signal::TERM).log();
     assert!(rest.contains("INFO stopping") && !rest.contains("INFO request"), "{rest}");
 }

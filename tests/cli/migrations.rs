@@ -13,19 +13,11 @@ fn migrate_creates_a_database_and_status_lists_it() {
     let status = folder.succeed("migrate status");
     assert!(status.starts_with("applied  V1__first\n"), "{status}");
     assert!(status.lines().all(|line| line.starts_with("applied  V")), "{status}");
+    let json: serde_json::Value = serde_json::from_str(&folder.succeed("migrate status --json")).unwrap();
+    assert_eq!(json[0], serde_json::json!({"name": "V1__first", "applied": true}));
+    assert_eq!(json.as_array().unwrap().len(), status.lines().count());
     folder.succeed("migrate");
-    assert_eq!(folder.succeed("migrate status"), status, "nothing is missing");
-}
-
-#[test]
-fn status_as_json_is_an_array_of_objects() {
-    let folder = Folder::new();
-    folder.succeed("migrate");
-
-    let status: serde_json::Value = serde_json::from_str(&folder.succeed("migrate status --json")).unwrap();
-
-    assert_eq!(status[0], serde_json::json!({"name": "V1__first", "applied": true}));
-    assert_eq!(status.as_array().unwrap().len(), folder.succeed("migrate status").lines().count());
+    assert_eq!(folder.succeed("migrate status"), status, "nothing is pending");
 }
 
 #[test]
@@ -73,24 +65,18 @@ fn newest(folder: &Folder) -> String {
 }
 
 #[test]
-fn concurrent_migrations_of_a_new_database_succeed() {
+fn processes_may_create_the_same_database_concurrently() {
     let folder = Folder::new();
-
-    let running: Vec<_> = (0..8).map(|_| Process::start(&mut folder.command("migrate"))).collect();
-
-    for running in running {
-        let ended = running.end();
+    let migrations: Vec<_> = (0..8).map(|_| Process::start(&mut folder.command("migrate"))).collect();
+    std::thread::scope(|scope| {
+        let servers: Vec<_> = (0..2).map(|_| scope.spawn(|| folder.serve("serve"))).collect();
+        for server in servers {
+            assert_eq!(server.join().unwrap().listening["deployment"], "production");
+        }
+    });
+    for migration in migrations {
+        let ended = migration.end();
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     }
     assert!(folder.succeed("migrate status").starts_with("applied"));
-}
-
-#[test]
-fn services_that_create_the_same_database_all_listen() {
-    let folder = Folder::new();
-    std::thread::scope(|scope| {
-        let servers: Vec<_> = (0..2).map(|_| scope.spawn(|| folder.serve("serve"))).collect();
-        let servers: Vec<_> = servers.into_iter().map(|server| server.join().unwrap()).collect();
-        assert!(servers.iter().all(|server| server.listening["deployment"] == "production"));
-    });
 }

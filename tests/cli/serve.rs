@@ -1,10 +1,10 @@
-//! `serve`: doors, deployments, signals.
+//! `serve`: listeners, deployments, signals.
 
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Folder, Process, Request, Server, Signal};
+use testkit::{Folder, Process, Server, Signal, TIMEOUT, within};
 
 #[test]
 fn listening_line_has_the_bound_addresses() {
@@ -13,8 +13,8 @@ fn listening_line_has_the_bound_addresses() {
 
     let fields: Vec<_> = server.listening.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(fields, ["timestamp", "level", "message", "store", "messages", "ops", "deployment", "version"]);
-    for door in ["store", "messages", "ops"] {
-        assert_ne!(server.address(door).port(), 0);
+    for listener in ["store", "messages", "ops"] {
+        assert_ne!(server.address(listener).port(), 0);
     }
     assert_eq!(server.listening["deployment"], "production");
 }
@@ -28,7 +28,7 @@ fn sigterm_and_sigint_stop_with_success() {
         assert_eq!(ended.shown_log(), "exit 0\nINFO stopping\n");
         let mut left: Vec<_> = std::fs::read_dir(folder.path("petstore-data")).unwrap().collect();
         left.retain(|file| file.as_ref().unwrap().file_name() != "petstore.lock");
-        assert_eq!(left.len(), 1, "the write-ahead log was put back into the database: {left:?}");
+        assert_eq!(left.len(), 1, "the write-ahead log was merged into the database: {left:?}");
     }
 }
 
@@ -56,17 +56,12 @@ async fn service_answers_during_the_drain_delay() {
     let folder = Folder::with_account();
     let key = folder.key();
     let server = folder.serve("serve --drain-delay 1h");
-    let ready = async || Request::new(server.address("ops"), "GET", "/readyz").send().await.status();
-    assert_eq!(ready().await, 200);
+    let ready = || testkit::blocking::try_get(&server.address("ops").to_string(), "/readyz").unwrap().status;
+    assert_eq!(ready(), 200);
 
     server.signal(Signal::TERM);
 
-    let signalled = Instant::now();
-    while ready().await == 200 {
-        assert!(signalled.elapsed() < Duration::from_secs(30), "it says that it is ready");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(ready().await, 503);
+    within(TIMEOUT, "the drain", || ready() == 503);
     assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
 }
 
@@ -78,8 +73,7 @@ async fn listeners_selects_what_is_opened() {
     let server = folder.serve("serve --listeners messages,ops");
 
     assert!(server.listening.get("store").is_none(), "{}", server.listening);
-    let sent = Request::new(server.address("messages"), "POST", "/v1/messages").key(&key);
-    assert_eq!(sent.json(r#"{"message":"Hello"}"#).send().await.status(), 202);
+    assert_eq!(server.send_message(&key, "Hello").status, 202);
     let server = folder.serve("serve --listeners store");
     assert!(server.listening.get("messages").is_none() && server.listening.get("ops").is_none());
     assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
@@ -128,7 +122,7 @@ async fn first_start_names_the_sign_up_page() {
         ]
     "#]]
     .assert_debug_eq(&folder.serve("serve --registration closed").before);
-    assert_eq!(folder.serve("serve --listeners messages").before, [""; 0], "there are no pages to create one on");
+    assert_eq!(folder.serve("serve --listeners messages").before, [""; 0], "this listener has no pages");
 
     folder.succeed("account create ada@example.com");
     assert_eq!(folder.serve("serve").before, [""; 0]);
@@ -142,8 +136,8 @@ fn port_in_use_is_named_with_its_flag() {
 
     for flag in ["--listen", "--messages-listen", "--ops-listen"] {
         let mut command = folder.command("serve");
-        for door in ["--listen", "--messages-listen", "--ops-listen"] {
-            command.args([door, if door == flag { &taken } else { "127.0.0.1:0" }]);
+        for other in ["--listen", "--messages-listen", "--ops-listen"] {
+            command.args([other, if other == flag { &taken } else { "127.0.0.1:0" }]);
         }
         let ended = Process::start(&mut command).end();
         let wanted = format!("ERROR cannot listen on {taken} ({flag}): Address already in use (os error 98)\n");
@@ -157,8 +151,8 @@ fn addresses_may_be_localhost_or_a_port_alone() {
     let mut command =
         folder.command("serve --listen localhost:0 --messages-listen LOCALHOST:0 --ops-listen 127.0.0.1:0");
     let server = Server::start(&mut command);
-    for door in ["store", "messages"] {
-        assert!(server.address(door).to_string().starts_with("127.0.0.1:"), "{}", server.listening);
+    for listener in ["store", "messages"] {
+        assert!(server.address(listener).to_string().starts_with("127.0.0.1:"), "{}", server.listening);
     }
     let port = server.address("ops").port();
     folder.succeed(&format!("healthcheck --ops-listen :{port}"));
@@ -190,9 +184,8 @@ async fn two_services_share_a_folder() {
     let key = folder.key();
     let (store, messages) = (folder.serve("serve --listeners store"), folder.serve("serve --listeners store,messages"));
 
-    let created = Request::new(store.address("store"), "POST", "/v1/pets").key(&key);
-    assert_eq!(created.json(r#"{"name":"Rex","categoryId":1}"#).send().await.status(), 201);
+    assert_eq!(store.create_pet(&key, "Rex").status, 201);
 
     let seen = messages.request("/v1/pets", &key).await;
-    assert_eq!(seen.json().as_array().unwrap().len(), 1, "the very next list of the other shows it");
+    assert_eq!(seen.json().as_array().unwrap().len(), 1, "the next list of the other process includes it");
 }

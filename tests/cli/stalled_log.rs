@@ -42,8 +42,8 @@ impl Stalled {
         Self { child, log, listening }
     }
 
-    fn address(&self, door: &str) -> SocketAddr {
-        self.listening[door].as_str().unwrap().parse().unwrap()
+    fn address(&self, listener: &str) -> SocketAddr {
+        self.listening[listener].as_str().unwrap().parse().unwrap()
     }
 
     /// Sends `count` requests with long paths, and checks that all are answered.
@@ -117,9 +117,9 @@ async fn requests_are_answered_while_the_log_is_not_read() {
 
     server.flood(FLOOD).await;
 
-    for door in ["store", "messages", "ops"] {
-        let answer = soon(Request::new(server.address(door), "GET", "/livez").send()).await;
-        assert_eq!(answer.status(), 200, "{door}");
+    for listener in ["store", "messages", "ops"] {
+        let answer = soon(Request::new(server.address(listener), "GET", "/livez").send()).await;
+        assert_eq!(answer.status(), 200, "{listener}");
     }
     let pets = Request::new(server.address("store"), "GET", "/v1/pets").key(&key);
     assert_eq!(soon(pets.send()).await.status(), 200);
@@ -194,14 +194,14 @@ async fn quickstart_serves_while_stdout_is_not_read() {
 async fn rejections_are_logged_once_then_counted_per_second() {
     let folder = Folder::new();
     let server = folder.serve("serve --drain-delay 1h");
-    let door = server.address("store");
+    let listener = server.address("store");
     server.signal(Signal::TERM);
     server.logged("stopping");
 
     let refused = 50;
     let started = Instant::now();
     for _ in 0..refused {
-        assert_eq!(Request::new(door, "GET", "/readyz").header("x-request-id", "first").send().await.status(), 503);
+        assert_eq!(Request::new(listener, "GET", "/readyz").header("x-request-id", "first").send().await.status(), 503);
     }
     let seconds = started.elapsed().as_secs();
     let ended = server.end_by(Signal::TERM);

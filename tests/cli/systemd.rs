@@ -1,13 +1,11 @@
-//! What a supervisor like systemd is told, and the sockets it opens.
+//! Notifications to a supervisor like systemd, and the sockets that it passes.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Folder, Process, Server, Signal, petstore};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use testkit::{Folder, Process, Server, Signal, TIMEOUT, petstore};
 
 #[test]
 fn supervisor_is_notified_of_start_and_stop() {
@@ -19,10 +17,10 @@ fn supervisor_is_notified_of_start_and_stop() {
     let by_name = UnixDatagram::bind_addr(&abstract_address).unwrap();
 
     for (supervisor, address) in [(by_path, path), (by_name, format!("@{name}"))] {
-        supervisor.set_read_timeout(Some(PATIENCE)).unwrap();
+        supervisor.set_read_timeout(Some(TIMEOUT)).unwrap();
         let told = || {
             let mut state = [0; 64];
-            let length = supervisor.recv(&mut state).expect("it says nothing");
+            let length = supervisor.recv(&mut state).expect("the service notifies the supervisor");
             String::from_utf8_lossy(&state[..length]).into_owned()
         };
         let mut serve =
@@ -54,7 +52,7 @@ async fn listeners_use_activated_sockets() {
     let key = folder.key();
     let (store, messages) = (free_port(), free_port());
     let sockets = [format!("--listen=127.0.0.1:{store}"), format!("--listen=127.0.0.1:{messages}")];
-    // What is configured would be taken by everybody else on this machine.
+    // The passed sockets replace these addresses.
     let serve = "serve --listen 127.0.0.1:1 --messages-listen 127.0.0.1:1 --ops-listen 127.0.0.1:0";
     let mut activate = folder.program("systemd-socket-activate");
     activate.args(sockets).arg("--fdname=store:messages").arg(petstore()).args(serve.split(' '));
@@ -67,7 +65,7 @@ async fn listeners_use_activated_sockets() {
     assert_eq!(server.address("messages").port(), messages);
     assert_ne!(server.address("ops").port(), 0, "a listener without a socket opens its own");
     let first = first.join().unwrap();
-    assert!(first.starts_with("HTTP/1.1 200"), "who came before the service is answered by it: {first}");
+    assert!(first.starts_with("HTTP/1.1 200"), "the service answers the client that came first: {first}");
     assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
     assert_eq!(server.end_by(Signal::TERM).code, Some(0));
 }
@@ -107,7 +105,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Asks for `/livez` as soon as somebody listens, and returns what is answered.
+/// Requests `/livez` as soon as the port is open, and returns the response.
 fn client_of(port: u16) -> std::thread::JoinHandle<String> {
     use std::io::{Read, Write};
     std::thread::spawn(move || {
@@ -115,7 +113,7 @@ fn client_of(port: u16) -> std::thread::JoinHandle<String> {
         let mut stream = loop {
             match std::net::TcpStream::connect(("127.0.0.1", port)) {
                 Ok(stream) => break stream,
-                Err(error) if started.elapsed() > PATIENCE => panic!("nobody listens: {error}"),
+                Err(error) if started.elapsed() > TIMEOUT => panic!("the port is closed: {error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         };

@@ -1,4 +1,4 @@
-//! TLS at the doors: certificates that are renewed or wrong, and addresses that should not be open without.
+//! TLS: renewed and unusable certificates, and public addresses that require it.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::shell;
 
 const TLS: &str = "--tls-cert cert.pem --tls-key cert.key";
 
-/// A folder with a certificate, `cert.pem` and `cert.key`, that is for this machine.
+/// A folder with `cert.pem` and `cert.key`, a certificate for this machine.
 fn folder() -> (Folder, Certificate) {
     let folder = Folder::new();
     let certificate = Certificate::of_localhost(&folder.path(""), "cert");
@@ -33,7 +33,7 @@ fn quickstart_lines_work_over_tls() {
     for (command, ran) in commands.iter().zip(shell::paste(&folder, &[], &commands)) {
         assert!(ran.succeeded(), "{command}\n{ran:?}");
     }
-    // curl believes in nobody else.
+    // Control: without the option, curl rejects the certificate.
     let without = curls[0].replace("--cacert", "--capath /nowhere --output");
     let refused = folder.program("sh").args(["-c", &without]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("self-signed certificate"), "{refused:?}");
@@ -50,7 +50,7 @@ fn healthcheck_uses_tls_like_the_listeners() {
         .env("PETSTORE_TLS_CERT", "cert.pem")
         .env("PETSTORE_OPS_LISTEN", address.to_string())
         .status();
-    assert!(by_variables.unwrap().success(), "a container has the service's environment");
+    assert!(by_variables.unwrap().success(), "in a container, the environment is that of the service");
     let plain = folder.run(&format!("healthcheck --ops-listen {address}")).shown();
     let why = "status 400: This port speaks TLS: the address begins with https://.";
     assert_eq!(plain, format!("exit 1\nerror: {address} is not ready: {why}\n"));
@@ -85,7 +85,7 @@ async fn new_certificate_applies_to_new_connections() {
 async fn sighup_reloads_an_unchanged_certificate() {
     let (folder, certificate) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
-    // It says that it listens a moment before it looks out for signals.
+    // The service handles signals a moment after it logs `listening`.
     assert!(certificate.is_presented(server.address("store")).await);
     tokio::time::sleep(Duration::from_millis(200)).await;
 
@@ -172,7 +172,7 @@ fn service_refuses_to_start_with_a_bad_certificate() {
 #[test]
 fn production_rejects_public_addresses_without_tls() {
     let (folder, _) = folder();
-    // Addresses that this machine has not, so that what should be refused is not open for a moment either.
+    // This machine does not have these addresses, so no port opens even for a moment.
     let store = "--listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
     let messages = "--listen 127.0.0.1:0 --messages-listen 192.0.2.1:8081 --ops-listen 127.0.0.1:0";
     let operations = "--listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops";

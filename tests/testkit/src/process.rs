@@ -66,6 +66,14 @@ impl Folder {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
+    /// The sorted names of the entries in a folder.
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(path)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     /// A command line of the program, split at white space.
     pub fn command(&self, line: &str) -> Command {
         let mut command = self.program(petstore());
