@@ -1,20 +1,21 @@
-//! Signing up and in: what is told about accounts, how often one may try, and who may come at all.
+//! Signing up and in: what responses reveal, the limit on attempts, and closed registration.
 
 use std::time::Duration;
 
 use petstore::config::{Network, Registration};
-use testkit::console::{PASSWORD, between};
+use testkit::console::PASSWORD;
 use testkit::{ConsoleUser, Response};
 
 use crate::service::{NOW, Service, Setup};
+use crate::users::{ADA, signed_in, status};
 
 #[tokio::test]
 async fn known_and_unknown_addresses_get_the_same_response() {
     let service = Service::start().await;
-    ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    ConsoleUser::signed_in(&service, ADA).await;
     let mut somebody = ConsoleUser::new(&service);
-    // The account of the fixture has no password: it is the command line's.
-    let tried = ["ada@lovelace.example", "ada@example.com", "nobody@lovelace.example"];
+    // The account of the fixture has no password.
+    let tried = [ADA, "ada@example.com", "nobody@lovelace.example"];
     let mut answers = Vec::new();
     for email in tried {
         let answer = somebody.post("/sign-in", &[("email", email), ("password", "not the password")]).await;
@@ -24,13 +25,13 @@ async fn known_and_unknown_addresses_get_the_same_response() {
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
 
-/// The hash is what takes the time. `tests/promises/guessing.rs` measures how long.
+/// Hashing takes most of the time. `tests/promises/guessing.rs` measures it.
 #[tokio::test]
 async fn signing_in_costs_one_hash_for_known_and_unknown_addresses() {
     let service = Service::start().await;
-    ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    ConsoleUser::signed_in(&service, ADA).await;
     let mut somebody = ConsoleUser::new(&service);
-    for email in ["ada@lovelace.example", "ada@example.com", "nobody@lovelace.example"] {
+    for email in [ADA, "ada@example.com", "nobody@lovelace.example"] {
         let (hashes, version) = (service.api.password_counters.hashed.get(), service.store.version());
         somebody.post("/sign-in", &[("email", email), ("password", "not the password")]).await;
         assert_eq!(service.api.password_counters.hashed.get(), hashes + 1, "{email}");
@@ -39,21 +40,8 @@ async fn signing_in_costs_one_hash_for_known_and_unknown_addresses() {
 }
 
 #[tokio::test]
-async fn sign_up_signs_the_new_account_in() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::new(&service);
-
-    let answer = ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
-
-    assert_eq!((answer.status(), answer.header("location")), (303, Some("./")), "{}", answer.body);
-    assert!(answer.header("set-cookie").unwrap().contains("; HttpOnly; SameSite=Lax"));
-    assert!(ada.get("/").await.body.contains("ada@lovelace.example"));
-}
-
-#[tokio::test]
 async fn sign_up_with_a_taken_address_changes_nothing() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let mut eve = ConsoleUser::new(&service);
 
     // Even the right password does not sign in by this form.
@@ -66,7 +54,7 @@ async fn sign_up_with_a_taken_address_changes_nothing() {
     }
 
     assert!(ada.is_signed_in().await && !eve.is_signed_in().await);
-    eve.sign_in("ada@lovelace.example", PASSWORD).await;
+    eve.sign_in(ADA, PASSWORD).await;
 }
 
 #[tokio::test]
@@ -83,22 +71,20 @@ async fn limit_on_attempts_bounds_guessing_addresses_by_sign_up() {
 
 #[tokio::test]
 async fn too_many_attempts_have_to_wait() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let attempt = async |person: &mut ConsoleUser, email: &str, password: &str| -> Response {
         person.post("/sign-in", &[("email", email), ("password", password)]).await
     };
     // Signing up used one attempt.
     for _ in 1..10 {
-        assert_eq!(attempt(&mut ada, "ada@lovelace.example", "not the password").await.status(), 422);
+        assert_eq!(attempt(&mut ada, ADA, "not the password").await.status(), 422);
     }
     let refused = attempt(&mut ada, "ADA@lovelace.example", PASSWORD).await;
     assert_eq!((refused.status(), refused.header("retry-after")), (429, Some("60")));
     assert!(refused.body.contains("There were too many failed attempts. Try again in a minute."), "{}", refused.body);
     assert_eq!(ada.post("/account/delete", &[("password", PASSWORD)]).await.status(), 429);
 
-    // What is not there is limited just so, and so is the address that all of these come from: thirty in all, those
-    // that were refused above included.
+    // Unknown accounts are limited alike, and so is the client's address: to 30 attempts, rejected ones included.
     for attempt_number in 12..30 {
         let email = format!("{attempt_number}@lovelace.example");
         assert_eq!(attempt(&mut ada, &email, PASSWORD).await.status(), 422, "{email}");
@@ -107,7 +93,7 @@ async fn too_many_attempts_have_to_wait() {
     assert_eq!(ada.post("/sign-up", &[("email", "x@y"), ("password", PASSWORD)]).await.status(), 429);
 
     service.clock.set(NOW.plus(Duration::from_secs(120)));
-    assert_eq!(attempt(&mut ada, "ada@lovelace.example", PASSWORD).await.status(), 303);
+    assert_eq!(attempt(&mut ada, ADA, PASSWORD).await.status(), 303);
 }
 
 #[tokio::test]
@@ -150,7 +136,11 @@ async fn flood_of_sign_ins_does_not_slow_the_api() {
         answered.push(flood.await.unwrap());
     }
     assert!(answered.iter().all(|status| [422, 429, 503].contains(status)), "{answered:?}");
-    assert_eq!(answered.iter().filter(|status| **status == 429).count(), 70, "thirty are let through from one address");
+    assert_eq!(
+        answered.iter().filter(|status| **status == 429).count(),
+        70,
+        "30 attempts from one address are allowed"
+    );
 }
 
 #[tokio::test]
@@ -162,26 +152,24 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
         assert!(page.status() == 200 && !page.body.contains("sign-up"), "{}", page.body);
     }
     assert_eq!(ada.get("/sign-up").await.status(), 403);
-    let refused = ada.post("/sign-up", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
+    let refused = ada.post("/sign-up", &[("email", ADA), ("password", PASSWORD)]).await;
     assert_eq!(refused.status(), 403);
     assert!(refused.body.contains("Sign-up is closed."), "{}", refused.body);
 
     let password = petstore::domain::account::NewPassword::parse(petstore::domain::Secret::new(PASSWORD)).unwrap();
-    let email = petstore::domain::Email::parse("ada@lovelace.example").unwrap();
+    let email = petstore::domain::Email::parse(ADA).unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
     service.store.create_account(email, Some(password.hash(&mut Default::default())), NOW).await.unwrap().unwrap();
-    ada.sign_in("ada@lovelace.example", PASSWORD).await;
+    ada.sign_in(ADA, PASSWORD).await;
 }
 
 #[tokio::test]
 async fn keys_and_messages_of_other_accounts_are_not_found() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let mut grace = ConsoleUser::signed_in(&service, "grace@lovelace.example").await;
     let key = ada.key("laptop").await;
     ada.post("/messages", &[("message", "for nobody but me")]).await;
-    let page = ada.get("/keys").await;
-    let id = between(&page.body, "keys/", "/rotate").rsplit('/').next().unwrap().to_owned();
+    let id = ada.key_id().await;
 
     for action in ["rotate", "revoke"] {
         let path = format!("/keys/{id}/{action}");
@@ -191,7 +179,7 @@ async fn keys_and_messages_of_other_accounts_are_not_found() {
         assert!(not_there.body.contains("You have no API key with this id.") && !not_there.body.contains("laptop"));
         assert_eq!(grace.post(&path, &[("overlap", "0s")]).await.status(), 404);
     }
-    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+    assert_eq!(status(&service, &key).await, 200);
     assert!(!grace.get("/keys").await.body.contains("laptop"));
     assert!(!grace.get("/messages").await.body.contains("for nobody but me"));
     assert!(ada.get("/messages").await.body.contains("for nobody but me"));

@@ -1,5 +1,4 @@
-//! A real browser, driven by the WebDriver protocol (W3C), which is JSON over HTTP: what these tests need of it is
-//! small enough to need no client library.
+//! A real browser, driven by the W3C's WebDriver protocol. The tests use so little of it that they need no client library.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -7,25 +6,26 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testkit::console::PASSWORD;
 use testkit::{Request, soon};
 
 use crate::service::Service;
 
-/// How long a page may take to be there. A busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than a page takes on a busy machine.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Chromium, without a window. It ends with this value.
+/// Headless Chromium. Killed on drop.
 pub struct Browser {
     driver: Child,
     address: SocketAddr,
     session: String,
-    /// The browser's own process, which the driver leaves behind where it is not told to end it.
+    /// The process of the browser, which a killed driver does not end.
     process: Option<i64>,
     site: String,
     _profile: tempfile::TempDir,
 }
 
-/// What a browser may be told when it starts.
+/// Whether pages may run scripts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scripts {
     On,
@@ -43,13 +43,13 @@ impl Browser {
             .unwrap_or_else(|error| panic!("{error}: run scripts/test, which installs chromium-driver"));
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
         let port = lines.find_map(|line| line.split_once("successfully on port ").map(|(_, port)| port.to_owned()));
-        let port: u16 = port.expect("the driver says its port").trim_end_matches('.').parse().unwrap();
+        let port: u16 = port.expect("the driver prints its port").trim_end_matches('.').parse().unwrap();
         // A full pipe would stop the driver.
         std::thread::spawn(move || lines.for_each(drop));
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let scripts = if scripts == Scripts::On { 1 } else { 2 };
         let options = json!({
-            // The sandbox refuses to work for root, which is who runs tests in a container.
+            // The sandbox does not work for root, and tests in a container run as root.
             "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                      format!("--user-data-dir={}", profile.path().display())],
             "prefs": { "profile.managed_default_content_settings.javascript": scripts },
@@ -68,7 +68,7 @@ impl Browser {
         browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
         browser.process = session["capabilities"]["goog:processID"].as_i64();
         assert!(browser.process.is_some(), "{session}");
-        browser.post("/timeouts", json!({ "implicit": PATIENCE.as_millis() as u64 })).await;
+        browser.post("/timeouts", json!({ "implicit": PAGE_TIMEOUT.as_millis() as u64 })).await;
         browser
     }
 
@@ -83,30 +83,30 @@ impl Browser {
         self.post("/url", json!({ "url": format!("{}{path}", self.site) })).await;
     }
 
-    /// Opens the page again, in the way it came: a form's answer by sending the form.
+    /// Reloads the page. The response to a form is requested by sending the form again.
     pub async fn reload(&self) {
         self.post("/refresh", json!({})).await;
     }
 
-    /// Types into what a CSS selector finds.
+    /// Types into the element of a CSS selector.
     pub async fn type_into(&self, selector: &str, text: &str) {
         let element = self.find(selector).await;
         self.post(&format!("/element/{element}/value"), json!({ "text": text })).await;
     }
 
-    /// Clicks, and waits for the page that this leads to.
+    /// Clicks and waits for the next page.
     pub async fn follow(&self, selector: &str) {
         let before = self.find("html").await;
         self.click(selector).await;
         let asked = Instant::now();
         while self.find("html").await == before {
-            assert!(asked.elapsed() < PATIENCE, "{selector} leads nowhere");
+            assert!(asked.elapsed() < PAGE_TIMEOUT, "{selector} leads nowhere");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.find("footer").await;
     }
 
-    /// Presses keys, wherever the focus is; waits for nothing.
+    /// Presses keys in the focused element.
     pub async fn press(&self, keys: &str) {
         let keys: Vec<Value> = keys
             .chars()
@@ -120,13 +120,13 @@ impl Browser {
         self.post(&format!("/element/{element}/click"), json!({})).await;
     }
 
-    /// The text of what a CSS selector finds, as it is seen.
+    /// The visible text of an element.
     pub async fn text(&self, selector: &str) -> String {
         let element = self.find(selector).await;
         self.get(&format!("/element/{element}/text")).await.as_str().unwrap().to_owned()
     }
 
-    /// How many elements a CSS selector finds; scripts of the page may be off.
+    /// Number of elements of a CSS selector. Works without scripts.
     pub async fn count(&self, selector: &str) -> usize {
         let found = self.post("/elements", json!({ "using": "css selector", "value": selector })).await;
         found.as_array().unwrap().len()
@@ -143,7 +143,7 @@ impl Browser {
         url.as_str().unwrap().strip_prefix(&self.site).unwrap().to_owned()
     }
 
-    /// What a script's promise comes to. The page's policy does not stop the driver.
+    /// The result of an asynchronous script, which the page's policy does not stop.
     pub async fn evaluate(&self, script: &str) -> Value {
         let script = format!(
             "const done = arguments[0]; (async () => {{ {script} }})().then(done, error => done(String(error)));"
@@ -151,34 +151,40 @@ impl Browser {
         self.post("/execute/async", json!({ "script": script, "args": [] })).await
     }
 
-    /// Shows pages as on a screen of this width, in CSS pixels.
+    /// Sets the width of the screen in CSS pixels.
     pub async fn set_width(&self, width: u32) {
         let screen = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
         self.devtools("Emulation.setDeviceMetricsOverride", screen).await;
     }
 
-    /// Shows pages `light` or `dark`.
+    /// Sets the colour scheme: `light` or `dark`.
     pub async fn set_scheme(&self, scheme: &str) {
         let features = json!([
             { "name": "prefers-color-scheme", "value": scheme },
-            // Nothing is caught half-way from one colour to the next.
+            // Otherwise a check may see a colour in transition.
             { "name": "prefers-reduced-motion", "value": "reduce" }
         ]);
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
     }
 
-    /// Lets pages read and write the clipboard without asking the person who is not there.
+    /// Lets pages use the clipboard without asking.
     pub async fn allow_clipboard(&self) {
         let permissions =
             json!({ "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": self.site });
         self.devtools("Browser.grantPermissions", permissions).await;
     }
 
-    pub async fn sign_up(&self, email: &str, password: &str) {
-        self.open("/sign-up").await;
-        self.type_into("#email", email).await;
-        self.type_into("#password", password).await;
-        self.follow("main button").await;
+    /// Fills in the form of a page and sends it. A field is named by its id.
+    pub async fn submit(&self, path: &str, fields: &[(&str, &str)]) {
+        self.open(path).await;
+        for (field, text) in fields {
+            self.type_into(&format!("#{field}"), text).await;
+        }
+        self.follow("main button.primary").await;
+    }
+
+    pub async fn sign_up(&self, email: &str) {
+        self.submit("/sign-up", &[("email", email), ("password", PASSWORD)]).await;
         assert_eq!(self.text("h1").await, "Overview");
     }
 
@@ -202,12 +208,12 @@ impl Browser {
     async fn call(&self, method: &str, path: &str, body: Value) -> Value {
         let request = Request::new(self.address, method, path);
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
-        let answer = tokio::time::timeout(3 * PATIENCE, request.send()).await.expect("the driver answers");
+        let answer = tokio::time::timeout(3 * PAGE_TIMEOUT, request.send()).await.expect("the driver answers");
         assert_eq!(answer.status(), 200, "{method} {path} {body}: {}", answer.body);
         answer.json()["value"].take()
     }
 
-    /// Ends the browser; where a test fails before, dropping it does.
+    /// Closes the browser. Dropping it does so after a failure.
     pub async fn close(mut self) {
         soon(self.call("DELETE", &self.session.clone(), Value::Null)).await;
         self.process = None;

@@ -1,16 +1,15 @@
-//! No other site acts for who is signed in here.
+//! Other sites cannot act for a signed-in user.
 
-use testkit::ConsoleUser;
 use testkit::console::PASSWORD;
 
-use crate::service::Service;
+use crate::users::{ADA, signed_in, status};
 
-/// Every form there is, with what would make it do something.
+/// Every form of the console, with valid fields.
 pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
     let form = |path: &str, fields: &[(&'static str, &'static str)]| (path.to_owned(), fields.to_vec());
     vec![
         form("/sign-up", &[("email", "eve@evil.example"), ("password", PASSWORD)]),
-        form("/sign-in", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]),
+        form("/sign-in", &[("email", ADA), ("password", PASSWORD)]),
         form("/sign-out", &[]),
         form("/account/password", &[("current", PASSWORD), ("new", "chosen by another site")]),
         form("/account/delete", &[("password", PASSWORD)]),
@@ -27,12 +26,9 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
 
 #[tokio::test]
 async fn cross_site_forms_are_rejected_without_effect() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let key = ada.key("laptop").await;
-    for _ in 0..2 {
-        service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
-    }
+    service.create_pets(2).await;
     assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
     let id = ada.key_id().await;
     let state = || {
@@ -56,7 +52,7 @@ async fn cross_site_forms_are_rejected_without_effect() {
         [None, Some("same-origin"), Some("same-site"), Some("cross-site"), Some("none")]
             .into_iter()
             .flat_map(|site| origins.map(|origin| (site, origin)))
-            // One of them must be there, and none may be wrong.
+            // A form is accepted if one of the headers is present and none is wrong.
             .filter(|(site, origin)| {
                 let right = site.is_none_or(|site| site == "same-origin") && origin.is_none_or(|origin| origin == own);
                 !right || (site.is_none() && origin.is_none())
@@ -88,20 +84,19 @@ async fn cross_site_forms_are_rejected_without_effect() {
     assert_eq!(state(), before);
     let each = foreign.len() * 4;
     println!("measured: {} forms, each sent in {each} ways of another site: all refused", forms(&id).len());
-    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+    assert_eq!(status(&service, &key).await, 200);
 }
 
 #[tokio::test]
 async fn get_requests_change_nothing() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     ada.key("laptop").await;
     let id = ada.key_id().await;
     let version = service.store.version();
     for (path, _) in forms(&id) {
         for method in ["GET", "HEAD"] {
             let status = ada.request(method, &path).send().await.status();
-            // What has a page of its own, has it here.
+            // Some forms have a page at the same path.
             let expected: &[u16] = if path.starts_with("/keys/") { &[200] } else { &[200, 303, 404, 405] };
             assert!(expected.contains(&status), "{method} {path}: {status}");
         }
@@ -115,8 +110,7 @@ async fn get_requests_change_nothing() {
 
 #[tokio::test]
 async fn only_forms_of_limited_size_are_accepted() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let own = format!("http://{}", service.store_address);
     let request = || ada.request("POST", "/messages").header("origin", &own);
     assert_eq!(request().json(r#"{"message":"Hello"}"#).send().await.status(), 415);

@@ -1,4 +1,4 @@
-//! Forms: what is wrong stands beside its field, and what was typed is kept.
+//! Forms: their errors, the values that they keep, and repeated submissions.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::service::{Service, Setup};
+use crate::users::{ADA, signed_in, status};
 
 #[tokio::test]
 async fn rejected_form_keeps_its_values_and_explains_each_error() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
 
     let page = ada.post("/animals/new", &[("name", "\"><b>\t"), ("categoryId", "3.5"), ("status", "sold")]).await;
 
@@ -29,13 +29,8 @@ async fn rejected_form_keeps_its_values_and_explains_each_error() {
 
 #[tokio::test]
 async fn order_forms_report_the_order_and_its_animal() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
-    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
-    let said = |page: &testkit::Response| {
-        let said = between(&page.body, r#"" role="status">"#, "</p>").to_owned();
-        (page.status(), said)
-    };
+    let (service, mut ada) = signed_in().await;
+    service.create_pets(1).await;
     let refused = ada.post("/orders", &[("petId", "Rex")]).await;
     assert_eq!(refused.status(), 422);
     let wrong = "The animal must be a whole number of at most 64 bits, written in digits.";
@@ -66,15 +61,15 @@ async fn order_forms_report_the_order_and_its_animal() {
         ("/orders/2/deliver", "", 200, "Order 2 is now delivered. Animal 1 is sold."),
     ] {
         let page = ada.post(path, &[("petId", pet)]).await;
-        assert_eq!(said(&page), (status, words.to_owned()), "{path}");
-        assert!(page.body.contains(&format!("HTTP/1.1 {status} ")), "the API's own answer is shown: {}", page.body);
+        assert_eq!((page.status(), between(&page.body, r#"" role="status">"#, "</p>")), (status, words), "{path}");
+        assert!(page.body.contains(&format!("HTTP/1.1 {status} ")), "the response of the API is shown: {}", page.body);
     }
     for nothing in ["/orders/1/return", "/orders/x/cancel"] {
         assert_eq!(ada.post(nothing, &[]).await.status(), 404, "{nothing}");
     }
     let mut grace = ConsoleUser::signed_in(&service, "grace@example.com").await;
     assert!(grace.get("/orders").await.body.contains("You have no orders yet."));
-    assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404, "another's order is none");
+    assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404, "orders of other accounts are not found");
     let delivered = ada.get("/orders?status=delivered").await.body;
     assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("<button formaction"));
 }
@@ -83,7 +78,7 @@ async fn order_forms_report_the_order_and_its_animal() {
 async fn empty_fields_are_requested() {
     let service = Service::start().await;
     let mut somebody = ConsoleUser::new(&service);
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, ADA).await;
     let expected = [
         ("/animals/new", vec![("name", "Enter a name."), ("categoryId", "Enter the id of a category.")]),
         ("/orders", vec![("petId", "Enter the id of an animal.")]),
@@ -107,14 +102,13 @@ async fn empty_fields_are_requested() {
     assert_eq!(message(&blank, "name"), "Enter a name.");
     assert!(blank.contains("Choose a status."), "{blank}");
     // Empty forms do not count as attempts.
-    somebody.sign_in("ada@lovelace.example", PASSWORD).await;
+    somebody.sign_in(ADA, PASSWORD).await;
     assert_eq!(service.store.count_pets().await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn numbers_in_errors_have_separators() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (_service, mut ada) = signed_in().await;
     let page = ada.post("/messages", &[("message", &"x".repeat(12_345))]).await;
     assert_eq!(message(&page.body, "message"), "The message has 12,345 characters; 1 to 10,000 are allowed.");
 }
@@ -129,8 +123,8 @@ async fn sign_up_errors_never_show_the_password() {
     assert_eq!(message(&page.body, "password"), "The password has 9 characters; 12 to 128 are allowed.");
     assert!(page.body.contains(r#"value="ada""#) && !page.body.contains("too short"));
 
-    let page = ada.post("/sign-in", &[("email", "ada@lovelace.example"), ("password", PASSWORD)]).await;
-    assert!(page.body.contains(r#"value="ada@lovelace.example""#) && !page.body.contains(PASSWORD));
+    let page = ada.post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    assert!(page.body.contains(&format!("value=\"{ADA}\"")) && !page.body.contains(PASSWORD));
 }
 
 #[tokio::test]
@@ -154,8 +148,7 @@ async fn late_form_gets_a_response() {
 
 #[tokio::test]
 async fn message_is_sent_as_typed() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let refused = ada.post("/messages", &[("message", " \r\n ")]).await;
     assert_eq!(refused.status(), 422);
     assert_eq!(message(&refused.body, "message"), "Enter a message.");
@@ -172,8 +165,7 @@ async fn message_is_sent_as_typed() {
 
 #[tokio::test]
 async fn page_shows_the_response_of_the_api() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let key = ada.key("laptop").await;
 
     let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", " 3 "), ("status", "pending")]).await;
@@ -198,8 +190,7 @@ async fn page_shows_the_response_of_the_api() {
 
 #[tokio::test]
 async fn repeated_form_counts_once_and_its_page_says_so() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let key = ada.key("laptop").await;
     let pet = r#"{"name":"Rex","categoryId":3,"status":"available"}"#;
     for (page, action, fields, status, body) in [
@@ -210,7 +201,7 @@ async fn repeated_form_counts_once_and_its_page_says_so() {
         ("/orders", "/orders/1/deliver", vec![], 200, ""),
     ] {
         let opened = ada.get(page).await.body;
-        // The last form of a page is that of the one order there is.
+        // The forms of the only order follow in the table.
         let of_form = if page == action { opened.as_str() } else { opened.split("<tbody>").nth(1).unwrap() };
         let once = between(of_form, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
         let form = [&fields[..], &[("idempotencyKey", &once)]].concat();
@@ -231,15 +222,15 @@ async fn repeated_form_counts_once_and_its_page_says_so() {
         let answer = |page: &str| unescaped(between(page, "<code id=\"answer\">", "</code>"));
         let replayed = answer(&again.body).replace("idempotent-replayed: true\n", "");
         assert_eq!((replayed, answer(&again.body).len()), (answer(&first.body), answer(&first.body).len() + 26));
-        assert_ne!(between(&again.body, "name=\"idempotencyKey\" value=\"", "\""), once, "the next form is another");
+        assert_ne!(between(&again.body, "name=\"idempotencyKey\" value=\"", "\""), once, "the next form has a new key");
 
-        // It is the API's own key: the line that is shown gets the same answer.
-        let (door, path) = match action {
+        // The key is that of the API, which replays the same response.
+        let (listener, path) = match action {
             "/messages" => (service.messages_address, "/v1/messages".to_owned()),
             "/animals/new" => (service.store_address, "/v1/pets".to_owned()),
             orders => (service.store_address, format!("/v1/store{orders}")),
         };
-        let request = testkit::Request::new(door, "POST", &path).key(&key).header("idempotency-key", &once);
+        let request = testkit::Request::new(listener, "POST", &path).key(&key).header("idempotency-key", &once);
         let program = request.json(body).send().await;
         assert_eq!(
             (program.status(), program.header("idempotent-replayed")),
@@ -255,8 +246,7 @@ async fn repeated_form_counts_once_and_its_page_says_so() {
 
 #[tokio::test]
 async fn form_sent_before_with_other_values_can_be_resent() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (_service, mut ada) = signed_in().await;
     let once = ("idempotencyKey", "going-back-fills-in-the-same-key");
     assert_eq!(ada.post("/messages", &[("message", "Hello"), once]).await.status(), 202);
 
@@ -268,21 +258,20 @@ async fn form_sent_before_with_other_values_can_be_resent() {
     assert_eq!(ada.post("/messages", &[("message", "Hello again"), ("idempotencyKey", &new)]).await.status(), 202);
     for no_key in ["", "two words", "\u{e4}"] {
         let sent = ada.post("/messages", &[("message", "Hello"), ("idempotencyKey", no_key)]).await;
-        assert_eq!(sent.status(), 202, "one is made for it: {no_key:?}");
+        assert_eq!(sent.status(), 202, "a key is generated: {no_key:?}");
     }
 }
 
 #[tokio::test]
 async fn form_keeps_its_key_until_it_is_executed() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let form = |pet| [("petId", pet), ("idempotencyKey", "kept")];
     for (pet, status) in [("Rex", 422), ("1", 404)] {
         let refused = ada.post("/orders", &form(pet)).await;
         assert_eq!(refused.status(), status);
         assert!(refused.body.contains(r#"name="idempotencyKey" value="kept""#), "{}", refused.body);
     }
-    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
+    service.create_pets(1).await;
     assert_eq!(ada.post("/orders", &form("1")).await.status(), 201);
 }
 
@@ -290,39 +279,40 @@ async fn form_keeps_its_key_until_it_is_executed() {
 async fn forms_count_against_the_rate_limit_but_pages_do_not() {
     let rate_limit = petstore::config::RateLimit::parse("2/h").ok();
     let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let mut ada = ConsoleUser::signed_in(&service, ADA).await;
     let key = ada.key("laptop").await;
-    for _ in 0..5 {
-        assert_eq!(ada.get("/animals").await.status(), 200);
-        assert_eq!(ada.get("/messages").await.status(), 200);
-        assert_eq!(ada.get("/orders").await.status(), 200);
+    for path in ["/animals", "/messages", "/orders"].repeat(5) {
+        assert_eq!(ada.get(path).await.status(), 200);
     }
-    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+    assert_eq!(status(&service, &key).await, 200);
     assert_eq!(ada.post("/messages", &[("message", "Hello, store!")]).await.status(), 202);
 
     let refused = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
 
     assert_eq!(refused.status(), 429);
-    let seconds = refused.header("retry-after").expect("when to come back");
-    assert!(refused.body.contains(&format!("retry-after: {seconds}")), "as the API says it: {}", refused.body);
+    let seconds = refused.header("retry-after").expect("a 429 has Retry-After");
+    assert!(
+        refused.body.contains(&format!("retry-after: {seconds}")),
+        "the response of the API is shown: {}",
+        refused.body
+    );
     assert!(refused.body.contains("The animal was not added.") && refused.body.contains("rate_limited"));
-    assert!(refused.body.contains(r#"value="Rex""#), "what was typed is kept: {}", refused.body);
+    assert!(refused.body.contains(r#"value="Rex""#), "the value is kept: {}", refused.body);
     assert_eq!(ada.post("/messages", &[("message", "Hello again!")]).await.status(), 429);
-    for (path, pet, said) in [
-        ("/orders", "1", "Nothing was changed."),
-        ("/orders/1/approve", "", "Nothing was changed."),
-        ("/orders/1/deliver", "", "Nothing was changed."),
-        ("/orders/1/cancel", "", "Nothing was changed."),
-    ] {
-        let refused = ada.post(path, &[("petId", pet)]).await;
+    for path in ["/orders", "/orders/1/approve", "/orders/1/deliver", "/orders/1/cancel"] {
+        let refused = ada.post(path, &[("petId", "1")]).await;
         assert_eq!(refused.status(), 429, "{path}");
-        assert!(refused.body.contains(said) && refused.body.contains("rate_limited"), "{path}: {}", refused.body);
+        assert!(
+            refused.body.contains("Nothing was changed.") && refused.body.contains("rate_limited"),
+            "{path}: {}",
+            refused.body
+        );
     }
-    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 429);
+    assert_eq!(status(&service, &key).await, 429);
     assert_eq!(ada.get("/animals").await.status(), 200);
 }
 
-/// What stands beside a field that was refused.
+/// The error beside a field.
 fn message(page: &str, field: &str) -> String {
     assert!(page.contains(&format!("aria-describedby=\"{field}-hint {field}-error\"")), "{page}");
     between(page, &format!("id=\"{field}-error\">"), "</p>").to_owned()
@@ -332,7 +322,7 @@ fn unescaped(html: &str) -> String {
     html.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">").replace("&#38;", "&")
 }
 
-/// An answer of the API as a page shows it: what is the handlers', without what every answer gets on its way out.
+/// A response of the API as a page shows it, without the headers that middleware adds.
 fn answer(answer: &testkit::Response) -> String {
     let own = ["content-type", "location", "link"];
     let headers = answer.head.headers.iter().filter(|(name, _)| own.contains(&name.as_str()));

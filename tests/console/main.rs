@@ -1,5 +1,5 @@
-//! The console: over sockets, and as a person sees it in a real browser. Chromium and its driver come with
-//! `scripts/test`, and so does axe; where one is missing a test fails.
+//! The console, over sockets and in a real browser. `scripts/test` installs Chromium, its driver and axe; a test fails if
+//! one is missing.
 
 mod accessibility;
 mod accounts;
@@ -13,3 +13,4 @@ mod pages;
 mod service;
 mod sessions;
 mod stories;
+mod users;

@@ -1,16 +1,16 @@
 //! The console on PostgreSQL: the same pages on the other database.
 
+use testkit::ConsoleUser;
 use testkit::console::{PASSWORD, between};
-use testkit::{ConsoleUser, postgres};
 
-use crate::service::{Service, Setup};
+use crate::service::Service;
+use crate::users::{ADA, copy, status};
 
 #[tokio::test]
 async fn account_life_cycle_works_on_postgresql() {
-    let postgres = Some(postgres::database());
-    let service = Service::start_with(Setup { postgres, ..Setup::default() }).await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
-    let mut copied = ConsoleUser { cookie: ada.cookie.clone(), ..ConsoleUser::new(&service) };
+    let service = Service::start_on_postgresql().await;
+    let mut ada = ConsoleUser::signed_in(&service, ADA).await;
+    let mut copied = copy(&ada);
 
     let overview = ada.get("/").await;
     assert_eq!(overview.status(), 200, "{}", overview.body);
@@ -18,8 +18,7 @@ async fn account_life_cycle_works_on_postgresql() {
     assert!(!version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{version}");
 
     let key = ada.key("laptop").await;
-    let list = async || service.request("GET", "/v1/pets").key(&key).send().await.status();
-    assert_eq!(list().await, 200);
+    assert_eq!(status(&service, &key).await, 200);
     assert!(ada.get("/keys").await.body.contains("laptop"));
     let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
     assert_eq!(added.status(), 201, "{}", added.body);
@@ -43,10 +42,10 @@ async fn account_life_cycle_works_on_postgresql() {
     copied.cookie.clone_from(&ada.cookie);
     assert_eq!(ada.post("/sign-out", &[]).await.status(), 303);
     assert!(!ada.is_signed_in().await && !copied.is_signed_in().await);
-    assert_eq!(list().await, 200, "the key goes on working");
+    assert_eq!(status(&service, &key).await, 200, "the key still works");
 
-    ada.sign_in("ada@lovelace.example", "another fine password").await;
+    ada.sign_in(ADA, "another fine password").await;
     let deleted = ada.post("/account/delete", &[("password", "another fine password")]).await;
     assert_eq!((deleted.status(), deleted.header("location")), (303, Some("../?notice=account-deleted")));
-    assert_eq!(list().await, 401);
+    assert_eq!(status(&service, &key).await, 401);
 }

@@ -1,4 +1,4 @@
-//! What every page keeps to.
+//! Properties of every page.
 
 use std::net::Ipv4Addr;
 
@@ -12,9 +12,11 @@ use petstore::http::{ListenerService, Operation};
 use testkit::console::between;
 use testkit::{ConsoleUser, Request};
 
-use crate::service::{NOW, Service};
+use crate::service::{NOW, REMOVAL, Service};
+use crate::users::{ADA, signed_in};
 
-const PAGES: [&str; 10] = [
+/// The pages of the console that a user can open, and a page of the reference.
+pub const PAGES: [&str; 10] = [
     "/",
     "/account",
     "/account/delete",
@@ -29,9 +31,8 @@ const PAGES: [&str; 10] = [
 
 #[tokio::test]
 async fn pages_are_small_and_self_contained() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
-    // As full as they get by ordinary use.
+    let (service, mut ada) = signed_in().await;
+    // As full as ordinary use makes them.
     for number in 0..30 {
         ada.key(&format!("key number {number}")).await;
         ada.post("/messages", &[("message", &"A message of some length. ".repeat(40))]).await;
@@ -77,25 +78,14 @@ async fn signed_out_users_are_redirected_to_sign_in() {
         let root = if up.is_empty() { "./".to_owned() } else { up };
         assert_eq!((answer.status(), answer.header("location")), (303, Some(&*format!("{root}sign-in"))), "{path}");
     }
-    for path in [
-        "/keys/new",
-        "/keys/1/revoke",
-        "/keys/1/rotate",
-        "/animals/new",
-        "/messages",
-        "/orders",
-        "/orders/1/approve",
-        "/account/delete",
-        "/account/password",
-    ] {
+    for (path, _) in crate::cross_site::forms("1").iter().filter(|(path, _)| !path.starts_with("/sign-")) {
         assert_eq!(somebody.post(path, &[]).await.status(), 303, "{path}");
     }
 }
 
 #[tokio::test]
 async fn not_found_is_a_page_in_the_console_and_json_elsewhere() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     for path in [
         "/keys/x/revoke",
         "/keys/%ff/rotate",
@@ -109,7 +99,7 @@ async fn not_found_is_a_page_in_the_console_and_json_elsewhere() {
     ] {
         let page = ada.get(path).await;
         assert_eq!((page.status(), page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{path}");
-        assert!(page.body.contains("Sign out"), "it is one of the console's pages: {}", page.body);
+        assert!(page.body.contains("Sign out"), "the page is one of the console: {}", page.body);
     }
     let page = ada.post("/orders/%ff/approve", &[]).await;
     assert_eq!(page.status(), 404, "{}", page.body);
@@ -135,18 +125,17 @@ async fn not_found_is_a_page_in_the_console_and_json_elsewhere() {
         assert_eq!(nothing(path, browser).await.code(), "not_found", "{path}");
     }
     let deep = ada.get(&format!("/keys{}", "/".repeat(30_000))).await;
-    assert_eq!(deep.code(), "not_found", "deeper than any page; the way back would be in each of its links");
-    for door in [service.messages_address, service.ops_address] {
+    assert_eq!(deep.code(), "not_found", "the links of a page so deep would be long");
+    for listener in [service.messages_address, service.ops_address] {
         for path in ["/", "/keys", "/sign-in", "/messages"] {
-            assert_eq!(Request::new(door, "GET", path).send().await.code(), "not_found", "{door} {path}");
+            assert_eq!(Request::new(listener, "GET", path).send().await.code(), "not_found", "{listener} {path}");
         }
     }
 }
 
 #[tokio::test]
 async fn overview_shows_the_state_of_the_store() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let page = ada.get("/").await.body;
     assert!(page.contains("create an API key") && page.contains("No requests in the last hour."), "{page}");
     for status in ["available", "available", "sold"] {
@@ -169,18 +158,17 @@ async fn overview_shows_the_state_of_the_store() {
     }
     assert!(!page.contains("create an API key"));
 
-    service.clock.set(petstore::domain::Timestamp::from_milliseconds(1_922_659_200_000));
-    ada.sign_in("ada@lovelace.example", testkit::console::PASSWORD).await;
-    assert!(!ada.get("/").await.body.contains("is deprecated and is removed"), "it is gone by then");
+    service.clock.set(REMOVAL);
+    ada.sign_in(ADA, testkit::console::PASSWORD).await;
+    assert!(!ada.get("/").await.body.contains("is deprecated and is removed"), "the operation is removed");
 }
 
 #[tokio::test]
 async fn reference_has_the_header_of_the_console() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     for path in ["/docs", "/docs/deprecations"] {
         let page = ada.get(path).await;
-        assert!(page.body.contains("ada@lovelace.example") && page.body.contains("Sign out"), "{}", page.body);
+        assert!(page.body.contains(ADA) && page.body.contains("Sign out"), "{}", page.body);
         assert_eq!(page.header("cache-control"), Some("private, no-cache"));
         assert!(ConsoleUser::new(&service).get(path).await.body.contains("Sign in"));
     }
@@ -188,8 +176,7 @@ async fn reference_has_the_header_of_the_console() {
 
 #[tokio::test]
 async fn first_page_link_is_on_later_pages_only() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     let offers = |page: &str| page.contains(">First page<");
     for path in ["/animals", "/animals?after=0", "/orders", "/orders?after=0&status=placed"] {
         assert!(!offers(&ada.get(path).await.body), "{path} without entries");
@@ -197,11 +184,11 @@ async fn first_page_link_is_on_later_pages_only() {
     for status in ["sold", "sold", "available", "available"] {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
     }
-    // The list in a form's response begins with the order of that form.
+    // The list in the response to a form begins with its order.
     let placed = ada.post("/orders", &[("petId", "3")]).await;
     assert!(placed.status() == 201 && !offers(&placed.body), "{}", placed.body);
     assert!(!offers(&ada.post("/orders/1/approve", &[]).await.body));
-    assert!(offers(&ada.post("/orders", &[("petId", "4")]).await.body), "order 1 stands before order 2");
+    assert!(offers(&ada.post("/orders", &[("petId", "4")]).await.body), "order 1 precedes order 2");
 
     for (path, offered) in [
         ("/animals?after=0", false),
@@ -220,8 +207,7 @@ async fn first_page_link_is_on_later_pages_only() {
 
 #[tokio::test]
 async fn address_of_every_form_can_be_opened() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (_service, mut ada) = signed_in().await;
     ada.key("laptop").await;
     let id = ada.key_id().await;
     for (path, _) in crate::cross_site::forms(&id) {
@@ -240,13 +226,10 @@ async fn address_of_every_form_can_be_opened() {
 
 #[tokio::test]
 async fn large_numbers_have_separators() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
-    let mut animals = (0..1_234).map(|_| {
-        let name = petstore::domain::PetName::parse("Rex".to_owned()).unwrap();
-        Ok(petstore::domain::NewPet { name, category_id: 1, status: petstore::domain::PetStatus::Sold })
-    });
-    service.store.import_pets(Box::new(animals.by_ref().collect::<Vec<_>>().into_iter())).await.unwrap();
+    let (service, mut ada) = signed_in().await;
+    let animals = (0..1_234)
+        .map(|_| Ok(petstore::http::parse_new_pet(r#"{"name":"Rex","categoryId":1,"status":"sold"}"#).unwrap()));
+    service.store.import_pets(Box::new(animals)).await.unwrap();
     for _ in 0..1_001 {
         let traffic = &service.api.traffic;
         traffic.begin(&Method::GET).end(traffic.operation(Operation::ListPets), StatusCode::OK);
@@ -260,8 +243,7 @@ async fn large_numbers_have_separators() {
 
 #[tokio::test]
 async fn messages_are_queued_until_acknowledged() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     for (text, second) in [("first", 1), ("second", 2)] {
         service.clock.set(NOW.plus(std::time::Duration::from_secs(second)));
         assert_eq!(ada.post("/messages", &[("message", text)]).await.status(), 202);
@@ -280,14 +262,13 @@ async fn messages_are_queued_until_acknowledged() {
 
 #[tokio::test]
 async fn panic_shows_an_error_page() {
-    let service = Service::start().await;
-    let ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, ada) = signed_in().await;
     let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
     let pages = console::framed(&service.app.console, pages).with_state(service.app.console.clone());
-    let door = ListenerService::new(Listener::Store, &service.api).with_pages(pages);
+    let listener = ListenerService::new(Listener::Store, &service.api).with_pages(pages);
     let request = http::Request::builder().uri("/keys/new").header("host", "x").header("cookie", ada.cookie.unwrap());
 
-    let response = door.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await;
+    let response = listener.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await;
 
     assert_eq!(
         (response.status().as_u16(), &response.headers()["content-type"]),
@@ -301,11 +282,10 @@ async fn panic_shows_an_error_page() {
 
 #[tokio::test]
 async fn missing_database_shows_an_error_page() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::signed_in(&service, "ada@lovelace.example").await;
+    let (service, mut ada) = signed_in().await;
     service.store.close().await;
     let page = ada.get("/keys").await;
     assert_eq!((page.status(), page.header("retry-after")), (503, Some("1")));
     assert!(page.body.contains("The store is temporarily unavailable."), "{}", page.body);
-    assert_eq!(ada.get("/docs").await.status(), 200, "who reads the reference needs no database");
+    assert_eq!(ada.get("/docs").await.status(), 200, "the reference needs no database");
 }

@@ -1,4 +1,4 @@
-//! What people do, in a real browser.
+//! Stories of users in a real browser.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use testkit::console::PASSWORD;
 use testkit::soon;
 
 use crate::browser::{Browser, Scripts};
+use crate::pages::PAGES;
 use crate::service::{NOW, Service, Setup};
+use crate::users::{ADA, status};
 
 #[tokio::test]
 async fn sign_up_create_and_revoke_a_key() {
@@ -17,7 +19,7 @@ async fn sign_up_create_and_revoke_a_key() {
     ada.open("/").await;
     assert_eq!(ada.text("h1").await, "An animal store with an API");
     ada.follow("main a.primary").await;
-    ada.type_into("#email", "ada@lovelace.example").await;
+    ada.type_into("#email", ADA).await;
     ada.type_into("#password", PASSWORD).await;
     ada.follow("main button").await;
     assert_eq!((ada.path().await.as_str(), ada.text("h1").await.as_str()), ("/", "Overview"));
@@ -27,8 +29,7 @@ async fn sign_up_create_and_revoke_a_key() {
     ada.follow("main button").await;
     let key = ada.text("#key").await;
     let line = ada.text("#curl").await;
-    let list = async || service.request("GET", "/v1/pets").key(&key).send().await;
-    assert_eq!(list().await.status(), 200);
+    assert_eq!(status(&service, &key).await, 200);
     assert!(key.starts_with("pet_test_") && line.contains(&format!("Authorization: Bearer {key}")), "{line}");
     let curl = move || Command::new("sh").args(["-c", &line]).env("NO_PROXY", "127.0.0.1").output().unwrap();
     let output = tokio::task::spawn_blocking(curl).await.unwrap();
@@ -49,12 +50,12 @@ async fn sign_up_create_and_revoke_a_key() {
     assert_eq!(ada.text("tbody th").await, "laptop");
     ada.follow("a.danger").await;
     assert_eq!(ada.text("h1").await, "Revoke laptop?");
-    assert_eq!(list().await.status(), 200, "nothing happens before it is confirmed");
+    assert_eq!(status(&service, &key).await, 200, "not revoked before the confirmation");
     ada.follow("main button").await;
 
     assert_eq!(ada.text("[role=status]").await, "The key was revoked. It no longer works.");
     assert_eq!(ada.text("tbody .badge").await, "revoked");
-    assert_eq!((list().await.status(), list().await.code().as_str()), (401, "invalid_api_key"));
+    assert_eq!(status(&service, &key).await, 401);
     ada.close().await;
 }
 
@@ -62,19 +63,14 @@ async fn sign_up_create_and_revoke_a_key() {
 async fn console_works_without_scripts() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::Off).await;
-    ada.sign_up("ada@lovelace.example", PASSWORD).await;
+    ada.sign_up(ADA).await;
 
-    ada.open("/keys/new").await;
-    ada.type_into("#name", "laptop").await;
-    ada.follow("main button").await;
+    ada.submit("/keys/new", &[("name", "laptop")]).await;
     let key = ada.text("#key").await;
-    assert!(!ada.is_shown("[data-copy=key]").await, "a button that could do nothing is not there");
-    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
+    assert!(!ada.is_shown("[data-copy=key]").await, "the button needs scripts");
+    assert_eq!(status(&service, &key).await, 200);
 
-    ada.open("/animals/new").await;
-    ada.type_into("#name", "Rex").await;
-    ada.type_into("#categoryId", "3").await;
-    ada.follow("main button").await;
+    ada.submit("/animals/new", &[("name", "Rex"), ("categoryId", "3")]).await;
     assert!(ada.text("#answer").await.starts_with("HTTP/1.1 201 Created"));
     ada.follow("main .actions a").await;
     assert_eq!(ada.text("tbody th").await, "Rex");
@@ -97,9 +93,7 @@ async fn console_works_without_scripts() {
     ada.open("/animals").await;
     assert_eq!(ada.text("tbody .status").await, "sold");
 
-    ada.open("/messages").await;
-    ada.type_into("#message", "Hello, store!").await;
-    ada.follow("main button").await;
+    ada.submit("/messages", &[("message", "Hello, store!")]).await;
     assert_eq!(ada.text(".message").await, "Hello, store!");
 
     ada.open("/keys").await;
@@ -116,6 +110,7 @@ async fn console_works_without_scripts() {
 
 #[tokio::test]
 async fn executing_twice_in_the_reference_counts_twice() {
+    const STATUS: &str = ".live-responses-table .response .response-col_status";
     // Bound to every address, so the page must call the host by which it was opened.
     let service = Service::start_with(Setup { any_host: true, ..Setup::default() }).await;
     let ada = Browser::start(&service, Scripts::On).await.at_host("localhost");
@@ -128,10 +123,7 @@ async fn executing_twice_in_the_reference_counts_twice() {
     ada.click("#operations-pets-createPet .opblock-summary-control").await;
     for animals in 1..=2 {
         ada.click("#operations-pets-createPet .execute").await;
-        assert_eq!(
-            ada.text("#operations-pets-createPet .live-responses-table .response .response-col_status").await,
-            "201"
-        );
+        assert_eq!(ada.text(&format!("#operations-pets-createPet {STATUS}")).await, "201");
         soon(async {
             while service.store.count_pets().await.unwrap() < animals {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -144,20 +136,17 @@ async fn executing_twice_in_the_reference_counts_twice() {
 
     ada.click("#operations-messages-sendMessage .opblock-summary-control").await;
     ada.click("#operations-messages-sendMessage .execute").await;
-    assert_eq!(
-        ada.text("#operations-messages-sendMessage .live-responses-table .response .response-col_status").await,
-        "202"
-    );
+    assert_eq!(ada.text(&format!("#operations-messages-sendMessage {STATUS}")).await, "202");
     ada.close().await;
 }
 
 #[tokio::test]
 async fn reload_after_a_form_sends_nothing_twice() {
     let service = Service::start().await;
-    for (scripts, email) in [(Scripts::On, "ada@lovelace.example"), (Scripts::Off, "grace@hopper.example")] {
+    for (scripts, email) in [(Scripts::On, ADA), (Scripts::Off, "grace@hopper.example")] {
         let before = service.store.count_pets().await.unwrap();
         let browser = Browser::start(&service, scripts).await;
-        browser.sign_up(email, PASSWORD).await;
+        browser.sign_up(email).await;
         let counts_once = async || {
             browser.reload().await;
             let said = browser.text("[role=status]").await;
@@ -169,17 +158,12 @@ async fn reload_after_a_form_sends_nothing_twice() {
             assert!(browser.text("#request").await.contains("Idempotency-Key: "));
         };
 
-        browser.open("/animals/new").await;
-        browser.type_into("#name", "Rex").await;
-        browser.type_into("#categoryId", "3").await;
-        browser.follow("main button.primary").await;
+        browser.submit("/animals/new", &[("name", "Rex"), ("categoryId", "3")]).await;
         assert!(browser.text("[role=status]").await.starts_with("The animal was added."));
         counts_once().await;
         assert_eq!(service.store.count_pets().await.unwrap(), before + 1, "one animal");
 
-        browser.open("/messages").await;
-        browser.type_into("#message", "Hello, store!").await;
-        browser.follow("main button.primary").await;
+        browser.submit("/messages", &[("message", "Hello, store!")]).await;
         counts_once().await;
         assert_eq!(browser.count(".messages > li").await, 1);
 
@@ -192,7 +176,7 @@ async fn reload_after_a_form_sends_nothing_twice() {
         assert_eq!(browser.count("tbody tr").await, 1);
         assert_eq!(browser.text("tbody .status").await, "approved");
 
-        // The form that stands there now is another one.
+        // The form in the response sends another message.
         browser.open("/messages").await;
         for number in 2..4 {
             browser.type_into("#message", "Hello, store!").await;
@@ -207,22 +191,14 @@ async fn reload_after_a_form_sends_nothing_twice() {
 async fn two_browsers_have_separate_sessions() {
     let service = Service::start().await;
     let (desk, phone) = tokio::join!(Browser::start(&service, Scripts::On), Browser::start(&service, Scripts::On));
-    desk.sign_up("ada@lovelace.example", PASSWORD).await;
-    phone.open("/sign-in").await;
-    phone.type_into("#email", "ADA@lovelace.example").await;
-    phone.type_into("#password", PASSWORD).await;
-    phone.follow("main button").await;
+    desk.sign_up(ADA).await;
+    phone.submit("/sign-in", &[("email", "ADA@lovelace.example"), ("password", PASSWORD)]).await;
 
-    phone.open("/keys/new").await;
-    phone.type_into("#name", "phone").await;
-    phone.follow("main button").await;
+    phone.submit("/keys/new", &[("name", "phone")]).await;
     desk.open("/keys").await;
     assert_eq!(desk.text("tbody th").await, "phone");
 
-    desk.open("/account").await;
-    desk.type_into("#current", PASSWORD).await;
-    desk.type_into("#new", "another fine password").await;
-    desk.follow("main button").await;
+    desk.submit("/account", &[("current", PASSWORD), ("new", "another fine password")]).await;
     assert_eq!(desk.text("[role=status]").await, "Your password was changed. All your other sessions have ended.");
     phone.open("/keys").await;
     assert_eq!(phone.path().await, "/sign-in?notice=session-ended");
@@ -235,13 +211,13 @@ async fn two_browsers_have_separate_sessions() {
 async fn ended_session_leads_to_sign_in() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
-    ada.sign_up("ada@lovelace.example", PASSWORD).await;
+    ada.sign_up(ADA).await;
 
     service.clock.set(NOW.plus(IDLE));
     ada.follow("header nav a[href$=keys]").await;
 
     assert_eq!(ada.text("[role=status]").await, "Your session has ended. Sign in to continue.");
-    ada.type_into("#email", "ada@lovelace.example").await;
+    ada.type_into("#email", ADA).await;
     ada.type_into("#password", PASSWORD).await;
     ada.follow("main button").await;
     assert_eq!(ada.text("h1").await, "Overview");
@@ -253,28 +229,13 @@ async fn narrow_screen_cuts_nothing_off() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.set_width(360).await;
-    ada.sign_up("a.rather.long.address.of.ada.lovelace@lovelace-and-daughters.example", PASSWORD).await;
+    ada.sign_up("a.rather.long.address.of.ada.lovelace@lovelace-and-daughters.example").await;
     service.post("/v1/pets", &format!(r#"{{"name":"{}","categoryId":-9223372036854775808}}"#, "Rex".repeat(80))).await;
-    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
-    ada.open("/orders").await;
-    ada.type_into("#petId", "2").await;
-    ada.follow("main button.primary").await;
-    ada.open("/keys/new").await;
-    ada.type_into("#name", &"a-name-without-any-space".repeat(4)).await;
-    ada.follow("main button").await;
-    for path in [
-        "",
-        "/",
-        "/keys",
-        "/keys/new",
-        "/animals",
-        "/animals/new",
-        "/messages",
-        "/orders",
-        "/account",
-        "/account/delete",
-        "/docs/deprecations",
-    ] {
+    service.create_pets(1).await;
+    ada.submit("/orders", &[("petId", "2")]).await;
+    ada.submit("/keys/new", &[("name", &"a-name-without-any-space".repeat(4))]).await;
+    // First the page that shows the new key.
+    for path in [""].into_iter().chain(PAGES) {
         if !path.is_empty() {
             ada.open(path).await;
         }
@@ -291,14 +252,12 @@ async fn narrow_screen_breaks_no_name_within_a_word() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.set_width(360).await;
-    ada.sign_up("ada@lovelace.example", PASSWORD).await;
+    ada.sign_up(ADA).await;
     for name in ["Sir Barksalot the Third", "Bartholomew Montgomery", "Rex"] {
         let body = format!(r#"{{"name":"{name}","categoryId":-9223372036854775808}}"#);
         service.post("/v1/pets", &body).await;
     }
-    ada.open("/keys/new").await;
-    ada.type_into("#name", "nightly-import of Bartholomew Montgomery").await;
-    ada.follow("main button").await;
+    ada.submit("/keys/new", &[("name", "nightly-import of Bartholomew Montgomery")]).await;
     for path in ["/animals", "/keys"] {
         ada.open(path).await;
         // A word that is broken has two boxes, one on each line.
@@ -324,12 +283,12 @@ async fn narrow_screen_breaks_no_name_within_a_word() {
 async fn address_after_a_step_of_an_order_opens_the_orders() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::Off).await;
-    ada.sign_up("ada@lovelace.example", PASSWORD).await;
-    service.post("/v1/pets", r#"{"name":"Rex","categoryId":1}"#).await;
+    ada.sign_up(ADA).await;
+    service.create_pets(1).await;
     ada.open("/orders?petId=1").await;
     ada.follow("main button.primary").await;
     ada.follow("tbody button").await;
-    assert!(ada.text("#answer").await.starts_with("HTTP/1.1 200 OK"), "the API's answer is shown beside the form");
+    assert!(ada.text("#answer").await.starts_with("HTTP/1.1 200 OK"), "the response of the API is shown");
 
     ada.open(&ada.path().await).await;
 
@@ -344,7 +303,7 @@ async fn form_works_with_the_keyboard_alone() {
     const ENTER: &str = "\u{e007}";
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
-    ada.sign_up("ada@lovelace.example", PASSWORD).await;
+    ada.sign_up(ADA).await;
     ada.open("/keys/new").await;
 
     ada.press(TAB).await;
@@ -353,7 +312,7 @@ async fn form_works_with_the_keyboard_alone() {
     ada.press(TAB).await;
     ada.press("laptop").await;
     let seen = ada.evaluate("return getComputedStyle(document.activeElement).outlineStyle").await;
-    assert_eq!(seen, "solid", "where one is can be seen");
+    assert_eq!(seen, "solid", "the focus is visible");
     ada.press(ENTER).await;
 
     assert!(ada.text("#key").await.starts_with("pet_test_"));

@@ -1,14 +1,12 @@
 //! The document as a service with given addresses serves it.
 
 use petstore::config::{Addresses, BaseUrl, Scheme};
-use petstore::domain::{Deployment, Timestamp};
+use petstore::domain::Deployment;
 use petstore::http::openapi::document;
 use serde_json::Value;
 
-use crate::service::NOW;
-
-/// 2030-12-05T00:00:00Z, when `getPet` is removed.
-pub const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
+use crate::documented;
+use crate::service::{NOW, REMOVAL};
 
 /// The document of a production service at the addresses in `docs/openapi.json`.
 pub fn production() -> String {
@@ -109,6 +107,21 @@ fn removal_drops_the_operation_and_nothing_else() {
         headers.shift_remove(header);
     }
     assert_eq!(after, expected);
+}
+
+#[test]
+fn provisional_parts_are_marked() {
+    let source: Value = serde_json::from_str(&production()).unwrap();
+    let document = expanded(&source);
+    for operation in documented::operations(NOW) {
+        let documented = &document["paths"][operation.api_path()][operation.method().as_str().to_ascii_lowercase()];
+        let is_provisional = operation.api_path().starts_with("/store/");
+        assert_eq!(documented["x-provisional"] == true, is_provisional, "{operation:?}");
+    }
+    let parameters = document["paths"]["/pets"]["get"]["parameters"].as_array().unwrap();
+    let marked: Vec<_> = parameters.iter().filter(|parameter| parameter["x-provisional"] == true).collect();
+    assert_eq!(marked.iter().map(|parameter| &parameter["name"]).collect::<Vec<_>>(), ["after"]);
+    assert_eq!(document["components"]["headers"]["NextPageLink"]["x-provisional"], true);
 }
 
 #[test]

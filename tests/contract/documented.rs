@@ -1,6 +1,5 @@
 //! The operations of the table, with what the document of a service says about each.
 
-use petstore::config::Listener;
 use petstore::domain::Timestamp;
 use petstore::http::Operation;
 use serde_json::Value;
@@ -23,7 +22,7 @@ pub fn operations(now: Timestamp) -> impl Iterator<Item = Operation> {
 impl Documented {
     /// Returns the operations that `service` documents, in the order of the table.
     pub async fn all(service: &Service) -> Vec<Self> {
-        let document = expanded(&service.get("/openapi.json").await.json());
+        let document = expanded(&service.document().await);
         let value = |operation: Operation| {
             let method = operation.method().as_str().to_ascii_lowercase();
             document["paths"][operation.api_path()][method].clone()
@@ -53,15 +52,6 @@ impl Documented {
 
     /// A request with a key and without a body. `id` replaces the parameter of the path.
     pub fn request(&self, service: &Service, id: &str, query: &str) -> Request {
-        self.request_without_key(service, self.operation.method().as_str(), id, query).key(&service.key)
-    }
-
-    pub fn request_without_key(&self, service: &Service, method: &str, id: &str, query: &str) -> Request {
-        let address = match self.operation.listener() {
-            Some(Listener::Messages) => service.messages_address,
-            _ => service.store_address,
-        };
-        let parts = self.operation.path().split('/').map(|part| if part.starts_with('{') { id } else { part });
-        Request::new(address, method, &format!("{}{query}", parts.collect::<Vec<_>>().join("/")))
+        service.request_to_query(self.operation, id, query).key(&service.key)
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testkit::{Request, Response};
 
 use crate::documented::Documented;
-use crate::service::{Service, Setup};
+use crate::service::{LARGEST, Service, Setup};
 
 #[tokio::test]
 async fn operations_respond_as_their_examples() {
@@ -139,14 +139,14 @@ fn rejected_with(code: &str, operation: &Documented, service: &Service) -> Optio
         }
         "invalid_value" => with_query("?limit=0"),
         "unknown_parameter" => with_query("?colour=brown").json(operation.example()),
-        "missing_api_key" => operation.request_without_key(service, operation.operation.method().as_str(), "1", ""),
-        "invalid_api_key" => {
-            operation.request_without_key(service, operation.operation.method().as_str(), "1", "").key("pet_test_x")
-        }
+        "missing_api_key" => service.request_to(operation.operation, "1"),
+        "invalid_api_key" => service.request_to(operation.operation, "1").key("pet_test_x"),
         "not_found" if operation.operation == Operation::PlaceOrder => with_key().json(r#"{"petId":404}"#),
         "not_found" => operation.request(service, "404", ""),
-        "method_not_allowed" => operation.request_without_key(service, "DELETE", "1", ""),
-        "payload_too_large" => with_key().json(" ".repeat(64 * 1024 + 1)),
+        "method_not_allowed" => {
+            Request::new(service.address_of(operation.operation), "DELETE", operation.operation.path())
+        }
+        "payload_too_large" => with_key().json(" ".repeat(LARGEST + 1)),
         "unsupported_media_type" => with_key().header("content-type", "text/plain").body("x"),
         "conflict" if is_order => with_key().json(operation.example()),
         // An order that is rejected stores no response.

@@ -8,9 +8,9 @@ use petstore::http::Operation;
 use serde_json::{Value, json};
 use testkit::{Request, Response};
 
-use crate::document::{REMOVAL, after_removal, production};
+use crate::document::{after_removal, production};
 use crate::documented::{Documented, operations};
-use crate::service::{NOW, Service, Setup};
+use crate::service::{LARGEST, NOW, REMOVAL, Service, Setup};
 
 /// Headers of HTTP itself, which the document leaves out.
 const TRANSPORT: [&str; 5] = ["connection", "content-length", "content-type", "date", "vary"];
@@ -97,9 +97,7 @@ async fn operations_read_the_documented_bodies() {
 async fn responses_have_the_documented_statuses_and_headers() {
     let service =
         Service::start_with(Setup { rate_limit: RateLimit::parse("10000/min").ok(), ..Setup::default() }).await;
-    for number in 1..=31 {
-        service.post("/v1/pets", &format!(r#"{{"name":"Rex {number}","categoryId":3}}"#)).await;
-    }
+    service.create_pets(31).await;
     // The first order is approved and delivered below, the second is cancelled.
     for pet in 1..=2 {
         assert_eq!(service.post("/v1/store/orders", &format!(r#"{{"petId":{pet}}}"#)).await.status(), 201);
@@ -141,7 +139,6 @@ fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
         example => example,
     };
     let to = |id, query| operation.request(service, id, query);
-    let method = operation.operation.method().as_str();
     let keyed = |body: String| to(id, "").header("idempotency-key", operation.id()).json(body);
     vec![
         keyed(example.clone()),
@@ -157,12 +154,12 @@ fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
         to(id, "").json("["),
         to(id, "").json("{}"),
         to(id, "").header("idempotency-key", "\"\"").json(example.clone()),
-        to(id, "").json(" ".repeat(64 * 1024 + 1)),
+        to(id, "").json(" ".repeat(LARGEST + 1)),
         to(id, "").header("content-type", "text/plain").body("x"),
         to(id, "").header("content-encoding", "gzip").json(example.clone()),
-        operation.request_without_key(service, method, id, ""),
-        operation.request_without_key(service, method, id, "").key("pet_test_x"),
-        operation.request_without_key(service, "DELETE", id, ""),
+        service.request_to(operation.operation, id),
+        service.request_to(operation.operation, id).key("pet_test_x"),
+        Request::new(service.address_of(operation.operation), "DELETE", operation.operation.path()),
     ]
 }
 
