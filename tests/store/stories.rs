@@ -297,12 +297,14 @@ async fn sign_in_deletes_expired_sessions() {
         store.touch_session(used.hash, NOW.plus(Duration::from_secs(60))).await.unwrap();
 
         store.create_session(new, digest.clone()).await.unwrap();
-        let left = async |session: NewSession| store.find_session(&session.hash).await.unwrap().is_some();
-        assert_eq!((left(idle).await, left(used).await, left(new).await), (false, true, true));
+        assert_eq!(
+            (is_open(&store, idle).await, is_open(&store, used).await, is_open(&store, new).await),
+            (false, true, true)
+        );
 
         store.touch_session(used.hash, NOW.plus(session::ABSOLUTE)).await.unwrap();
         store.create_session(session(ada, NOW.plus(session::ABSOLUTE)), digest).await.unwrap();
-        assert!(!left(used).await);
+        assert!(!is_open(&store, used).await);
     })
     .await;
 }
@@ -319,8 +321,10 @@ async fn sign_in_deletes_sessions_from_the_future() {
         store.touch_session(used.hash, future).await.unwrap();
 
         store.create_session(session(ada, NOW), digest).await.unwrap();
-        let left = async |session: NewSession| store.find_session(&session.hash).await.unwrap().is_some();
-        assert_eq!((left(near).await, left(used).await, left(begun).await), (true, false, false));
+        assert_eq!(
+            (is_open(&store, near).await, is_open(&store, used).await, is_open(&store, begun).await),
+            (true, false, false)
+        );
     })
     .await;
 }
@@ -334,14 +338,16 @@ async fn new_password_ends_all_sessions_but_its_own() {
         store.create_session(old, digest.clone()).await.unwrap();
         store.create_session(other, graces).await.unwrap();
         let changed = PasswordDigest("$argon2id$new".into());
-        let left = async |session: NewSession| store.find_session(&session.hash).await.unwrap().is_some();
 
         let stale = PasswordDigest("another".into());
         assert!(!store.change_password(new, stale, changed.clone()).await.unwrap());
-        assert_eq!((left(old).await, left(new).await), (true, false), "nothing happened");
+        assert_eq!((is_open(&store, old).await, is_open(&store, new).await), (true, false), "nothing happened");
 
         assert!(store.change_password(new, digest.clone(), changed.clone()).await.unwrap());
-        assert_eq!((left(old).await, left(new).await, left(other).await), (false, true, true));
+        assert_eq!(
+            (is_open(&store, old).await, is_open(&store, new).await, is_open(&store, other).await),
+            (false, true, true)
+        );
         let kept = store.find_password(&email("ada@example.com")).await.unwrap().unwrap();
         assert_eq!(kept.1.0, changed.0);
         assert!(!store.change_password(session(ada, NOW), digest, changed).await.unwrap(), "the old one is gone");
@@ -445,4 +451,8 @@ fn session(account: AccountId, now: Timestamp) -> NewSession {
 async fn key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, ApiKey) {
     let key = ApiKey::generate(store.deployment());
     (store.create_key(new_key(&key, account, expires_at)).await.unwrap(), key)
+}
+
+async fn is_open(store: &Store, session: NewSession) -> bool {
+    store.find_session(&session.hash).await.unwrap().is_some()
 }
