@@ -73,11 +73,7 @@ fn backup_overwrites_only_with_force() {
     let (folder, _) = filled(3);
     folder.write("there.db", "mine");
     let refused = folder.run("backup there.db");
-    expect![[r#"
-        exit 1
-        error: there.db exists; --force replaces it
-    "#]]
-    .assert_eq(&refused.shown());
+    assert_eq!(refused.shown(), "exit 1\nerror: there.db exists; --force replaces it\n");
     assert_eq!(folder.read("there.db"), "mine");
     folder.succeed("backup there.db --force");
 
