@@ -69,19 +69,13 @@ async fn key_of_an_account_being_deleted_is_not_rotated() {
 }
 
 #[tokio::test]
-async fn account_being_deleted_starts_no_session() {
-    let ada = Ada::new().await;
-    let other = ada.meanwhile(DELETE_ACCOUNT).await;
-    assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap());
-    other.await.unwrap();
-}
-
-#[tokio::test]
-async fn password_being_changed_starts_no_session() {
-    let ada = Ada::new().await;
-    let other = ada.meanwhile("UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions").await;
-    assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap());
-    other.await.unwrap();
+async fn deletion_and_new_password_prevent_a_concurrent_session() {
+    for change in [DELETE_ACCOUNT, "UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions"] {
+        let ada = Ada::new().await;
+        let other = ada.meanwhile(change).await;
+        assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap(), "{change}");
+        other.await.unwrap();
+    }
 }
 
 /// An account with a password and a key, in a database of its own.
