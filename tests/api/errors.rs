@@ -50,7 +50,7 @@ async fn unknown_method_is_405_with_allow() {
     .assert_eq(&service.request("PUT", "/v1/pets").send().await.shown());
     for operation in Operation::ALL {
         let at_the_path = Operation::ALL.iter().filter(|other| other.path() == operation.path());
-        let mut allowed: Vec<_> = at_the_path.flat_map(|other| other.methods()).map(|method| method.as_str()).collect();
+        let mut allowed: Vec<_> = at_the_path.flat_map(|other| other.methods()).map(http::Method::as_str).collect();
         allowed.sort_unstable();
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW", "get"] {
             if allowed.contains(&method) {
