@@ -65,7 +65,7 @@ def render(rows):
 
 
 def detail(row, found):
-    """Everything known about a row."""
+    """Returns the section of a row."""
     lines = [f"### Row {row.NUMBER}", "", f"**{row.PROMISE[0].upper()}{row.PROMISE[1:]}.**", "", f"- Goal: {row.FIGURE}."]
     if found:
         lines += [f"- **Failed**: {failure}" for failure in found["failures"]]
@@ -78,7 +78,7 @@ def detail(row, found):
 
 
 def headline(row, found):
-    """The row's one figure; the first part of the measurement if its wording has changed."""
+    """Returns the row's figure, or the first part of the measurement if its wording has changed."""
     if not found:
         return ""
     pattern, form = row.HEADLINE
@@ -87,13 +87,13 @@ def headline(row, found):
 
 
 def readable(text):
-    """`text` with separators in long numbers, and with durations to three digits."""
+    """Adds separators to long numbers and rounds durations to three digits."""
     text = DURATION.sub(lambda match: f"{float(match[1]):.3g} {match[2]}", text)
     return re.sub(r"(?<![\d.])\d{5,}(?!\.?\d)", lambda match: f"{int(match[0]):,}", text)
 
 
 def where(row):
-    """The file or the tests of a row."""
+    """Returns the file or the tests of a row."""
     return getattr(row, "test", None) or f"`tests/faults/{Path(row.__file__).name}`"
 
 
@@ -104,7 +104,7 @@ def verdict(found):
 
 
 def machine():
-    """One line about this machine."""
+    """Describes this machine in one line."""
     info = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
     total = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)

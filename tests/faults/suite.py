@@ -1,7 +1,7 @@
-"""Rows that are tests of `tests/promises`: cargo's run has their short forms, this the full ones.
+"""Rows that are tests in Rust. `cargo test` runs their short form, `scripts/promises` the full one.
 
-A test reads PETSTORE_ROUNDS and PETSTORE_SEED (`tests/testkit/src/trial.rs`), prints its progress, and in the end its
-measurement. It passes if the promise was kept.
+A test reads PETSTORE_ROUNDS and PETSTORE_SEED (`tests/testkit/src/trial.rs`), prints its progress, and finally its
+measurement. It passes if the promise is kept.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from .trial import Result
 
 CARGO = ["cargo", "test", "--locked", "--release", "--test"]
 EXACTLY = ["--exact", "--nocapture"]
-# Lines of the log to quote when a failed run has no panic.
-LAST_WORDS = 15
+# Lines of the log to quote if a failed test has no panic message.
+QUOTED_LINES = 15
 
-# Seconds that processes started by a test have to end.
-LAST_WAIT = 20
+# Seconds that the processes of a test have to end.
+END_TIMEOUT = 20
 
 
 class Suite(NamedTuple):
-    """One row: the test's name, or several whose figures stand side by side."""
+    """One row, measured by one or more tests."""
 
     NUMBER: int
     PROMISE: str
@@ -43,7 +43,7 @@ class Suite(NamedTuple):
 
     @property
     def test(self):
-        """Where it is, for the page."""
+        """The names of the tests for the page."""
         return ", ".join(f"`tests/{self.BINARY}` {name}" for name in self.tests)
 
     def run(self, trial):
@@ -52,7 +52,7 @@ class Suite(NamedTuple):
         for name in self.tests:
             figure, failure = run_test(trial, self, name)
             measured.append(figure)
-            failures += failure or ([] if figure else [f"{name} did not say what it measured"])
+            failures += failure or ([] if figure else [f"{name} printed no measurement"])
         for name in self.controls:
             failures += run_test(trial, self, name)[1]
         return Result("; ".join(filter(None, measured)) or "nothing", failures)
@@ -498,7 +498,7 @@ ROWS = (
 
 
 def build(binary):
-    """Before the run, so that what the compiler says is not taken for the test's."""
+    """Builds a test binary before it runs, so that its output does not contain the compiler's."""
     if not shutil.which("cargo"):
         raise Failed("cargo is missing: install Rust")
     if subprocess.run([*CARGO, binary, "--no-run"], cwd=ROOT).returncode:
@@ -506,7 +506,7 @@ def build(binary):
 
 
 def run_test(trial, row, name):
-    """What it measured, and why it failed, where it did. Its log is kept in target."""
+    """Runs a test. Returns its measurement and a list of its failures. The log is kept in target."""
     rounds = trial.rounds(row.ROUNDS)
     environment = os.environ | {"PETSTORE_ROUNDS": str(rounds), "PETSTORE_SEED": str(trial.seed)}
     log_path = ROOT / "target" / f"promise-{row.NUMBER}-{name.rpartition('::')[2]}.log"
@@ -516,18 +516,18 @@ def run_test(trial, row, name):
         for line in test.stdout:
             log.write(line)
             log.flush()
-            # The runner may have begun the line with the test's name.
+            # The test runner may print the test's name on the same line.
             _, told, figure = line.partition("measured: ")
             if told:
                 measured = figure.strip()
-            # From here on the runner repeats itself.
+            # The test runner repeats the failures afterwards.
             failed = failed or line == "failures:\n"
             if line.strip() and not told and not failed:
                 trial.say(line.strip())
             ran = ran or "1 passed" in line or "1 failed" in line
         status = test.wait()
     if not ran:
-        return measured, [f"there is no test {name}, or it did not come to its end: see {log_path.relative_to(ROOT)}"]
+        return measured, [f"there is no test {name}, or it did not complete: see {log_path.relative_to(ROOT)}"]
     if status:
         return measured, [f"{why_it_failed(log_path.read_text(errors='replace'))} (the log: {log_path.relative_to(ROOT)})"]
     return measured, []
@@ -543,8 +543,8 @@ def session(command, environment, log):
     try:
         yield process
     finally:
-        # Keepers of database servers remove them after the test, and are killed only after a timeout.
-        until = time.monotonic() + LAST_WAIT
+        # The test's database servers stop and delete their folders first. The rest is killed after a timeout.
+        until = time.monotonic() + END_TIMEOUT
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
             while time.monotonic() < until:
@@ -556,7 +556,7 @@ def session(command, environment, log):
 
 
 def why_it_failed(log):
-    """The message of the panic that ended the test, in one line."""
+    """Returns the message of the panic that ended the test, in one line."""
     found = re.search(r"^thread '.*' .*panicked at .*:\n((?:.*\n)*?)(?=note: |stack backtrace|\n|test |$)", log, re.M)
-    words = found[1].splitlines() if found and found[1].strip() else log.splitlines()[-LAST_WORDS:]
+    words = found[1].splitlines() if found and found[1].strip() else log.splitlines()[-QUOTED_LINES:]
     return " ".join(" ".join(words).split())

@@ -1,4 +1,4 @@
-//! A collector on a real socket: it decodes what comes, and answers as it is told.
+//! An OpenTelemetry collector on a real socket, which responds with a status that the test sets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
-/// Its task ends with the test's runtime.
+/// Runs until the test's runtime ends.
 pub struct Collector {
     pub address: SocketAddr,
-    /// What further requests are answered.
+    /// The status of the next responses.
     pub status: Arc<AtomicU16>,
     requests: mpsc::UnboundedReceiver<Export>,
 }
 
-/// What was sent at once.
+/// A request of an exporter.
 pub struct Export {
-    /// The request's first line and its headers, in lower case.
+    /// The request line and the headers, in lower case.
     pub head: Vec<String>,
     pub body: Value,
 }
@@ -48,16 +48,16 @@ impl Collector {
         let address = listener.local_addr().unwrap();
         let status = Arc::new(AtomicU16::new(status));
         let (seen, requests) = mpsc::unbounded_channel();
-        let told = Arc::clone(&status);
+        let set = Arc::clone(&status);
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (tls, told, seen) = (tls.clone(), Arc::clone(&told), seen.clone());
+                let (tls, status, seen) = (tls.clone(), Arc::clone(&set), seen.clone());
                 tokio::spawn(async move {
                     match tls {
-                        None => serve(stream, &told, &seen).await,
+                        None => serve(stream, &status, &seen).await,
                         Some(tls) => match tls.accept(stream).await {
-                            Ok(stream) => serve(stream, &told, &seen).await,
+                            Ok(stream) => serve(stream, &status, &seen).await,
                             Err(_) => None,
                         },
                     }
@@ -77,13 +77,13 @@ impl Collector {
         self.export().await.body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().clone()
     }
 
-    /// Whether nothing more comes, for as long as a few batches would take.
-    pub async fn hears_nothing(&mut self) -> bool {
+    /// Returns whether no request arrives in the time of several batches.
+    pub async fn is_idle(&mut self) -> bool {
         tokio::time::timeout(Duration::from_secs(1), self.requests.recv()).await.is_err()
     }
 }
 
-/// Answers requests on a connection until it ends.
+/// Responds to requests on a connection until it closes.
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     status: &AtomicU16,
@@ -103,10 +103,10 @@ async fn serve(
         let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
         let mut body = vec![0; length.parse().unwrap()];
         stream.read_exact(&mut body).await.ok()?;
-        // Before it is seen: who sees it may change what the next one is answered.
-        let answer = format!("HTTP/1.1 {} x\r\ncontent-length: 2\r\n\r\n{{}}", status.load(Ordering::SeqCst));
-        // A test that is over reads no more.
+        // Read first, because the test may change the status for the next request once it sees this one.
+        let response = format!("HTTP/1.1 {} x\r\ncontent-length: 2\r\n\r\n{{}}", status.load(Ordering::SeqCst));
+        // The test may have ended.
         let _ = seen.send(Export { head, body: serde_json::from_slice(&body).unwrap() });
-        stream.write_all(answer.as_bytes()).await.ok()?;
+        stream.write_all(response.as_bytes()).await.ok()?;
     }
 }

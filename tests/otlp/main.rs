@@ -1,6 +1,6 @@
-//! Traces, by the program built with the feature `otlp`, to a collector on a real socket.
+//! Traces of the program with the feature `otlp`, sent to a collector on a real socket.
 //!
-//! On two threads, since waiting for a line of the log holds one up, and the collector has to answer meanwhile.
+//! The tests need two threads, because waiting for a log line blocks one while the collector responds.
 
 mod collector;
 
@@ -13,16 +13,15 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use collector::Collector;
-use testkit::{Certificate, Folder, Request, Server, Signal};
+use testkit::{Certificate, Database, Folder, Request, Server, Signal};
 
 /// The ids in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 
-/// Serves with these variables, and exports soon.
-fn serve(folder: &Folder, line: &str, environment: &[(&str, &str)]) -> Server {
-    let mut command = folder.command(line);
-    command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
+/// Serves with these variables, and exports every 50 ms.
+fn serve(folder: &Folder, flags: &str, environment: &[(&str, &str)]) -> Server {
+    let mut command = folder.command(&format!("{} {flags}", Database::SERVE));
     command.env("OTEL_BSP_SCHEDULE_DELAY", "50").envs(environment.iter().copied());
     Server::start(&mut command)
 }
@@ -31,8 +30,8 @@ fn endpoint(collector: &Collector) -> String {
     format!("http://{}", collector.address)
 }
 
-/// A request that belongs to the trace, of a caller who has decided.
-fn asked(server: &Server, path: &str, sampled: bool) -> Request {
+/// A request within the caller's trace, with the caller's sampling decision.
+fn traced(server: &Server, path: &str, sampled: bool) -> Request {
     let parent = format!("00-{TRACE}-{CALLER}-0{}", u8::from(sampled));
     Request::new(server.address("store"), "GET", path).header("traceparent", &parent)
 }
@@ -41,6 +40,11 @@ fn asked(server: &Server, path: &str, sampled: bool) -> Request {
 fn attribute<'a>(of: &'a Value, key: &str) -> &'a Value {
     let found = of["attributes"].as_array().unwrap().iter().find(|attribute| attribute["key"] == key);
     found.map_or(&Value::Null, |attribute| &attribute["value"])
+}
+
+/// The attributes of a span or a resource, a line each.
+fn lines(attributes: Value) -> String {
+    attributes.as_array().unwrap().iter().map(|attribute| format!("{attribute}\n")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,124 +57,41 @@ async fn request_is_a_span_of_its_callers_trace() {
         ("OTEL_SERVICE_NAME", "shop"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
     ];
-    let server = serve(&folder, "serve", &environment);
+    let server = serve(&folder, "", &environment);
 
-    let request = asked(&server, "/v1/pets?limit=3", true).key(&key).header("x-request-id", "mine");
+    let request = traced(&server, "/v1/pets?limit=3", true).key(&key).header("x-request-id", "mine");
     request.header("user-agent", "test").header("tracestate", "a=b").send().await;
-    let Value::Object(sent) = collector.export().await.body else { panic!("it is an object") };
+    let mut body = collector.export().await.body;
 
-    let mut shown = serde_json::to_string_pretty(&sent).unwrap();
-    let span = &sent["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
+    let resource = &mut body["resourceSpans"][0];
+    let resource_attributes = lines(resource["resource"]["attributes"].take());
+    let span = &mut resource["scopeSpans"][0]["spans"][0];
+    let span_attributes = lines(span["attributes"].take());
     let times = ["startTimeUnixNano", "endTimeUnixNano"].map(|name| span[name].as_str().unwrap().to_owned());
     assert!(times[0] < times[1], "{times:?}");
-    for varying in [&times[0], &times[1], span["spanId"].as_str().unwrap(), env!("CARGO_PKG_VERSION")] {
+    let id = span["spanId"].as_str().unwrap().to_owned();
+    let mut shown = format!("{body}\n\nresource:\n{resource_attributes}\nspan:\n{span_attributes}");
+    for varying in [&times[0], &times[1], &id, env!("CARGO_PKG_VERSION")] {
         shown = shown.replace(varying, "…");
     }
     expect![[r#"
-        {
-          "resourceSpans": [
-            {
-              "resource": {
-                "attributes": [
-                  {
-                    "key": "service.version",
-                    "value": {
-                      "stringValue": "…"
-                    }
-                  },
-                  {
-                    "key": "deployment.environment.name",
-                    "value": {
-                      "stringValue": "production"
-                    }
-                  },
-                  {
-                    "key": "service.name",
-                    "value": {
-                      "stringValue": "shop"
-                    }
-                  }
-                ]
-              },
-              "scopeSpans": [
-                {
-                  "scope": {
-                    "name": "petstore",
-                    "version": "…"
-                  },
-                  "spans": [
-                    {
-                      "traceId": "4bf92f3577b34da6a3ce929d0e0e4736",
-                      "spanId": "…",
-                      "name": "GET /v1/pets",
-                      "kind": 2,
-                      "startTimeUnixNano": "…",
-                      "endTimeUnixNano": "…",
-                      "attributes": [
-                        {
-                          "key": "http.request.method",
-                          "value": {
-                            "stringValue": "GET"
-                          }
-                        },
-                        {
-                          "key": "url.scheme",
-                          "value": {
-                            "stringValue": "http"
-                          }
-                        },
-                        {
-                          "key": "url.path",
-                          "value": {
-                            "stringValue": "/v1/pets"
-                          }
-                        },
-                        {
-                          "key": "network.protocol.version",
-                          "value": {
-                            "stringValue": "1.1"
-                          }
-                        },
-                        {
-                          "key": "user_agent.original",
-                          "value": {
-                            "stringValue": "test"
-                          }
-                        },
-                        {
-                          "key": "http.route",
-                          "value": {
-                            "stringValue": "/v1/pets"
-                          }
-                        },
-                        {
-                          "key": "http.response.status_code",
-                          "value": {
-                            "intValue": "200"
-                          }
-                        },
-                        {
-                          "key": "http.response.header.x-request-id",
-                          "value": {
-                            "arrayValue": {
-                              "values": [
-                                {
-                                  "stringValue": "mine"
-                                }
-                              ]
-                            }
-                          }
-                        }
-                      ],
-                      "parentSpanId": "00f067aa0ba902b7",
-                      "traceState": "a=b"
-                    }
-                  ]
-                }
-              ]
-            }
-          ]
-        }"#]]
+        {"resourceSpans":[{"resource":{"attributes":null},"scopeSpans":[{"scope":{"name":"petstore","version":"…"},"spans":[{"traceId":"4bf92f3577b34da6a3ce929d0e0e4736","spanId":"…","name":"GET /v1/pets","kind":2,"startTimeUnixNano":"…","endTimeUnixNano":"…","attributes":null,"parentSpanId":"00f067aa0ba902b7","traceState":"a=b"}]}]}]}
+
+        resource:
+        {"key":"service.version","value":{"stringValue":"…"}}
+        {"key":"deployment.environment.name","value":{"stringValue":"production"}}
+        {"key":"service.name","value":{"stringValue":"shop"}}
+
+        span:
+        {"key":"http.request.method","value":{"stringValue":"GET"}}
+        {"key":"url.scheme","value":{"stringValue":"http"}}
+        {"key":"url.path","value":{"stringValue":"/v1/pets"}}
+        {"key":"network.protocol.version","value":{"stringValue":"1.1"}}
+        {"key":"user_agent.original","value":{"stringValue":"test"}}
+        {"key":"http.route","value":{"stringValue":"/v1/pets"}}
+        {"key":"http.response.status_code","value":{"intValue":"200"}}
+        {"key":"http.response.header.x-request-id","value":{"arrayValue":{"values":[{"stringValue":"mine"}]}}}
+    "#]]
     .assert_eq(&shown);
 }
 
@@ -180,9 +101,9 @@ async fn exports_carry_their_headers() {
     let folder = Folder::with_account();
     let environment =
         [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)), ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")];
-    let server = serve(&folder, "serve", &environment);
+    let server = serve(&folder, "", &environment);
     for _ in 0..2 {
-        asked(&server, "/v1/pets", true).send().await;
+        traced(&server, "/v1/pets", true).send().await;
         let export = collector.export().await;
         assert_eq!(export.head[0], "post /v1/traces http/1.1");
         for header in ["content-type: application/json", "api-key: s3cret", &format!("host: {}", collector.address)] {
@@ -195,10 +116,10 @@ async fn exports_carry_their_headers() {
 async fn span_describes_the_response() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
-    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
     let mut seen = BTreeSet::new();
     for path in ["/v1/pets/7", "/elsewhere", "/livez", "/readyz", "/openapi.json"] {
-        asked(&server, path, true).send().await;
+        traced(&server, path, true).send().await;
         if path.ends_with('z') {
             continue;
         }
@@ -206,10 +127,10 @@ async fn span_describes_the_response() {
         let shown = |key| {
             attribute(&span, key).as_object().map_or(String::new(), |value| value.values().next().unwrap().to_string())
         };
-        assert_eq!(span["status"], Value::Null, "a mistake of the client is none of the service");
+        assert_eq!(span["status"], Value::Null, "a client error is not an error of the service");
         seen.insert(format!("{} {} {}", span["name"], shown("http.route"), shown("http.response.status_code")));
     }
-    assert!(collector.hears_nothing().await, "health checks are no spans");
+    assert!(collector.is_idle().await, "health checks are not traced");
     expect![[r#"
         {
             "\"GET /openapi.json\" \"/openapi.json\" \"200\"",
@@ -224,7 +145,7 @@ async fn span_describes_the_response() {
 async fn request_without_trace_starts_one_that_is_logged() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
-    let server = serve(&folder, "serve --log-requests", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    let server = serve(&folder, "--log-requests", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
     let mut traces = BTreeSet::new();
     for _ in 0..3 {
         Request::new(server.address("store"), "GET", "/v1/pets").send().await;
@@ -246,26 +167,24 @@ async fn sampling_follows_the_caller_then_the_ratio() {
         ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
         ("OTEL_TRACES_SAMPLER_ARG", "0"),
     ];
-    let server = serve(&folder, "serve --log-requests", &environment);
-    asked(&server, "/v1/pets", false).send().await;
-    assert_eq!(server.logged("request")["trace_id"], TRACE, "the log has it all the same");
+    let server = serve(&folder, "--log-requests", &environment);
+    traced(&server, "/v1/pets", false).send().await;
+    assert_eq!(server.logged("request")["trace_id"], TRACE, "the log has the id of a trace that is not sampled");
     Request::new(server.address("store"), "GET", "/v1/pets").send().await;
     assert_eq!(server.logged("request")["trace_id"], Value::Null);
-    assert!(collector.hears_nothing().await);
-    asked(&server, "/v1/pets", true).send().await;
+    assert!(collector.is_idle().await);
+    traced(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_collector_is_logged_once() {
-    let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = place.local_addr().unwrap();
-    drop(place);
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let folder = Folder::with_account();
     let key = folder.key();
-    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"))]);
+    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"))]);
     for _ in 0..20 {
-        assert_eq!(asked(&server, "/v1/pets", true).key(&key).send().await.status(), 200);
+        assert_eq!(traced(&server, "/v1/pets", true).key(&key).send().await.status(), 200);
     }
     let line = server.logged("the collector takes no spans; no more is said of it until it does");
     assert!(line["why"].as_str().unwrap().contains("refused"), "{line}");
@@ -273,10 +192,10 @@ async fn lost_collector_is_logged_once() {
     let mut collector = Collector::on(TcpListener::bind(address).await.unwrap(), None, 503);
     let refused = collector.spans().await;
     collector.status.store(200, Ordering::SeqCst);
-    assert_eq!(collector.spans().await, refused, "what was to be sent is sent again");
+    assert_eq!(collector.spans().await, refused, "rejected spans are sent again");
     server.logged("the collector takes spans again");
     let log = server.end_by(Signal::TERM).log();
-    assert!(!log.contains("collector"), "it was said once: {log}");
+    assert!(!log.contains("collector"), "each change is logged once: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,10 +203,10 @@ async fn permanently_rejected_spans_are_not_retried() {
     let mut collector = Collector::start().await;
     collector.status.store(400, Ordering::SeqCst);
     let folder = Folder::with_account();
-    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
-    asked(&server, "/v1/pets", true).send().await;
+    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    traced(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
-    assert!(collector.hears_nothing().await);
+    assert!(collector.is_idle().await);
     let log = server.end_by(Signal::TERM).log();
     assert!(log.contains("WARN spans were lost"), "{log}");
 }
@@ -297,11 +216,11 @@ async fn last_spans_are_sent_before_the_end() {
     let mut collector = Collector::start().await;
     let folder = Folder::with_account();
     let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)), ("OTEL_BSP_SCHEDULE_DELAY", "3600000")];
-    let server = serve(&folder, "serve", &environment);
+    let server = serve(&folder, "", &environment);
     for _ in 0..3 {
-        asked(&server, "/v1/pets", true).send().await;
+        traced(&server, "/v1/pets", true).send().await;
     }
-    assert!(collector.hears_nothing().await, "they wait for others");
+    assert!(collector.is_idle().await, "the spans wait for a batch");
     let stopped = server.end_by(Signal::TERM);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
     assert_eq!(collector.spans().await.len(), 3);
@@ -309,12 +228,12 @@ async fn last_spans_are_sent_before_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_collector_does_not_delay_the_stop() {
-    // The system takes the connection, and nobody the request.
+    // The kernel accepts the connection, and no process reads the request.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = Folder::with_account();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let server = serve(&folder, "serve", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)]);
-    asked(&server, "/v1/pets", true).send().await;
+    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)]);
+    traced(&server, "/v1/pets", true).send().await;
     let began = Instant::now();
     let stopped = server.end_by(Signal::TERM);
     assert_eq!(stopped.code, Some(0));
@@ -330,16 +249,16 @@ async fn collector_must_present_the_configured_certificate() {
     let mut collector = Collector::with(&right).await;
     let url = format!("https://localhost:{}", collector.address.port());
     let with = |file| [("OTEL_EXPORTER_OTLP_ENDPOINT", url.clone()), ("OTEL_EXPORTER_OTLP_CERTIFICATE", file)];
-    let serve = |file: String| serve(&folder, "serve", &with(file).each_ref().map(|(name, value)| (*name, &**value)));
+    let serve = |file: String| serve(&folder, "", &with(file).each_ref().map(|(name, value)| (*name, &**value)));
 
     let server = serve("wrong.pem".into());
-    asked(&server, "/v1/pets", true).send().await;
+    traced(&server, "/v1/pets", true).send().await;
     let line = server.logged("the collector takes no spans; no more is said of it until it does");
     assert!(line["why"].as_str().unwrap().contains("certificate"), "{line}");
     server.end_by(Signal::TERM);
 
     let server = serve("right.pem".into());
-    asked(&server, "/v1/pets", true).send().await;
+    traced(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
     server.end_by(Signal::TERM);
 
@@ -351,7 +270,7 @@ async fn collector_must_present_the_configured_certificate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_exported_without_an_endpoint() {
     let folder = Folder::with_account();
-    let server = serve(&folder, "serve --log-requests", &[]);
+    let server = serve(&folder, "--log-requests", &[]);
     Request::new(server.address("store"), "GET", "/v1/pets").send().await;
     assert_eq!(server.logged("request")["trace_id"], Value::Null);
 }

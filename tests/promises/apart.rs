@@ -1,17 +1,16 @@
-//! Promise 9: accounts are apart. What one account has, another neither sees nor touches: in the console, wherever its
-//! links and forms lead, nor with its key, whatever operation the document has.
+//! Promise 9: accounts are isolated. No page, form or API operation shows or changes another
+//! account's data.
 
 use std::collections::BTreeSet;
 
 use petstore::domain::MessageId;
-use petstore::http::parse_new_pet;
-use serde_json::Value;
+use petstore::http::Operation;
 use testkit::console::{PASSWORD, between};
-use testkit::{ConsoleUser, Request, postgres, trial};
+use testkit::{ConsoleUser, Request, new_message, new_pet, postgres, trial};
 
 use crate::service::{Service, Setup};
 
-/// What only Ada may see: each stands in one of her things.
+/// Texts in the data of Ada, which only she may see: her address, the name of her key and her message.
 const CANARIES: [&str; 3] = ["canary-ada@lovelace.example", "canary-of-her-key", "canary-of-her-message"];
 
 #[tokio::test]
@@ -21,20 +20,18 @@ async fn accounts_neither_see_nor_change_each_others_data() {
     for setup in [Setup::default(), Setup { postgres, ..Setup::default() }] {
         let service = Service::start_with(setup).await;
         let mut ada = ConsoleUser::signed_in(&service, CANARIES[0]).await;
-        let adas = ada.key(CANARIES[1]).await;
+        let adas_key = ada.key(CANARIES[1]).await;
         let id = ada.key_id().await;
-        let hint = &adas[adas.len() - 4..];
+        let hint = &adas_key[adas_key.len() - 4..];
         let sent = ada.post("/messages", &[("message", CANARIES[2])]).await;
         assert_eq!(sent.status(), 202);
         let message = format!("msg_{}", between(&sent.body, "<code>msg_", "</code>"));
         assert!(MessageId::parse(&message).is_some(), "{message}");
-
-        let pet = parse_new_pet(r#"{"name":"Rex","categoryId":3}"#).unwrap();
-        service.store.create_pet(pet, None).await.unwrap();
+        create_pet(&service).await;
         assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
 
         let mut grace = ConsoleUser::signed_in(&service, "grace@hopper.example").await;
-        let graces = grace.key("grace's").await;
+        let graces_key = grace.key("grace's").await;
         let starts = [
             "/".to_owned(),
             format!("/keys/{id}/rotate"),
@@ -44,13 +41,13 @@ async fn accounts_neither_see_nor_change_each_others_data() {
             "/account?notice=password-changed".into(),
         ];
 
-        // The control: whose they are finds them all by the same way.
+        // Control: Ada finds them all on the same pages.
         let (seen, _) = crawl(&mut ada, &starts).await;
         assert!(CANARIES.iter().all(|canary| seen.contains(canary)) && seen.contains(hint));
         let (seen, pages) = crawl(&mut grace, &starts).await;
-        assert!(!CANARIES.iter().any(|canary| seen.contains(canary)), "a page shows what is Ada's");
+        assert!(!has_canary(&seen), "a page shows Ada's data to Grace");
 
-        let of_one: [(String, &[(&str, &str)]); 7] = [
+        let forms: [(String, &[(&str, &str)]); 7] = [
             (format!("/keys/{id}/rotate"), &[("overlap", "0s")]),
             (format!("/keys/{id}/revoke"), &[]),
             (format!("/keys/0{id}/revoke"), &[]),
@@ -59,91 +56,102 @@ async fn accounts_neither_see_nor_change_each_others_data() {
             ("/orders/1/approve".into(), &[]),
             ("/orders/1/deliver".into(), &[]),
         ];
-        for (path, fields) in &of_one {
-            let answer = grace.post(path, fields).await;
-            assert_eq!(answer.status(), 404, "{path}");
-            assert!(!CANARIES.iter().any(|canary| answer.body.contains(canary)), "{path}");
+        for (path, fields) in &forms {
+            let response = grace.post(path, fields).await;
+            assert_eq!(response.status(), 404, "{path}");
+            assert!(!has_canary(&response.body), "{path}");
         }
 
-        // A session's token is no more than what it is: another one, however near, is nobody's.
-        let adas_cookie = ada.cookie.clone().unwrap();
-        let (name, token) = adas_cookie.split_once('=').unwrap();
-        let near = token.chars().map(|c| if c == 'a' { 'b' } else { 'a' }).take(1).chain(token.chars().skip(1));
-        for token in [near.collect(), token[1..].to_owned(), token.to_uppercase() + "x", String::new()] {
+        // Session tokens that resemble Ada's sign nobody in.
+        let cookie = ada.cookie.clone().unwrap();
+        let (name, token) = cookie.split_once('=').unwrap();
+        let other_first = if token.starts_with('a') { "b" } else { "a" };
+        let similar =
+            [format!("{other_first}{}", &token[1..]), token[1..].into(), token.to_uppercase() + "x", "".into()];
+        for token in similar {
             let mut forger = ConsoleUser { cookie: Some(format!("{name}={token}")), ..ConsoleUser::new(&service) };
             assert!(!forger.is_signed_in().await, "{token}");
         }
 
-        // With the key: Ada does whatever makes something, and Grace asks for all of it.
+        // In the API, Ada creates one of everything, and Grace requests all of it.
         for _ in 0..40 {
-            let pet = parse_new_pet(r#"{"name":"Rex","categoryId":3}"#).unwrap();
-            service.store.create_pet(pet, None).await.unwrap();
+            create_pet(&service).await;
         }
-        let operations = operations(&service).await;
-        for operation in operations.iter().filter(|operation| operation.method == "POST" && !operation.is_of_one()) {
-            let made = operation.request(&service, "1").key(&adas).send().await;
-            assert!(made.head.status.is_success(), "{}", made.shown());
+        for operation in Operation::documented().filter(|operation| !reads(*operation) && !has_id(*operation)) {
+            let created = request(&service, operation, "").key(&adas_key).send().await;
+            assert!(created.head.status.is_success(), "{}", created.shown());
         }
-        let mut asked = 0;
-        for operation in operations.iter().filter(|operation| !operation.is_everybodys()) {
+        // Reads come first, because writes would give Grace data of her own.
+        let mut private: Vec<_> = Operation::documented().filter(|operation| !is_shared(*operation)).collect();
+        private.sort_by_key(|operation| !reads(*operation));
+        let mut requests = 0;
+        for operation in &private {
             for id in ["1", "2", "3"] {
-                let answer = operation.request(&service, id).key(&graces).send().await;
-                let shown = answer.shown();
-                match (operation.is_of_one(), operation.method.as_str()) {
-                    (true, _) => assert_eq!(answer.status(), 404, "{}: {shown}", operation.path),
-                    (false, "GET") => assert_eq!(answer.body, "[]", "{}: {shown}", operation.path),
-                    (false, _) => assert!(!CANARIES.iter().any(|canary| shown.contains(canary)), "{shown}"),
+                let response = request(&service, *operation, id).key(&graces_key).send().await;
+                let shown = response.shown();
+                match (has_id(*operation), reads(*operation)) {
+                    (true, _) => assert_eq!(response.status(), 404, "{operation:?}: {shown}"),
+                    (false, true) => assert_eq!(response.body, "[]", "{operation:?}: {shown}"),
+                    (false, false) => assert!(!has_canary(&shown), "{operation:?}: {shown}"),
                 }
-                asked += 1;
+                requests += 1;
             }
         }
 
-        // The control: whose they are gets an answer to each, and finds her order as it was.
+        // Control: Ada reaches each of them, and her order is unchanged.
         let mut found = 0;
-        for operation in operations.iter().filter(|operation| operation.is_of_one() && !operation.is_everybodys()) {
-            let answer = operation.request(&service, "1").key(&adas).send().await;
-            assert!([200, 409].contains(&answer.status()), "{}: {}", operation.path, answer.shown());
-            found += usize::from(answer.status() == 200);
+        for operation in private.into_iter().filter(|operation| has_id(*operation)) {
+            let response = request(&service, operation, "1").key(&adas_key).send().await;
+            assert!([200, 409].contains(&response.status()), "{operation:?}: {}", response.shown());
+            found += usize::from(response.status() == 200);
         }
-        assert!(found > 0, "none of her orders could be moved along");
+        assert!(found > 0, "none of Ada's orders changed its state");
 
-        // Whatever Grace does to her own account leaves Ada's as it was.
+        // Deleting Grace's account leaves Ada's as it was.
         let deleted = grace.post("/account/delete", &[("password", PASSWORD)]).await;
         assert_eq!(deleted.status(), 303, "{}", deleted.body);
-        assert_eq!(service.request("GET", "/v1/pets").key(&graces).send().await.status(), 401);
-        assert_eq!(service.request("GET", "/v1/pets").key(&adas).send().await.status(), 200);
+        assert_eq!(service.request("GET", "/v1/pets").key(&graces_key).send().await.status(), 401);
+        assert_eq!(service.request("GET", "/v1/pets").key(&adas_key).send().await.status(), 200);
         assert!(ada.get("/keys").await.body.contains(CANARIES[1]));
         assert!(ada.get("/messages").await.body.contains(CANARIES[2]));
         figures.push(format!(
-            "{}: {pages} pages, {} forms, {asked} requests to the API",
+            "{}: {pages} pages, {} forms, {requests} requests to the API",
             service.store.database(),
-            of_one.len()
+            forms.len()
         ));
     }
     trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
 }
 
-/// Opens these pages and all they link to on this site, and puts together what they show; says how many there were.
-async fn crawl(person: &mut ConsoleUser, starts: &[String]) -> (String, usize) {
+fn has_canary(text: &str) -> bool {
+    CANARIES.iter().any(|canary| text.contains(canary))
+}
+
+async fn create_pet(service: &Service) {
+    assert_eq!(service.post("/v1/pets", &new_pet("Rex")).await.status(), 201);
+}
+
+/// Opens these pages and every page of this site that they link to. Returns their text and their number.
+async fn crawl(user: &mut ConsoleUser, starts: &[String]) -> (String, usize) {
     let mut waiting = starts.to_vec();
     let mut opened = BTreeSet::new();
     let mut seen = String::new();
     while let Some(path) = waiting.pop() {
-        // The files of the API reference are everybody's.
+        // The API reference is public.
         if path.starts_with("/docs/") || !opened.insert(path.clone()) {
             continue;
         }
         assert!(opened.len() < 500, "the pages never end");
-        let answer = person.get(&path).await;
-        assert!(answer.status() < 500, "{path}: {}", answer.body);
-        let links = ["href=\"", "action=\""].iter().flat_map(|attribute| answer.body.split(attribute).skip(1));
+        let page = user.get(&path).await;
+        assert!(page.status() < 500, "{path}: {}", page.body);
+        let links = ["href=\"", "action=\""].iter().flat_map(|attribute| page.body.split(attribute).skip(1));
         waiting.extend(links.filter_map(|rest| resolve(&path, rest.split('"').next()?)));
-        seen += &answer.body;
+        seen += &page.body;
     }
     (seen, opened.len())
 }
 
-/// Where a relative link leads from a page; nothing where it leads elsewhere.
+/// Resolves a link on a page. `None` if it leads to another site or to a part of the same page.
 fn resolve(page: &str, link: &str) -> Option<String> {
     if link.contains(':') || link.starts_with("//") || link.starts_with('#') {
         return None;
@@ -168,47 +176,26 @@ fn resolve(page: &str, link: &str) -> Option<String> {
     Some(format!("/{}{query}", parts.join("/").trim_end_matches('.')))
 }
 
-/// An operation of the document.
-struct Operation {
-    method: String,
-    path: String,
-    body: Option<String>,
-}
-
-impl Operation {
-    /// Whether it is about one thing, whose id is in its path.
-    fn is_of_one(&self) -> bool {
-        self.path.contains('{')
-    }
-
-    /// The animals belong to no account.
-    fn is_everybodys(&self) -> bool {
-        self.path.starts_with("/pets")
-    }
-
-    fn request(&self, service: &Service, id: &str) -> Request {
-        let door = if self.path == "/messages" { service.messages_address } else { service.store_address };
-        let parts = self.path.split('/').map(|part| if part.starts_with('{') { id } else { part });
-        let path = format!("/v1{}", parts.collect::<Vec<_>>().join("/"));
-        let request = Request::new(door, &self.method, &path);
-        match &self.body {
-            Some(body) => request.json(body.clone()),
-            None => request,
-        }
+/// A request to an operation on the resource `id`, with an example body.
+fn request(service: &Service, operation: Operation, id: &str) -> Request {
+    let request = service.request_to(operation, id);
+    match operation {
+        Operation::CreatePet => request.json(new_pet("Rex")),
+        Operation::PlaceOrder => request.json(r#"{"petId":7}"#),
+        Operation::SendMessage => request.json(new_message("Hello")),
+        _ => request,
     }
 }
 
-/// The operations of the document, those that read before those that write.
-async fn operations(service: &Service) -> Vec<Operation> {
-    let document: Value = service.get("/openapi.json").await.json();
-    let mut operations = Vec::new();
-    for (path, item) in document["paths"].as_object().unwrap() {
-        for (method, value) in item.as_object().unwrap().iter().filter(|(_, value)| value["operationId"].is_string()) {
-            let body = value.pointer("/requestBody/content/application~1json/example").map(Value::to_string);
-            operations.push(Operation { method: method.to_uppercase(), path: path.clone(), body });
-        }
-    }
-    assert!(operations.len() >= 4, "the document lists too little");
-    operations.sort_by_key(|operation| operation.method != "GET");
-    operations
+fn has_id(operation: Operation) -> bool {
+    operation.path().contains('{')
+}
+
+/// Animals belong to no account.
+fn is_shared(operation: Operation) -> bool {
+    operation.path().starts_with("/v1/pets")
+}
+
+fn reads(operation: Operation) -> bool {
+    operation.method() == "GET"
 }

@@ -1,81 +1,75 @@
-//! Promise 31: a live backup restores.
+//! Promise 31: a backup taken under writes restores, and a killed one leaves no file under the backup's name.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
 use testkit::writers::Mix;
-use testkit::{Database, Differences, Ledger, Random, Server, Writers, trial};
+use testkit::{Database, Differences, Ledger, Random, Server, Writers, succeed, trial};
 
 #[test]
 fn backup_under_writes_restores_or_leaves_nothing() {
     let (rounds, mut random) = (trial::rounds(5), Random::from_seed());
-    let folder = tempfile::tempdir().unwrap();
-    let place = Place(folder.path().to_owned());
-    let database = Database::folder(&place.data());
+    let files = Files { folder: tempfile::tempdir().unwrap() };
+    let database = Database::temporary();
     let (key, ledger) = (database.make_key(), Ledger::default());
     let service = database.serve();
-    let (mut killed, mut halves, mut settled) = (0, 0, 0);
+    let (mut killed, mut unfinished, mut settled) = (0, 0, 0);
     let mut took = Duration::from_millis(100);
     let mut round = 0;
-    // Until as many were killed while they wrote, as well.
-    while round < rounds || halves < rounds {
+    // Continues until as many backups were killed while they wrote.
+    while round < rounds || unfinished < rounds {
         round += 1;
-        assert!(round <= rounds * 5, "{halves} of {round} kills came while a backup was written");
+        assert!(round <= rounds * 5, "{unfinished} of {round} kills hit a backup while it was written");
         let load = Writers::start(&service, &key, &ledger, &round.to_string(), Mix::MIXED);
-        thread::sleep(Duration::from_millis(20 + random.below(100)));
+        random.sleep(20..120);
 
-        // One that is killed. Where the kill came too late, the backup is there, and then it is whole.
+        // This backup is killed. If the kill comes too late, the backup must be complete.
         let before = ledger.acknowledgements();
-        let mut backup = place.backup(&database).spawn().unwrap();
+        let mut backup = files.backup(&database).spawn().unwrap();
         match round % 2 {
-            0 => thread::sleep(Duration::from_micros(random.below(u64::try_from(took.as_micros()).unwrap()))),
-            // As soon as it writes, which a random moment seldom is where a process takes long to begin.
-            _ => while place.unfinished() == 0 && !place.file().exists() && backup.try_wait().unwrap().is_none() {},
+            0 => thread::sleep(Duration::from_micros(random.below(took.as_micros() as u64))),
+            // As soon as it writes: a random moment seldom hits that if a process starts slowly.
+            _ => while files.unfinished() == 0 && !files.file().exists() && backup.try_wait().unwrap().is_none() {},
         }
         backup.kill().unwrap();
         backup.wait().unwrap();
-        if place.file().exists() {
-            place.restored(&ledger.as_of(before)).assert_as_told();
-            place.clear();
+        if files.file().exists() {
+            files.restore(&ledger.as_of(before)).assert_as_told();
+            files.clear();
         } else {
             killed += 1;
-            halves += place.unfinished();
+            unfinished += files.unfinished();
         }
 
-        // One that comes to its end.
         let (before, began) = (ledger.acknowledgements(), Instant::now());
-        let made = place.backup(&database).output().unwrap();
+        succeed(&mut files.backup(&database));
         took = began.elapsed();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        assert_eq!(place.unfinished(), 0, "what was left is swept up");
+        assert_eq!(files.unfinished(), 0, "the next backup removes unfinished files");
         load.stop();
-        let differences = place.restored(&ledger.as_of(before));
+        let differences = files.restore(&ledger.as_of(before));
         differences.assert_as_told();
         settled += differences.settled;
-        place.clear();
-        if round % 10 == 0 {
-            println!("round {round} of {rounds}: {ledger}; {killed} killed, {halves} of them while they wrote");
-        }
+        files.clear();
     }
-    assert_eq!(ledger.unavailable(), 0, "no write is refused for a backup");
-    let lost = without_the_log(&service, &key, &ledger, &place);
+    assert_eq!(ledger.unavailable(), 0, "a backup rejects no write");
+    let lost = lost_without_the_log(&database, &service, &key, &ledger);
     trial::measured(&format!(
         "{round} backups under writes, each restored with all that was acknowledged before it ({settled} later ones \
-         besides), 0 lost, {ledger}; {killed} killed before their end, {halves} of them while they wrote: no half file, \
-         nothing left by the next; a copy without the log loses {lost}"
+         besides), 0 lost, {ledger}; {killed} killed before their end, {unfinished} of them while they wrote: no unfinished \
+         file under the backup's name, nothing left by the next; a copy without the log loses {lost}"
     ));
 }
 
-/// The control: the database's file copied as it lies there, without its log. Says how many acknowledged it lacks.
-fn without_the_log(service: &Server, key: &str, ledger: &Ledger, place: &Place) -> String {
-    assert_eq!(ledger.create_pet(service, key, "the last one").status, 201);
-    let bare = place.0.join("bare");
-    fs::create_dir(&bare).unwrap();
-    fs::copy(place.data().join("petstore.db"), bare.join("petstore.db")).unwrap();
-    match ledger.try_compare(&bare) {
-        Err(_) => "all, for it is broken".into(),
+/// Control: a copy of the database file without its log. Returns the loss in words.
+fn lost_without_the_log(database: &Database, service: &Server, key: &str, ledger: &Ledger) -> String {
+    assert_eq!(ledger.create_pet(service, key, "the last one").status(), 201);
+    let copy = tempfile::tempdir().unwrap();
+    fs::copy(database.file("petstore.db"), copy.path().join("petstore.db")).unwrap();
+    match ledger.try_compare(copy.path()) {
+        Err(_) => "all, because it is corrupt".into(),
         Ok(differences) => {
             assert!(differences.lost.contains(&"the last one".to_owned()), "the log does not matter");
             format!("{} of them", differences.lost.len())
@@ -83,41 +77,40 @@ fn without_the_log(service: &Server, key: &str, ledger: &Ledger, place: &Place) 
     }
 }
 
-/// Where things are: the data, the backup, and what is restored from it.
-struct Place(PathBuf);
+/// A folder with the backup and the database restored from it.
+struct Files {
+    folder: tempfile::TempDir,
+}
 
-impl Place {
-    fn data(&self) -> PathBuf {
-        self.0.join("data")
-    }
-
+impl Files {
     fn file(&self) -> PathBuf {
-        self.0.join("there.db")
+        self.folder.path().join("backup.db")
     }
 
-    fn backup(&self, database: &Database) -> std::process::Command {
+    fn restored(&self) -> PathBuf {
+        self.folder.path().join("restored")
+    }
+
+    fn backup(&self, database: &Database) -> Command {
         let mut command = database.petstore("backup");
         command.arg(self.file()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
 
-    /// How what is restored from the backup differs from what it must be.
-    fn restored(&self, ledger: &Ledger) -> Differences {
-        let folder = self.0.join("restored");
-        let made = Database::folder(&folder).petstore("restore").arg(self.file()).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        ledger.compare(&folder)
+    /// Restores the backup and compares it with `ledger`.
+    fn restore(&self, ledger: &Ledger) -> Differences {
+        succeed(Database::folder(&self.restored()).petstore("restore").arg(self.file()));
+        ledger.compare(&self.restored())
     }
 
-    /// Makes room for the next.
+    /// Removes the backup and the restored database.
     fn clear(&self) {
         fs::remove_file(self.file()).unwrap();
-        fs::remove_dir_all(self.0.join("restored")).unwrap();
+        fs::remove_dir_all(self.restored()).unwrap();
     }
 
     fn unfinished(&self) -> u32 {
-        let is_unfinished = |path: &Path| path.extension().is_some_and(|extension| extension == "partial");
-        let entries = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|path| is_unfinished(path)).count().try_into().unwrap()
+        let entries = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "partial")).count() as u32
     }
 }

@@ -1,9 +1,12 @@
-//! Promise 15: without its database the service refuses in time, and comes back by itself.
+//! Promise 15: without its PostgreSQL server, the service responds 503 in time, and it recovers without a restart.
 
+use std::collections::HashSet;
+use std::net::TcpListener;
+use std::thread;
 use std::time::{Duration, Instant};
-use testkit::blocking::Response;
-use testkit::postgres::try_query;
-use testkit::{Database, PostgresServer, Server, trial, within};
+
+use testkit::postgres::{query, try_query};
+use testkit::{Database, PostgresServer, Response, Server, trial, within};
 
 use crate::network::Network;
 
@@ -14,113 +17,102 @@ fn stopped_database_is_503_until_it_returns() {
     let database = Database::url(&url);
     let key = database.make_key();
     let service = database.serve();
-    let mut cycles = Cycles::new(&service, &key);
-    for round in 1..=trial::rounds(2) {
-        // With and without a word to its clients.
-        let how = if round % 2 == 0 { "immediate" } else { "fast" };
-        cycles.run(|| server.control(&["stop", "-m", how]), || server.control(&["start"]));
+    let mut outages = Outages::new(&service, &key);
+    for round in trial::counted(trial::rounds(2)) {
+        // `fast` tells the clients, `immediate` does not.
+        let mode = if round % 2 == 0 { "immediate" } else { "fast" };
+        outages.cause(|| server.control(&["stop", "-m", mode]), || server.control(&["start"]));
     }
-    let kept = server.sql(url.rsplit('/').next().unwrap(), "SELECT name FROM pets");
-    cycles.end("stops of the server", &kept);
+    outages.check("stops of the server", &url);
 }
 
 #[test]
 fn silent_network_is_503_until_it_returns() {
-    let server = PostgresServer::shared();
-    let network = Network::to(server.port());
-    let direct = server.database();
-    let url = direct.replace(&format!(":{}/", server.port()), &format!(":{}/", network.port));
+    let network = Network::to(PostgresServer::shared().port());
+    let direct = PostgresServer::shared().database();
+    let url = network.url(&direct);
     let database = Database::url(&url);
     let key = database.make_key();
     let service = database.serve();
-    let mut cycles = Cycles::new(&service, &key);
-    for _ in 1..=trial::rounds(2) {
-        cycles.run(|| network.silence(true), || network.silence(false));
+    let mut outages = Outages::new(&service, &key);
+    for _ in trial::counted(trial::rounds(2)) {
+        outages.cause(|| network.silence(true), || network.silence(false));
     }
-    // The control: with nobody to cut it short, a client of that network waits for as long as it is silent.
+    // Control: a client without deadlines waits until the network returns.
     network.silence(true);
-    let began = Instant::now();
-    let waiting = std::thread::spawn(move || try_query(&url, "SELECT 1"));
-    std::thread::sleep(Duration::from_secs(3));
-    assert!(!waiting.is_finished(), "{:?} after {:?}", waiting.join(), began.elapsed());
+    let waiting = thread::spawn(move || try_query(&url, "SELECT 1"));
+    thread::sleep(Duration::from_secs(3));
+    assert!(!waiting.is_finished(), "{:?}", waiting.join());
     network.silence(false);
     waiting.join().unwrap().unwrap();
-    let kept = server.sql(direct.rsplit('/').next().unwrap(), "SELECT name FROM pets");
-    cycles.end("silences of the network", &kept);
+    outages.check("silences of the network", &direct);
 }
 
 #[test]
 fn service_does_not_start_without_a_database() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let database = Database::url(format!("postgres://ada:s3cret@127.0.0.1:{free}/shop"));
-    let began = std::time::Instant::now();
-    let ended = database.petstore("serve").output().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let began = Instant::now();
+    let stderr = Database::url(format!("postgres://ada:s3cret@127.0.0.1:{free}/shop")).rejects("serve");
     assert!(began.elapsed() < Duration::from_secs(15));
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(
-        told.contains(&format!("cannot open the database postgres://ada:[hidden]@127.0.0.1:{free}/shop")),
-        "{told}"
-    );
-    assert!(told.contains("refused") && !told.contains("s3cret"), "{told}");
+    let message = format!("cannot open the database postgres://ada:[hidden]@127.0.0.1:{free}/shop");
+    assert!(stderr.contains(&message) && stderr.contains("refused") && !stderr.contains("s3cret"), "{stderr}");
 }
 
-/// What was seen in all cycles so far.
-struct Cycles<'a> {
+/// Outages of the database, and the acknowledged writes before them.
+struct Outages<'a> {
     service: &'a Server,
     key: &'a str,
     acknowledged: Vec<String>,
-    slowest_refusal: Duration,
+    slowest_rejection: Duration,
     slowest_return: Duration,
 }
 
-impl<'a> Cycles<'a> {
+impl<'a> Outages<'a> {
     const fn new(service: &'a Server, key: &'a str) -> Self {
-        Self { service, key, acknowledged: Vec::new(), slowest_refusal: Duration::ZERO, slowest_return: Duration::ZERO }
+        let zero = Duration::ZERO;
+        Self { service, key, acknowledged: Vec::new(), slowest_rejection: zero, slowest_return: zero }
     }
 
-    fn run(&mut self, take_away: impl FnOnce(), bring_back: impl FnOnce()) {
-        // The control of what follows: as long as the database is there, nothing is refused.
+    fn cause(&mut self, begin: impl FnOnce(), end: impl FnOnce()) {
+        let (service, key) = (self.service, self.key);
+        // Control: nothing is rejected while the database is available.
         let name = format!("before-{}", self.acknowledged.len());
-        assert_eq!(self.service.create_pet(self.key, &name).status, 201);
-        assert_eq!(self.service.get("/v1/pets", self.key).status, 200);
+        assert_eq!(service.create_pet(key, &name).status(), 201);
+        assert_eq!(service.get("/v1/pets", key).status(), 200);
         self.acknowledged.push(name);
-        take_away();
+        begin();
         for _ in 0..2 {
-            self.refused(&self.service.get("/v1/pets", self.key));
-            self.refused(&self.service.get("/v1/pets/1", self.key));
-            self.refused(&self.service.create_pet(self.key, "meanwhile"));
-            self.refused(&self.service.send_message(self.key, "meanwhile"));
-            self.refused(&self.service.get("/readyz", self.key));
-            assert_eq!(self.service.get("/livez", self.key).status, 200);
+            self.assert_unavailable(&service.get("/v1/pets", key));
+            self.assert_unavailable(&service.get("/v1/pets/1", key));
+            self.assert_unavailable(&service.create_pet(key, "meanwhile"));
+            self.assert_unavailable(&service.send_message(key, "meanwhile"));
+            self.assert_unavailable(&service.get("/readyz", key));
+            assert_eq!(service.get("/livez", key).status(), 200);
         }
-        bring_back();
-        let took = within(Duration::from_secs(5), "coming back", || {
-            self.service.create_pet(self.key, "after").status == 201
-                && self.service.get("/v1/pets", self.key).status == 200
-                && self.service.get("/readyz", self.key).status == 200
+        end();
+        let took = within(Duration::from_secs(5), "recovery", || {
+            service.create_pet(key, "after").status() == 201
+                && service.get("/v1/pets", key).status() == 200
+                && service.get("/readyz", key).status() == 200
         });
         self.slowest_return = self.slowest_return.max(took);
-        if self.acknowledged.len().is_multiple_of(10) {
-            println!("cycle {}: back after {took:?}", self.acknowledged.len());
-        }
     }
 
-    fn refused(&mut self, answer: &Response) {
-        answer.assert_unavailable();
-        self.slowest_refusal = self.slowest_refusal.max(answer.took);
+    fn assert_unavailable(&mut self, response: &Response) {
+        response.assert_unavailable();
+        self.slowest_rejection = self.slowest_rejection.max(response.took);
     }
 
-    /// Holds what was acknowledged against `kept`, the names that are there, a line each.
-    fn end(self, what: &str, kept: &str) {
-        let kept: std::collections::HashSet<_> = kept.lines().collect();
-        for name in &self.acknowledged {
-            assert!(kept.contains(&**name), "{name} was acknowledged and is lost");
-        }
+    /// Asserts that no acknowledged write is lost, and reports the outages.
+    fn check(self, kind: &str, url: &str) {
+        let stored = query(url, "SELECT name FROM pets");
+        let stored: HashSet<_> = stored.lines().collect();
+        let lost: Vec<_> = self.acknowledged.iter().filter(|name| !stored.contains(name.as_str())).collect();
+        assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
         trial::measured(&format!(
-            "{} {what}: 503 within {} ms, back within {} ms",
+            "{} {kind}: 503 within {} ms, back within {} ms",
             self.acknowledged.len(),
-            self.slowest_refusal.as_millis() + 1,
+            self.slowest_rejection.as_millis() + 1,
             self.slowest_return.as_millis() + 1
         ));
     }

@@ -1,4 +1,4 @@
-//! Promise 34: the writer's death is loud.
+//! Promise 34: a panic of the writer ends the process, and no waiting client is left without a response.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use testkit::{Database, Ledger, Random, Server, Writers, trial};
 
 use crate::sync_error::ended_and_was_not_ready;
 
-/// Says to this test, run as a process of its own, that it is to be the service, and where its data lies.
+/// The data directory, set if this test binary runs as the service.
 const SERVICE: &str = "PETSTORE_TEST_SERVICE";
 
 const NAME: &str = "dead_writer::panic_of_the_writer_ends_the_process";
@@ -29,40 +29,39 @@ fn panic_of_the_writer_ends_the_process() {
     }
     let (rounds, mut random) = (trial::rounds(3), Random::from_seed());
     let (mut unavailable, mut acknowledged) = (0, 0);
-    for round in 1..=rounds {
-        let folder = tempfile::tempdir().unwrap();
-        let (key, ledger) = (Database::folder(folder.path()).make_key(), Ledger::default());
+    for round in trial::counted(rounds) {
+        let database = Database::temporary();
+        let (key, ledger) = (database.make_key(), Ledger::default());
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([NAME, "--exact", "--nocapture"]).env(SERVICE, folder.path());
+        command.args([NAME, "--exact", "--nocapture"]).env(SERVICE, database.data_dir());
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         let mut service = Server::start(command);
-        // The control: a write that fails in an orderly way ends nothing.
-        writeln!(service.input(), "refuse").unwrap();
+        // Control: a write that fails without a panic ends nothing.
+        writeln!(service.input(), "fail").unwrap();
         thread::sleep(Duration::from_millis(100));
-        assert_eq!(ledger.create_pet(&service, &key, "after the refusal").status, 201);
-        assert_eq!(service.get("/readyz", &key).status, 200);
+        assert_eq!(ledger.create_pet(&service, &key, "after the failure").status(), 201);
+        assert_eq!(service.get("/readyz", &key).status(), 200);
 
         let load = Writers::start(&service, &key, &ledger, "load", Mix::MIXED);
-        thread::sleep(Duration::from_millis(50 + random.below(200)));
+        random.sleep(50..250);
         writeln!(service.input(), "panic").unwrap();
         let status = ended_and_was_not_ready(&mut service, &ledger);
         load.join();
         assert_eq!(status, Some(1), "round {round}");
-        assert_eq!(ledger.left_waiting(), 0, "somebody waited for nothing: {ledger}");
-        ledger.compare(folder.path()).assert_nothing_refused_is_there();
+        assert_eq!(ledger.left_waiting(), 0, "some clients got no response: {ledger}");
+        ledger.compare(database.data_dir()).assert_nothing_refused_is_there();
         unavailable += ledger.unavailable();
         acknowledged += ledger.acknowledged();
-        println!("round {round} of {rounds}: {ledger}");
     }
-    assert!(unavailable >= rounds as usize, "nobody waited for the writer: the test has tested little");
+    assert!(unavailable >= rounds as usize, "no client waited for the writer: little was tested");
     trial::measured(&format!(
-        "{rounds} panics: exit status 1 each time, not ready from the first 503 on, all who waited told ({unavailable} with \
-         503, none of which is there), {acknowledged} acknowledged, 0 lost; after a write that fails without a panic the \
-         service goes on"
+        "{rounds} panics: exit status 1 each time, not ready from the first 503 on, every waiting client answered \
+         ({unavailable} with 503, none of their writes there), {acknowledged} acknowledged, 0 lost; after a write that fails \
+         without a panic the service continues"
     ));
 }
 
-/// The service as `petstore serve` runs it, on a store whose writer fails when the standard input says so.
+/// Runs the service like `petstore serve`, with a writer that fails or panics when a line on stdin says so.
 fn serve(folder: &Path) -> ! {
     petstore::telemetry::start(LogLevel::Info, LogFormat::Auto);
     let arguments = ["serve", "--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"];
@@ -74,10 +73,10 @@ fn serve(folder: &Path) -> ! {
         let (failing, runtime) = (Arc::clone(&store), tokio::runtime::Handle::current());
         thread::spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-                // An import reads its animals while it writes.
+                // An import reads its animals within the write.
                 let source: PetSource = match line.as_str() {
-                    "panic" => Box::new(std::iter::from_fn(|| panic!("a mistake within a write"))),
-                    _ => Box::new(std::iter::once(Err("refused".to_owned()))),
+                    "panic" => Box::new(std::iter::from_fn(|| panic!("a bug within a write"))),
+                    _ => Box::new(std::iter::once(Err("failed".to_owned()))),
                 };
                 assert!(runtime.block_on(failing.import_pets(source)).is_err());
             }

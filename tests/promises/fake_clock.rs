@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use testkit::{Database, SERVE, Server};
+
+use testkit::{Database, Server};
 
 pub struct FakeClock {
     folder: tempfile::TempDir,
@@ -26,7 +27,7 @@ impl FakeClock {
 
     /// `petstore serve` on free ports, under this clock.
     pub fn command(&self, database: &Database) -> Command {
-        let mut command = database.petstore(SERVE);
+        let mut command = database.serve_command("");
         command.env("LD_PRELOAD", library()).env("FAKETIME_TIMESTAMP_FILE", self.file());
         command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         command

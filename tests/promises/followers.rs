@@ -1,21 +1,17 @@
 //! Promise 44: a client that follows `after` receives every acknowledged animal and order exactly once.
 
 use std::collections::HashSet;
-use std::io::Write;
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use rustix::process::Signal;
-use serde_json::Value;
-use testkit::blocking::{new_pet, read_response};
-use testkit::postgres::query;
-use testkit::{PostgresServer, SERVE, Server, TIMEOUT, trial, within};
+use testkit::postgres::{query, sessions};
+use testkit::{Connection, Database, PostgresServer, Request, Server, Signal, TIMEOUT, new_pet, trial, within};
 
 use crate::shop::Shop;
 
-/// Number of clients per process that create and order animals. Every second client uses idempotency keys.
+/// Clients per process that create and order animals. Every second client uses idempotency keys.
 const CREATORS: usize = 6;
 
 /// Time between two faults.
@@ -31,7 +27,7 @@ const ORDERS: &str = "/v1/store/orders";
 fn followers_miss_nothing_across_three_processes() {
     let rounds = trial::rounds(1);
     let url = PostgresServer::shared().database();
-    let shop = Shop::at(url.clone());
+    let shop = Shop::on(Database::url(&url));
     let (steady, hung) = (shop.database.serve(), shop.database.serve());
     let traffic = Traffic::new(&shop.key);
     let (created, followed) = thread::scope(|scope| {
@@ -39,10 +35,8 @@ fn followers_miss_nothing_across_three_processes() {
         let followers = traffic.follow_all(scope, &[&steady, &hung]);
         let mut creators = traffic.create(scope, &steady, "steady");
         creators.extend(traffic.create(scope, &hung, "hung"));
-        for round in 1..=rounds {
-            // Under full load a start may miss its own deadlines. Retried as a supervisor would.
-            let start = || Server::try_start(shop.database.petstore(SERVE));
-            let mut killed = std::iter::repeat_with(start).take(5).flatten().next().expect("a process that serves");
+        for round in trial::counted(rounds) {
+            let mut killed = shop.database.serve_supervised("");
             creators.extend(traffic.create(scope, &killed, &format!("killed-{round}")));
             thread::sleep(PAUSE);
             hung.suspend();
@@ -84,19 +78,16 @@ fn misses_an_id_that_is_visible_late(process: &Server, key: &str, url: &str) {
             query(&url, &format!("BEGIN; {insert}; SELECT pg_sleep(1.5); COMMIT"))
         }
     });
-    let sleeping = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    within(TIMEOUT, "the late insert", || query(url, sleeping) == "1");
+    within(TIMEOUT, "the late insert", || sessions(url, "wait_event = 'PgSleep'") == 1);
     let traffic = Traffic::new(key);
-    let pet = process.create_pet(key, "early").json()["id"].as_i64().unwrap();
-    let before = thread::scope(|scope| {
-        let follower = scope.spawn(|| traffic.follow(&process.store, PETS, pet - 2));
+    let pet = process.create_pet(key, "early").id();
+    let (late, seen) = thread::scope(|scope| {
+        let follower = scope.spawn(|| traffic.follow(process.store(), PETS, pet - 2));
         let late: i64 = late.join().unwrap().trim().parse().unwrap();
         assert!(late == pet - 1, "the late insert took {late}, after {pet}");
         traffic.ended.store(true, Ordering::SeqCst);
         (late, follower.join().unwrap())
     });
-    let (late, seen) = before;
     assert!(seen.contains(&pet) && !seen.contains(&late), "the follower would not notice a late id");
 }
 
@@ -139,11 +130,8 @@ impl<'a> Traffic<'a> {
     /// Starts a follower of animals and one of orders on each process.
     fn follow_all<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, processes: &[&Server]) -> Followers<'scope> {
         let follow = |process: &&Server| {
-            let address = process.store.clone();
-            [PETS, ORDERS].map(|path| {
-                let address = address.clone();
-                (path, scope.spawn(move || self.follow(&address, path, 0)))
-            })
+            let address = process.store();
+            [PETS, ORDERS].map(|path| (path, scope.spawn(move || self.follow(address, path, 0))))
         };
         processes.iter().flat_map(follow).collect()
     }
@@ -155,8 +143,8 @@ impl<'a> Traffic<'a> {
         name: &str,
     ) -> Creators<'scope> {
         let creator = |number| {
-            let (address, name) = (process.store.clone(), format!("{name}-{number}"));
-            scope.spawn(move || self.create_until_stopped(&address, &name, number % 2 == 0))
+            let (address, name) = (process.store(), format!("{name}-{number}"));
+            scope.spawn(move || self.create_until_stopped(address, &name, number % 2 == 0))
         };
         (0..CREATORS).map(creator).collect()
     }
@@ -175,45 +163,48 @@ impl<'a> Traffic<'a> {
     }
 
     /// Creates and orders animals until stopped or until the process is gone. Returns the acknowledged ids.
-    fn create_until_stopped(&self, address: &str, name: &str, keyed: bool) -> Ids {
+    fn create_until_stopped(&self, address: SocketAddr, name: &str, keyed: bool) -> Ids {
         let mut acknowledged = Ids::default();
-        let Some(mut client) = Client::connect(address, self.key) else { return acknowledged };
+        let Ok(mut connection) = Connection::open(address) else { return acknowledged };
+        // Returns `None` if the process is gone, and `Some(None)` if it rejects the request.
+        let mut create = |path: &str, key: &str, body: String| {
+            let mut request = Request::new(address, "POST", path).key(self.key).json(body);
+            if keyed {
+                request = request.header("idempotency-key", key);
+            }
+            let response = connection.send(&request).ok()?;
+            assert!(matches!(response.status(), 201 | 409 | 503), "{response:?}");
+            Some((response.status() == 201).then(|| response.id()))
+        };
         for number in 0.. {
             if self.stop.load(Ordering::SeqCst) {
                 break;
             }
-            let name = format!("{name}-{number}");
-            let once = |of: &str| if keyed { format!("Idempotency-Key: {of}-{name}\r\n") } else { String::new() };
-            let Some((status, pet)) = client.send("POST", PETS, &once("pet"), &new_pet(&name)) else { break };
-            if status != 201 {
-                assert!(matches!(status, 409 | 503), "{pet}");
-                continue;
-            }
-            acknowledged.pets.push(pet["id"].as_i64().unwrap());
-            let order = format!(r#"{{"petId":{}}}"#, pet["id"]);
-            let Some((status, order)) = client.send("POST", ORDERS, &once("order"), &order) else { break };
-            match status {
-                201 => acknowledged.orders.push(order["id"].as_i64().unwrap()),
-                _ => assert!(matches!(status, 409 | 503), "{order}"),
-            }
+            let Some(pet) = create(PETS, &format!("pet-{name}-{number}"), new_pet(name)) else { break };
+            let Some(pet) = pet else { continue };
+            acknowledged.pets.push(pet);
+            let order = create(ORDERS, &format!("order-{name}-{number}"), format!(r#"{{"petId":{pet}}}"#));
+            let Some(order) = order else { break };
+            acknowledged.orders.extend(order);
         }
         acknowledged
     }
 
     /// Reads pages, beginning after `from`, until the creators have ended and a page is empty. Each page follows the
     /// last id received.
-    fn follow(&self, address: &str, path: &str, from: i64) -> Vec<i64> {
-        let mut client = Client::connect(address, self.key).unwrap();
+    fn follow(&self, address: SocketAddr, path: &str, from: i64) -> Vec<i64> {
+        let mut connection = Connection::open(address).unwrap();
         let mut seen = Vec::new();
         loop {
             let ended = self.ended.load(Ordering::SeqCst);
             let after = seen.last().copied().unwrap_or(from);
-            let target = format!("{path}?limit=100&after={after}");
-            let (status, page) = client.send("GET", &target, "", "").expect("an answer");
-            if status != 200 {
-                assert_eq!(status, 503, "{page}");
+            let request = Request::new(address, "GET", &format!("{path}?limit=100&after={after}")).key(self.key);
+            let response = connection.send(&request).unwrap();
+            if response.status() != 200 {
+                assert_eq!(response.status(), 503, "{response:?}");
                 continue;
             }
+            let page = response.json();
             let page = page.as_array().unwrap();
             if ended && page.is_empty() {
                 return seen;
@@ -243,31 +234,5 @@ impl Followed {
             created.pets.len(),
             created.orders.len()
         )
-    }
-}
-
-/// A connection to one process.
-struct Client<'a> {
-    stream: TcpStream,
-    key: &'a str,
-}
-
-impl<'a> Client<'a> {
-    fn connect(address: &str, key: &'a str) -> Option<Self> {
-        let stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        Some(Self { stream, key })
-    }
-
-    /// Sends a request and returns the response's status and body. `None` if the process is gone.
-    fn send(&mut self, method: &str, target: &str, header: &str, body: &str) -> Option<(u16, Value)> {
-        let request = format!(
-            "{method} {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n{header}Content-Length: {}\r\n\r\n{body}",
-            self.key,
-            body.len()
-        );
-        self.stream.write_all(request.as_bytes()).ok()?;
-        let (status, body) = read_response(&mut self.stream)?;
-        Some((status, serde_json::from_str(&body).unwrap()))
     }
 }

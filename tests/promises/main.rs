@@ -1,4 +1,4 @@
-//! The promises, in their short forms: faults are real, and every load client keeps a ledger.
+//! The promises of docs/evidence/promises.md, in a short form. `scripts/promises` runs the full one.
 
 mod apart;
 mod backup;
@@ -12,7 +12,6 @@ mod drain;
 mod fake_clock;
 mod files_gone;
 mod followers;
-mod forms;
 mod full_disk;
 mod fuzz;
 mod gone_client;

@@ -1,92 +1,56 @@
-//! Promise 30: migrations, whoever starts them and whatever happens in between.
+//! Promise 30: migrations are atomic, run once when processes start concurrently, and keep older processes working.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
-use testkit::postgres::{query, try_query};
-use testkit::{Database, PostgresServer, Server, trial, within};
+use testkit::postgres::{OpenTransaction, query, sessions};
+use testkit::{Database, PostgresServer, Server, TIMEOUT, trial, within};
 
 #[test]
 fn concurrent_starts_migrate_once() {
-    let url = PostgresServer::shared().database();
-    let database = Database::url(&url);
+    let database = Database::postgres();
     let processes: Vec<_> = (0..8).map(|_| database.serve()).collect();
     let starting: Vec<_> = (0..8).map(|_| database.petstore("migrate").spawn().unwrap()).collect();
     for mut process in starting {
         assert!(process.wait().unwrap().success());
     }
     drop(processes);
-    let applied = query(&url, "SELECT count(*), count(DISTINCT version) FROM refinery_schema_history");
+    let applied = database.sql("SELECT count(*), count(DISTINCT version) FROM refinery_schema_history");
     assert_eq!(applied, format!("{0}|{0}", migrations()));
 }
 
 #[test]
 fn killed_migration_leaves_a_usable_database() {
-    kill_at_moments(&|| New::Url(PostgresServer::shared().database()));
+    kill_at_moments(Database::postgres);
 }
 
 #[test]
 fn killed_migration_leaves_a_usable_folder() {
-    kill_at_moments(&|| New::Folder(tempfile::tempdir().unwrap()));
+    kill_at_moments(Database::temporary);
 }
 
-/// A database that no program has opened yet.
-enum New {
-    Folder(tempfile::TempDir),
-    Url(String),
-}
-
-impl New {
-    fn database(&self) -> Database {
-        match self {
-            Self::Folder(folder) => Database::folder(folder.path()),
-            Self::Url(url) => Database::url(url),
-        }
-    }
-
-    /// How many steps it has been through.
-    fn steps(&self) -> usize {
-        let count = "SELECT count(*) FROM refinery_schema_history";
-        match self {
-            Self::Folder(folder) => {
-                let file = Connection::open(folder.path().join("petstore.db")).unwrap();
-                file.query_row(count, [], |row| row.get::<_, i64>(0)).map_or(0, |steps| steps as usize)
-            }
-            Self::Url(url) => try_query(url, count).map_or(0, |steps| steps.parse().unwrap()),
-        }
-    }
-
-    fn remove(self) {
-        match self {
-            Self::Folder(folder) => drop(folder),
-            Self::Url(url) => PostgresServer::shared().remove(&url),
-        }
-    }
-}
-
-fn kill_at_moments(new: &dyn Fn() -> New) {
+/// Kills migrations of new databases at moments spread over their time.
+fn kill_at_moments(new: fn() -> Database) {
     let moments = trial::rounds(10);
-    let migrate_and_kill_after = |moment| migrate_and_kill_after(new(), moment);
-    let whole = (0..3).map(|_| migrate_and_kill_after(Duration::from_mins(1)).1).max().unwrap();
+    let kill_after = |moment| {
+        let database = new();
+        let result = migrate_and_kill_after(&database, moment);
+        database.remove();
+        result
+    };
+    let whole = (0..3).map(|_| kill_after(Duration::from_mins(1)).1).max().unwrap();
     let (mut before, mut within, mut after) = (0, 0, 0);
-    for moment in 1..=moments {
-        // Up to a quarter later, since it does not always take as long.
-        let (left, _) = migrate_and_kill_after(whole * 5 * moment / moments / 4);
-        match left {
+    for moment in trial::counted(moments) {
+        // Up to a quarter later than the end, because the time varies.
+        match kill_after(whole * 5 * moment / moments / 4).0 {
             0 => before += 1,
-            left if left < migrations() => within += 1,
+            steps if steps < migrations() => within += 1,
             _ => after += 1,
         }
-        if moment % 20 == 0 {
-            println!(
-                "moment {moment} of {moments}: {before} kills before the first step's end, {within} before the last's"
-            );
-        }
     }
-    // The control: kills hit before and after the migrations, or they would prove little.
+    // Control: kills hit before and after the migrations.
     assert!(before + within > 0 && within + after > 0, "{before} kills before, {within} within, {after} after");
     trial::measured(&format!(
         "{moments} kills at moments spread over {} ms, {before} of them before the first step's end, {within} more before \
@@ -95,27 +59,30 @@ fn kill_at_moments(new: &dyn Fn() -> New) {
     ));
 }
 
-/// How many steps there are after the kill, and how long the program ran. The database opens afterwards.
-fn migrate_and_kill_after(new: New, moment: Duration) -> (usize, Duration) {
-    let database = new.database();
+/// Returns the number of applied steps after the kill, and the time that the program ran. The database opens afterwards.
+fn migrate_and_kill_after(database: &Database, moment: Duration) -> (usize, Duration) {
     let began = Instant::now();
-    let mut migrating = database.petstore("migrate").stderr(Stdio::null()).spawn().unwrap();
+    let mut migrating = start_migrating(database);
     while began.elapsed() < moment && migrating.try_wait().unwrap().is_none() {
         thread::sleep(Duration::from_micros(100));
     }
     let took = began.elapsed();
     let _ = migrating.kill();
     migrating.wait().unwrap();
-    let steps = new.steps();
-    opens(&database);
-    new.remove();
+    let steps = applied(database);
+    assert_opens(database);
     (steps, took)
+}
+
+/// The number of applied steps. Zero if the table of steps does not exist.
+fn applied(database: &Database) -> usize {
+    database.try_sql("SELECT count(*) FROM refinery_schema_history").map_or(0, |count| count.parse().unwrap())
 }
 
 #[test]
 fn migration_killed_within_a_step_leaves_no_trace() {
     let (rounds, steps) = (trial::rounds(1), steps());
-    for _ in 0..rounds {
+    for _ in trial::counted(rounds) {
         for (before, step) in steps.iter().enumerate() {
             kill_within(before, step);
         }
@@ -123,7 +90,7 @@ fn migration_killed_within_a_step_leaves_no_trace() {
     trial::measured(&format!("{rounds} kills within each of {} steps, nothing of the step left", steps.len()));
 }
 
-/// What a migration makes last, which is where it can be held up.
+/// The last object that a migration creates. A lock can suspend the migration there.
 enum Step {
     Table(String),
     /// A table and its new column, in a step that creates no table. Dropping the column restores the state before the
@@ -147,29 +114,29 @@ fn steps() -> Vec<Step> {
             let (index, after) = after.split_once(" ON ").expect("an index is on a table");
             return Step::Index(index.to_owned(), word(after));
         }
-        let (_, after) = sql.rsplit_once("ALTER TABLE ").expect("any other step needs a hold of its own");
-        let (table, after) = after.split_once(" ADD COLUMN ").expect("any other step needs a hold of its own");
+        let (_, after) = sql.rsplit_once("ALTER TABLE ").expect("a step of a known kind");
+        let (table, after) = after.split_once(" ADD COLUMN ").expect("a step of a known kind");
         Step::Column(table.to_owned(), word(after))
     };
     files.iter().map(step).collect()
 }
 
 impl Step {
-    /// Brings an empty database to where the step can be held up.
-    fn prepare(&self, url: &str, database: &Database, before: usize) {
+    /// Migrates an empty database up to this step, if the step's lock needs that.
+    fn prepare(&self, database: &Database, before: usize) {
         let undo = match self {
             Self::Table(_) => return,
             // Dropping the column drops its indexes.
             Self::Column(table, column) => format!("ALTER TABLE {table} DROP COLUMN {column}"),
             Self::Index(index, _) => format!("DROP INDEX {index}"),
         };
-        migrates(database);
-        query(url, &undo);
-        query(url, &format!("DELETE FROM refinery_schema_history WHERE version > {before}"));
+        database.run("migrate");
+        database.sql(&undo);
+        database.sql(&format!("DELETE FROM refinery_schema_history WHERE version > {before}"));
     }
 
-    /// What somebody else does, until whose end the step stops there.
-    fn hold(&self) -> String {
+    /// SQL of a transaction that blocks the step.
+    fn blocker(&self) -> String {
         match self {
             Self::Table(table) => format!("CREATE TABLE {table} ()"),
             Self::Column(table, _) => format!("LOCK TABLE {table} IN ACCESS SHARE MODE"),
@@ -177,7 +144,7 @@ impl Step {
         }
     }
 
-    /// Asks whether nothing of it is there.
+    /// A query that tells whether nothing of the step is left.
     fn is_undone(&self) -> String {
         match self {
             Self::Table(name) | Self::Index(name, _) => format!("SELECT to_regclass('{name}') IS NULL"),
@@ -192,77 +159,59 @@ impl Step {
 fn kill_within(before: usize, step: &Step) {
     let url = PostgresServer::shared().database();
     let database = Database::url(&url);
-    step.prepare(&url, &database, before);
-    let blocker = thread::spawn({
-        let sql = format!("BEGIN; {}; SELECT pg_sleep(60)", step.hold());
-        let url = url.clone();
-        move || try_query(&url, &sql)
-    });
-    let activity =
-        |what: &str| format!("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {what}");
-    let limit = Duration::from_secs(20);
-    within(limit, "blocking", || query(&url, &activity("wait_event = 'PgSleep'")) == "1");
-    let mut migrating = database.petstore("migrate").stderr(Stdio::null()).spawn().unwrap();
-    within(limit, "reaching the table", || query(&url, &activity("wait_event_type = 'Lock'")) == "1");
+    step.prepare(&database, before);
+    let blocker = OpenTransaction::begin(&url, &step.blocker());
+    let waiting = || sessions(&url, "wait_event_type = 'Lock'");
+    let mut migrating = start_migrating(&database);
+    within(TIMEOUT, "reaching the lock", || waiting() == 1);
     migrating.kill().unwrap();
     migrating.wait().unwrap();
 
-    query(
-        &url,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()",
-    );
-    assert!(blocker.join().unwrap().is_err());
-    within(limit, "ending", || query(&url, &activity("wait_event_type = 'Lock'")) == "0");
-    // The steps before it were whole, and stay.
-    let left = query(&url, "SELECT count(*) FROM refinery_schema_history");
-    assert_eq!(left, before.to_string());
+    blocker.release();
+    within(TIMEOUT, "ending", || waiting() == 0);
+    // The steps before were applied completely and stay.
+    let applied = || query(&url, "SELECT count(*) FROM refinery_schema_history");
+    assert_eq!(applied(), before.to_string());
     assert_eq!(query(&url, &step.is_undone()), "t");
-    opens(&database);
-    assert_eq!(query(&url, "SELECT count(*) FROM refinery_schema_history"), migrations().to_string());
-    PostgresServer::shared().remove(&url);
+    assert_opens(&database);
+    assert_eq!(applied(), migrations().to_string());
+    database.remove();
 }
 
-/// How many there are.
+/// The number of migrations in the program.
 fn migrations() -> usize {
     std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres")).unwrap().count()
 }
 
-fn opens(database: &Database) {
-    migrates(database);
-    database.make_key();
+fn start_migrating(database: &Database) -> Child {
+    database.petstore("migrate").stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn migrates(database: &Database) {
-    let migrated = database.petstore("migrate").output().unwrap();
-    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+fn assert_opens(database: &Database) {
+    database.run("migrate");
+    database.make_key();
 }
 
 #[test]
 fn program_works_with_newer_schemas_that_allow_it() {
     let rounds = trial::rounds(1);
-    let mut answered = 0;
-    for round in 1..=rounds {
-        answered += works_beside_a_newer_schema();
-        println!("round {round} of {rounds}: {answered} answers");
-    }
+    let answered: usize = trial::counted(rounds).map(|_| requests_beside_a_newer_schema()).sum();
     trial::measured(&format!(
-        "{rounds} databases brought to a later schema beside a process that serves: {answered} requests meanwhile, none failed"
+        "{rounds} databases migrated to a later schema beside a process that serves: {answered} requests meanwhile, none failed"
     ));
 }
 
-/// How many requests were answered while the schema grew.
-fn works_beside_a_newer_schema() -> usize {
-    let url = PostgresServer::shared().database();
-    let database = Database::url(&url);
+/// Returns the number of requests that succeeded during a migration.
+fn requests_beside_a_newer_schema() -> usize {
+    let database = Database::postgres();
     let key = database.make_key();
     let service = database.serve();
     let done = AtomicBool::new(false);
     let answered = thread::scope(|scope| {
-        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| serve_until(&done, &service, &key))).collect();
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| send_until(&done, &service, &key))).collect();
         thread::sleep(Duration::from_millis(100));
-        // What a later version's first step may do, as its process does it: whole, while the process of before serves.
-        query(
-            &url,
+        // Changes that a later version may make while this one serves.
+        database.sql(
             "BEGIN;
              ALTER TABLE pets ADD COLUMN later bigint;
              ALTER TABLE messages ADD COLUMN later text DEFAULT 'none';
@@ -277,27 +226,25 @@ fn works_beside_a_newer_schema() -> usize {
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
     drop(service);
-    // One that starts beside the newer schema serves as well.
-    assert_eq!(database.serve().create_pet(&key, "Rex").status, 201);
+    // A process can also start with the newer schema.
+    assert_eq!(database.serve().create_pet(&key, "Rex").status(), 201);
 
-    // The control: a schema that says no is not worked with.
-    query(&url, "UPDATE meta SET value = '998' WHERE key = 'oldest_schema'");
-    let refused = database.petstore("migrate").output().unwrap();
-    let told = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{told}");
-    assert!(told.contains("schema version 999") && told.contains("use a newer petstore"), "{told}");
-    PostgresServer::shared().remove(&url);
+    // Control: a schema that excludes this version is rejected.
+    database.sql("UPDATE meta SET value = '998' WHERE key = 'oldest_schema'");
+    let stderr = database.rejects("migrate");
+    assert!(stderr.contains("schema version 999") && stderr.contains("use a newer petstore"), "{stderr}");
+    database.remove();
     answered
 }
 
-/// Asks for one thing after the other, all of which must be answered.
-fn serve_until(done: &AtomicBool, service: &Server, key: &str) -> usize {
+/// Sends requests that must succeed. Returns their number.
+fn send_until(done: &AtomicBool, service: &Server, key: &str) -> usize {
     let mut answered = 0;
     while !done.load(Ordering::SeqCst) {
-        assert_eq!(service.create_pet(key, "Rex").status, 201);
-        assert_eq!(service.get("/v1/pets", key).status, 200);
-        assert_eq!(service.get("/v1/pets/1", key).status, 200);
-        assert_eq!(service.send_message(key, "hello").status, 202);
+        assert_eq!(service.create_pet(key, "Rex").status(), 201);
+        assert_eq!(service.get("/v1/pets", key).status(), 200);
+        assert_eq!(service.get("/v1/pets/1", key).status(), 200);
+        assert_eq!(service.send_message(key, "hello").status(), 202);
         answered += 4;
     }
     answered

@@ -1,4 +1,4 @@
-//! A network between two programs that can go silent: nothing is refused, and nothing arrives.
+//! A network between two programs that can go silent: connections stay open, and no bytes arrive.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 pub struct Network {
-    pub port: u16,
+    port: u16,
     silent: Arc<AtomicBool>,
 }
 
 impl Network {
-    /// Carries connections to `port` of this machine.
+    /// Forwards connections to `port` of this machine.
     pub fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let network = Self { port: listener.local_addr().unwrap().port(), silent: Arc::default() };
@@ -21,10 +21,16 @@ impl Network {
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, silent) = (client.unwrap(), Arc::clone(&silent));
-                thread::spawn(move || carry_both_ways(&client, target, &silent));
+                thread::spawn(move || forward_both_ways(&client, target, &silent));
             }
         });
         network
+    }
+
+    /// The URL of a database, reached through this network.
+    pub fn url(&self, direct: &str) -> String {
+        let (start, name) = direct.rsplit_once('/').unwrap();
+        format!("{}:{}/{name}", start.rsplit_once(':').unwrap().0, self.port)
     }
 
     pub fn silence(&self, silent: bool) {
@@ -32,18 +38,18 @@ impl Network {
     }
 }
 
-fn carry_both_ways(client: &TcpStream, target: SocketAddr, silent: &Arc<AtomicBool>) {
+fn forward_both_ways(client: &TcpStream, target: SocketAddr, silent: &Arc<AtomicBool>) {
     wait_out(silent);
     let Ok(server) = TcpStream::connect(target) else { return };
     let back = {
         let (client, server, silent) = (client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::clone(silent));
-        thread::spawn(move || carry(&server, &client, &silent))
+        thread::spawn(move || forward(&server, &client, &silent))
     };
-    carry(client, &server, silent);
+    forward(client, &server, silent);
     back.join().unwrap();
 }
 
-fn carry(mut from: &TcpStream, mut to: &TcpStream, silent: &AtomicBool) {
+fn forward(mut from: &TcpStream, mut to: &TcpStream, silent: &AtomicBool) {
     from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut bytes = [0; 4096];
     loop {

@@ -1,4 +1,4 @@
-//! Promise 31: a restore that fails or is killed at any system call leaves the old database or the new one, whole.
+//! Promise 31: a restore that fails or is killed at any system call leaves either the old or the new database intact.
 
 use std::fmt;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use petstore::store::sqlite::{Options, Sqlite};
 use rusqlite::Connection;
-use testkit::{Database, Random, TIMEOUT, trial, within};
+use testkit::{Database, Random, TIMEOUT, succeed, trial, within};
 
 use crate::trace;
 
@@ -21,10 +21,7 @@ const FAULTS: [&str; 4] = ["error=EIO", "error=EPERM", "error=EROFS", KILL];
 async fn restore_leaves_the_old_or_the_new_database_intact() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::make(folder.path()).await;
-    let mut cases = Vec::new();
-    for old in Old::ALL {
-        cases.extend(place.cases(old));
-    }
+    let mut cases: Vec<_> = Old::ALL.into_iter().flat_map(|old| place.cases(old)).collect();
     let all = cases.len();
     if !trial::is_full() {
         cases = sample(cases, &mut Random::from_seed(), 12);
@@ -45,11 +42,11 @@ async fn restore_leaves_the_old_or_the_new_database_intact() {
             println!("{} of {}: {old} old, {new} new", number + 1, cases.len());
         }
     }
-    assert!(old > 0 && new > 0, "{old} old and {new} new: the test has tested little");
+    assert!(old > 0 && new > 0, "{old} old and {new} new: little was tested");
     place.control().await;
     trial::measured(&format!(
         "{} of {all} faults ({}, by {}) in restores over a database with a log, with a hot journal, without its file, with \
-         an empty file, and broken: {old} times the old database, {new} times the new one, always whole, the exit status \
+         an empty file, and corrupt: {old} times the old database, {new} times the new one, always intact, the exit status \
          true, no unfinished file after the next start; {again} second restores after a kill, without the database's \
          file: the new one; a new file beside the old journal is noticed",
         cases.len(),
@@ -81,11 +78,11 @@ enum Old {
     /// The journal of [`Self::Journal`] beside an empty database file.
     JournalAndEmpty,
     /// Invalid files under the names of the database and the log.
-    Broken,
+    Corrupt,
 }
 
 impl Old {
-    const ALL: [Self; 5] = [Self::Log, Self::Journal, Self::JournalAlone, Self::JournalAndEmpty, Self::Broken];
+    const ALL: [Self; 5] = [Self::Log, Self::Journal, Self::JournalAlone, Self::JournalAndEmpty, Self::Corrupt];
 }
 
 /// One fault, injected into the `number`-th call of `call`.
@@ -109,10 +106,10 @@ enum Outcome {
     New,
 }
 
-/// Templates of the folder before a restore, the backup, and the folder in which restores run.
+/// Templates of the data directory before a restore, the backup, and the data directory of the restores.
 struct Place {
     folder: PathBuf,
-    /// Names of the animals in the old database, in order of ids.
+    /// Names of the animals in the old and the new database, in order of their ids.
     old: Vec<String>,
     new: Vec<String>,
 }
@@ -122,8 +119,7 @@ impl Place {
         let place = Self { folder: folder.to_owned(), old: names("old", 300), new: names("new", 900) };
         let new = place.folder.join("new");
         fill(&new, &place.new).await;
-        let backup = Database::folder(&new).petstore("backup").arg(place.backup()).output().unwrap();
-        assert!(backup.status.success(), "{}", String::from_utf8_lossy(&backup.stderr));
+        succeed(Database::folder(&new).petstore("backup").arg(place.backup()));
 
         // The last hundred animals are only in the log.
         let made = place.folder.join("made");
@@ -142,13 +138,15 @@ impl Place {
         copy(&made, &place.template(Old::Journal));
         assert!(place.template(Old::Journal).join("petstore.db-journal").metadata().unwrap().len() > 512);
         drop(conn);
-        copy(&place.template(Old::Journal), &place.template(Old::JournalAlone));
-        fs::remove_file(place.template(Old::JournalAlone).join("petstore.db")).unwrap();
-        copy(&place.template(Old::Journal), &place.template(Old::JournalAndEmpty));
-        fs::write(place.template(Old::JournalAndEmpty).join("petstore.db"), "").unwrap();
-        copy(&place.template(Old::Log), &place.template(Old::Broken));
-        fs::write(place.template(Old::Broken).join("petstore.db"), broken()).unwrap();
-        fs::write(place.template(Old::Broken).join("petstore.db-wal"), "This is no log.").unwrap();
+        let [alone, empty, corrupted] =
+            [Old::JournalAlone, Old::JournalAndEmpty, Old::Corrupt].map(|old| place.template(old));
+        copy(&place.template(Old::Journal), &alone);
+        fs::remove_file(alone.join("petstore.db")).unwrap();
+        copy(&place.template(Old::Journal), &empty);
+        fs::write(empty.join("petstore.db"), "").unwrap();
+        copy(&place.template(Old::Log), &corrupted);
+        fs::write(corrupted.join("petstore.db"), corrupt()).unwrap();
+        fs::write(corrupted.join("petstore.db-wal"), "This is no log.").unwrap();
         place
     }
 
@@ -203,13 +201,13 @@ impl Place {
     /// Returns which database the folder holds after the next start. Fails if the exit status says otherwise.
     async fn outcome(&self, case: &Case, restored: &Output) -> Outcome {
         let stderr = String::from_utf8_lossy(&restored.stderr);
-        let is_untouched = fs::read(self.data().join("petstore.db")).is_ok_and(|file| file == broken());
+        let is_untouched = fs::read(self.data().join("petstore.db")).is_ok_and(|file| file == corrupt());
         let found = found(&self.data()).await;
         let outcome = match (case.old, found) {
             (_, Ok(names)) if names == self.new => Outcome::New,
             (Old::Log | Old::Journal, Ok(names)) if names == self.old => Outcome::Old,
             (Old::JournalAlone | Old::JournalAndEmpty, Ok(names)) if names.is_empty() => Outcome::Old,
-            (Old::Broken, Err(_)) if is_untouched => Outcome::Old,
+            (Old::Corrupt, Err(_)) if is_untouched => Outcome::Old,
             (_, Ok(names)) => panic!("{case}: {} animals, {stderr}", names.len()),
             (_, Err(why)) => panic!("{case}: {why}, {stderr}"),
         };
@@ -263,22 +261,25 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (1..=count).map(|number| format!("{prefix} {number}")).collect()
 }
 
-fn broken() -> Vec<u8> {
+fn corrupt() -> Vec<u8> {
     b"This is no database. ".repeat(1_000)
 }
 
-/// Makes a database with these animals.
+/// Creates a database with these animals.
 async fn fill(data_dir: &Path, names: &[String]) {
     Sqlite::open(&Options::new(data_dir)).unwrap().close().await;
     insert(&Connection::open(data_dir.join("petstore.db")).unwrap(), names);
 }
 
 fn insert(conn: &Connection, names: &[String]) {
-    let one_transaction = conn.unchecked_transaction().ok();
+    // Fails within a transaction, which then contains the animals too.
+    let transaction = conn.unchecked_transaction();
     for name in names {
         conn.execute("INSERT INTO pets (name, category_id, status) VALUES (?1, 1, 0)", [name]).unwrap();
     }
-    one_transaction.into_iter().for_each(|transaction| transaction.commit().unwrap());
+    if let Ok(transaction) = transaction {
+        transaction.commit().unwrap();
+    }
 }
 
 /// Replaces the folder `to` by a copy of `from`.

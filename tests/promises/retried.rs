@@ -1,7 +1,9 @@
-//! A write whose answer was 503 may or may not have come to be: with an idempotency key, asking again settles it.
+//! A write answered with 503 may or may not be committed. Sending it again with its idempotency key settles that.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
 use testkit::{Database, PostgresServer, Random, Server, within};
 
 use crate::network::Network;
@@ -11,19 +13,17 @@ const CLIENTS: usize = 8;
 
 #[test]
 fn retry_settles_requests_lost_by_the_network() {
-    let server = PostgresServer::shared();
-    let network = Network::to(server.port());
-    let url = server.database();
-    let shop = Shop::at(url.clone());
-    let through = Database::url(url.replace(&format!(":{}/", server.port()), &format!(":{}/", network.port)));
-    let service = through.serve();
+    let network = Network::to(PostgresServer::shared().port());
+    let url = PostgresServer::shared().database();
+    let shop = Shop::on(Database::url(&url));
+    let service = Database::url(network.url(&url)).serve();
     let mut random = Random::from_seed();
-    settles(&shop, &service, || {
+    assert_retries_settle(&shop, &service, || {
         for _ in 0..2 {
-            thread::sleep(Duration::from_millis(random.below(100)));
+            random.sleep(0..100);
             network.silence(true);
-            // Longer than any operation waits.
-            thread::sleep(Duration::from_millis(2_000 + random.below(500)));
+            // Longer than the timeout of any operation.
+            random.sleep(2_000..2_500);
             network.silence(false);
             thread::sleep(Duration::from_millis(500));
         }
@@ -33,95 +33,84 @@ fn retry_settles_requests_lost_by_the_network() {
 #[test]
 fn retry_settles_requests_lost_by_a_database_crash() {
     let server = PostgresServer::start();
-    let shop = Shop::at(server.database());
+    let shop = Shop::on(Database::url(server.database()));
     let service = shop.database.serve();
     let mut random = Random::from_seed();
-    settles(&shop, &service, || {
+    assert_retries_settle(&shop, &service, || {
         for _ in 0..2 {
-            thread::sleep(Duration::from_millis(300 + random.below(100)));
+            random.sleep(300..400);
             server.control(&["stop", "-m", "immediate"]);
             server.control(&["start"]);
         }
     });
 }
 
-/// Clients write one after the other while `fault` happens, and ask for each until it is settled.
-fn settles(shop: &Shop, service: &Server, fault: impl FnOnce()) {
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let order = std::sync::atomic::Ordering::SeqCst;
-    let (asked, unsettled) = thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|client| {
-                let done = &done;
-                scope.spawn(move || {
-                    let (mut asked, mut unsettled) = (0, 0);
-                    while !done.load(order) {
-                        let operation = Operation::ALL[client % Operation::ALL.len()];
-                        let once = format!("{client}-{asked}");
-                        let text = operation.text(service, &shop.key, &once);
-                        let first = operation.ask(service, &shop.key, &once, &text);
-                        unsettled += u32::from(first.status == 503);
-                        let settled = operation.ask_until_settled(service, &shop.key, &once, &text);
-                        assert_eq!(settled.status, operation.status(), "{settled:?}");
-                        if first.status != 503 {
-                            assert_eq!((first.body(), settled.is_replayed()), (settled.body(), true));
-                        }
-                        asked += 1;
-                    }
-                    (asked, unsettled)
-                })
-            })
-            .collect();
+/// Clients send requests while `fault` happens, and repeat each one until it is settled.
+fn assert_retries_settle(shop: &Shop, service: &Server, fault: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    let work = |client: usize| {
+        let (operation, key) = (Operation::of(client), &shop.key);
+        let (mut sent, mut unavailable) = (0, 0);
+        while !done.load(Ordering::SeqCst) {
+            let once = format!("{client}-{sent}");
+            let text = operation.text(service, key, &once);
+            let first = operation.send(service, key, &once, &text);
+            let settled = operation.send_until_settled(service, key, &once, &text);
+            assert_eq!(settled.status(), operation.status(), "{settled:?}");
+            if first.status() == 503 {
+                unavailable += 1;
+            } else {
+                assert_eq!((first.body, settled.is_replayed()), (settled.body.clone(), true));
+            }
+            sent += 1;
+        }
+        (sent, unavailable)
+    };
+    let counts: Vec<(usize, u32)> = thread::scope(|scope| {
+        let work = &work;
+        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
         fault();
-        done.store(true, order);
-        let counts = clients.into_iter().map(|client| client.join().unwrap());
-        counts.fold((0, 0), |(asked, unsettled), of_client| (asked + of_client.0, unsettled + of_client.1))
+        done.store(true, Ordering::SeqCst);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
-    println!("{asked} writes, {unsettled} of which were answered 503 first");
-    assert!(unsettled >= 2, "only {unsettled} were answered 503: the test has tested little");
-    let effects = shop.effects();
-    assert_eq!(effects.len(), asked);
-    let doubled: Vec<_> = effects.iter().filter(|(_, count)| **count != 1).collect();
-    assert!(doubled.is_empty(), "{doubled:?}");
+    let unavailable: u32 = counts.iter().map(|(_, unavailable)| unavailable).sum();
+    assert!(unavailable >= 2, "only {unavailable} requests got a 503: little was tested");
+    shop.assert_effects_are_single(counts.iter().map(|(sent, _)| sent).sum());
 }
 
-/// A commit whose wait for the standby was cut short is there to be read, and no standby has it. Who asks again must not
-/// be told that all is well.
+/// A commit whose wait for the standby is cancelled is visible, but no standby has it. A retry must not report success.
 #[test]
 fn response_unknown_to_the_standby_is_not_replayed() {
     let server = PostgresServer::start();
-    let shop = Shop::at(server.database());
-    // The warning that tells of it comes all the same.
+    let shop = Shop::on(Database::url(server.database()));
+    // PostgreSQL still sends the warning about the cancelled wait.
     server.sql("postgres", "ALTER ROLE petstore SET client_min_messages = error");
     let service = shop.database.serve();
-    assert_eq!(service.create_pet(&shop.key, "Rex").status, 201);
+    assert_eq!(service.create_pet(&shop.key, "Rex").status(), 201);
     server.set("synchronous_standby_names", "nobody");
-    within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status == 503);
-    // Ends that animal's wait, because it holds the lock that orders ids, and the next write must get as far as its own
-    // wait.
-    let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    within(Duration::from_secs(10), "ending its wait", || server.sql("postgres", cancel) == "0");
+    within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status() == 503);
+    // The waiting write holds the lock that orders ids, so the next write would not reach its own wait.
+    within(Duration::from_secs(10), "cancelling the wait", || server.cancel_waits_for_standbys() == 0);
 
     for operation in Operation::OF_TEXT {
-        operation.ask(&service, &shop.key, "a", "late").assert_unavailable();
+        operation.send(&service, &shop.key, "a", "late").assert_unavailable();
     }
-    let kept = || shop.sql("SELECT count(*) FROM idempotency_records").remove(0);
-    within(Duration::from_secs(10), "cutting the waits short", || {
-        server.sql("postgres", cancel);
-        kept() == "2"
+    within(Duration::from_secs(10), "cancelling the waits", || {
+        server.cancel_waits_for_standbys();
+        shop.database.sql("SELECT count(*) FROM idempotency_records") == "2"
     });
-    // The control: both are there for everybody to read.
+    // Control: both are visible.
     assert_eq!(shop.effects()["late"], 2);
     for operation in Operation::OF_TEXT {
-        operation.ask(&service, &shop.key, "a", "late").assert_unavailable();
-        // The first who asked again waits on, so that for now the key is theirs.
-        assert_eq!(operation.ask(&service, &shop.key, "a", "late").status, 409);
+        operation.send(&service, &shop.key, "a", "late").assert_unavailable();
+        // The first retry is still waiting for the standby and holds the key.
+        assert_eq!(operation.send(&service, &shop.key, "a", "late").status(), 409);
     }
 
     server.set("synchronous_standby_names", "");
     for operation in Operation::OF_TEXT {
-        let answer = operation.ask_until_settled(&service, &shop.key, "a", "late");
-        assert_eq!((answer.status, answer.is_replayed()), (operation.status(), true), "{answer:?}");
+        let response = operation.send_until_settled(&service, &shop.key, "a", "late");
+        assert_eq!((response.status(), response.is_replayed()), (operation.status(), true), "{response:?}");
     }
     assert_eq!(shop.effects()["late"], 2, "an animal and a message");
 }

@@ -1,77 +1,59 @@
-//! A database with an account in it, and what of it is to be seen from outside.
+//! A database with an account, and the operations that take an idempotency key.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
 
-use rusqlite::Connection;
-use testkit::blocking::{Response, new_message, new_pet, post_once};
-use testkit::postgres::query;
-use testkit::{Database, PostgresServer, Server};
+use testkit::{Database, Request, Response, Server, TIMEOUT, new_message, new_pet, within};
 
 pub struct Shop {
     pub database: Database,
     /// A key of its account.
     pub key: String,
-    inside: Inside,
-}
-
-enum Inside {
-    Folder(tempfile::TempDir),
-    Url(String),
 }
 
 impl Shop {
     pub fn on_sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let database = Database::folder(folder.path());
-        Self { key: database.make_key(), database, inside: Inside::Folder(folder) }
+        Self::on(Database::temporary())
     }
 
     pub fn on_postgresql() -> Self {
-        Self::at(PostgresServer::shared().database())
+        Self::on(Database::postgres())
     }
 
-    pub fn at(url: String) -> Self {
-        let database = Database::url(&url);
-        Self { key: database.make_key(), database, inside: Inside::Url(url) }
+    /// Creates the account in a new database.
+    pub fn on(database: Database) -> Self {
+        Self { key: database.make_key(), database }
     }
 
-    /// The rows of a query of one column, or nothing of a change, by another program than petstore.
-    pub fn sql(&self, sql: &str) -> Vec<String> {
-        match &self.inside {
-            Inside::Url(url) => query(url, sql).lines().map(str::to_owned).collect(),
-            Inside::Folder(folder) => {
-                let conn = Connection::open(folder.path().join("petstore.db")).unwrap();
-                conn.busy_timeout(Duration::from_secs(10)).unwrap();
-                let mut statement = conn.prepare(sql).unwrap();
-                let rows = statement.query_map([], |row| row.get(0)).unwrap();
-                rows.map(Result::unwrap).collect()
-            }
-        }
-    }
-
-    /// How often each text was taken in: as an animal's name, as a message, as an order of an animal that was for sale, or
-    /// as the approval of an order.
+    /// Counts the effects of each text: animals with this name, messages, orders of an animal for sale, and approvals.
     pub fn effects(&self) -> HashMap<String, usize> {
-        let mut effects = HashMap::new();
-        let effect = format!(
+        let texts = format!(
             "SELECT name FROM pets WHERE name NOT IN ('{FOR_SALE}', '{ORDERED}')
              UNION ALL SELECT message FROM messages
              UNION ALL SELECT 'order of ' || pet_id FROM orders JOIN pets ON pets.id = pet_id WHERE name = '{FOR_SALE}'
              UNION ALL SELECT 'approval of ' || id FROM orders WHERE status = 1"
         );
-        for text in self.sql(&effect) {
-            *effects.entry(text).or_default() += 1;
+        let mut effects = HashMap::new();
+        for text in self.database.sql(&texts).lines() {
+            *effects.entry(text.to_owned()).or_default() += 1;
         }
         effects
     }
+
+    /// Asserts that there are `count` texts, each with one effect.
+    pub fn assert_effects_are_single(&self, count: usize) {
+        let effects = self.effects();
+        assert_eq!(effects.len(), count);
+        let multiple: Vec<_> = effects.iter().filter(|(_, effects)| **effects != 1).collect();
+        assert!(multiple.is_empty(), "{multiple:?}");
+    }
 }
 
-/// The names of animals that are there to be ordered, and of those whose orders are there to be approved.
+/// The names of animals created for an order, and for an order and its approval.
 const FOR_SALE: &str = "for sale";
 const ORDERED: &str = "ordered";
 
-/// Which operation a request with a key is for.
+/// An operation that takes an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     CreatePet,
@@ -83,10 +65,15 @@ pub enum Operation {
 impl Operation {
     pub const ALL: [Self; 4] = [Self::CreatePet, Self::SendMessage, Self::PlaceOrder, Self::ApproveOrder];
 
-    /// Those that take any text.
+    /// The operations that take any text.
     pub const OF_TEXT: [Self; 2] = [Self::CreatePet, Self::SendMessage];
 
-    /// What its first answer's status is.
+    /// The operation of the `n`-th request of a test that uses all of them.
+    pub const fn of(n: usize) -> Self {
+        Self::ALL[n % Self::ALL.len()]
+    }
+
+    /// The status of a successful response.
     pub const fn status(self) -> u16 {
         match self {
             Self::CreatePet | Self::PlaceOrder => 201,
@@ -95,55 +82,51 @@ impl Operation {
         }
     }
 
-    /// What to ask for, so that it can be done: `what`, which is used once, or an order of an animal that is made for it.
-    pub fn text(self, service: &Server, key: &str, what: &str) -> String {
-        let made = |operation: Self, step: &str, text: &str| {
-            let answer = operation.ask_until_settled(service, key, &format!("{what}-{step}"), text);
-            assert_eq!(answer.status, operation.status(), "{answer:?}");
-            answer.json()["id"].as_i64().unwrap()
+    /// Prepares a request: `unique` itself, or the text of an order or approval after creating its animal and order.
+    pub fn text(self, service: &Server, key: &str, unique: &str) -> String {
+        let create = |operation: Self, step: &str, text: &str| {
+            let response = operation.send_until_settled(service, key, &format!("{unique}-{step}"), text);
+            assert_eq!(response.status(), operation.status(), "{response:?}");
+            response.id()
         };
         match self {
-            Self::CreatePet | Self::SendMessage => what.to_owned(),
-            Self::PlaceOrder => format!("order of {}", made(Self::CreatePet, "animal", FOR_SALE)),
+            Self::CreatePet | Self::SendMessage => unique.to_owned(),
+            Self::PlaceOrder => format!("order of {}", create(Self::CreatePet, "animal", FOR_SALE)),
             Self::ApproveOrder => {
-                let pet = made(Self::CreatePet, "animal", ORDERED);
-                format!("approval of {}", made(Self::PlaceOrder, "order", &format!("order of {pet}")))
+                let pet = create(Self::CreatePet, "animal", ORDERED);
+                format!("approval of {}", create(Self::PlaceOrder, "order", &format!("order of {pet}")))
             }
         }
     }
 
-    /// The path and body of a request for `text`.
-    pub fn request(self, text: &str) -> (String, String) {
+    /// A request for `text`, without an idempotency key.
+    pub fn request(self, service: &Server, key: &str, text: &str) -> Request {
         let id = text.rsplit(' ').next().unwrap_or_default();
-        match self {
+        let (path, body) = match self {
             Self::CreatePet => ("/v1/pets".into(), new_pet(text)),
             Self::SendMessage => ("/v1/messages".into(), new_message(text)),
             Self::PlaceOrder => ("/v1/store/orders".into(), format!(r#"{{"petId":{id}}}"#)),
             Self::ApproveOrder => (format!("/v1/store/orders/{id}/approve"), String::new()),
-        }
+        };
+        Request::new(self.address(service), "POST", &path).key(key).json(body)
     }
 
-    /// The address of its door.
-    pub fn door(self, service: &Server) -> &str {
-        if self == Self::SendMessage { &service.messages } else { &service.store }
+    pub fn address(self, service: &Server) -> SocketAddr {
+        if self == Self::SendMessage { service.messages() } else { service.store() }
     }
 
-    /// Asks once.
-    pub fn ask(self, service: &Server, key: &str, once: &str, text: &str) -> Response {
-        let (path, body) = self.request(text);
-        post_once(self.door(service), &path, key, once, &body)
+    /// Sends a request once, with an idempotency key.
+    pub fn send(self, service: &Server, key: &str, idempotency_key: &str, text: &str) -> Response {
+        self.request(service, key, text).header("idempotency-key", idempotency_key).send_blocking()
     }
 
-    /// Asks again while the answer is one of those that say to, as a client would.
-    pub fn ask_until_settled(self, service: &Server, key: &str, once: &str, text: &str) -> Response {
-        let began = Instant::now();
-        loop {
-            let answer = self.ask(service, key, once, text);
-            if !answer.says_to_retry() {
-                return answer;
-            }
-            assert!(began.elapsed() < Duration::from_secs(30), "it does not settle: {answer:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    /// Sends a request until the response no longer tells the client to retry.
+    pub fn send_until_settled(self, service: &Server, key: &str, idempotency_key: &str, text: &str) -> Response {
+        let mut response = None;
+        within(TIMEOUT, "settling", || {
+            let last = response.insert(self.send(service, key, idempotency_key, text));
+            !last.says_to_retry()
+        });
+        response.unwrap()
     }
 }

@@ -1,14 +1,16 @@
-//! A disk that a test has for itself, in memory: it is made full and read-only at will, and nobody else sees it.
+//! A disk in memory that a test fills up and makes read-only. No other process sees it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
 use testkit::{Database, within};
 
 const ROOMY: &str = "size=1g";
 
-/// Lives in a namespace of mounts, which a process holds and which is gone with it.
+/// A mount in a separate namespace, which ends with the process that keeps it.
 pub struct SmallDisk {
     folder: tempfile::TempDir,
     keeper: Child,
@@ -18,20 +20,15 @@ impl SmallDisk {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut unshare = Command::new("unshare");
-        // In a namespace of users, too, so that this takes no more rights than whoever tests has.
-        unshare.args([
-            "--map-root-user",
-            "--mount",
-            "sh",
-            "-c",
-            r#"mount -t tmpfs -o "$2" petstore "$1" && echo && exec cat"#,
-        ]);
+        // A user namespace allows the mount without root privileges.
+        unshare.args(["--map-root-user", "--mount", "sh", "-c"]);
+        unshare.arg(r#"mount -t tmpfs -o "$2" petstore "$1" && echo && exec cat"#);
         unshare.arg("sh").arg(folder.path()).arg(ROOMY);
         let mut keeper = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let needs = "a test needs a disk of its own: the right to mount in a namespace of users (`unshare --map-root-user \
-                     --mount` must work; in a container, --security-opt seccomp=unconfined or --privileged)";
+        let needs = "cannot mount in a user namespace: make `unshare --map-root-user --mount` work; in a container, use \
+                     --security-opt seccomp=unconfined or --privileged";
         assert!(!ready.is_empty(), "{needs}");
         Self { folder, keeper }
     }
@@ -45,16 +42,16 @@ impl SmallDisk {
         self.folder.path().join("store")
     }
 
-    /// A file beside the database, as it is called from outside.
+    /// A file in the data directory, by its path from outside the namespace.
     pub fn file(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.keeper.id()));
         root.join(self.store().strip_prefix("/").unwrap()).join(name)
     }
 
-    /// Leaves no room for anything but what is there.
+    /// Shrinks the disk to the space in use.
     pub fn fill(&self) {
-        // What is written meanwhile is in the way of the exact size.
-        within(std::time::Duration::from_secs(10), "filling", || {
+        // Fails if the used space grows before the remount.
+        within(Duration::from_secs(10), "filling", || {
             let mut df = self.enter();
             df.args(["df", "--block-size=1", "--output=used"]).arg(self.folder.path());
             let shown = String::from_utf8(df.output().unwrap().stdout).unwrap();
@@ -66,7 +63,7 @@ impl SmallDisk {
         assert!(self.remount(ROOMY));
     }
 
-    /// Only while nobody has a file open for writing, as everywhere.
+    /// Remounts the disk. Fails while a process has a file open for writing.
     pub fn make_read_only(&self, read_only: bool) {
         assert!(self.remount(if read_only { "ro" } else { "rw" }), "the disk is in use");
     }
@@ -77,7 +74,7 @@ impl SmallDisk {
         mount.stderr(Stdio::null()).status().unwrap().success()
     }
 
-    /// The beginning of a command that sees the disk.
+    /// The start of a command that runs in the namespace.
     fn enter(&self) -> Command {
         let mut nsenter = Command::new("nsenter");
         let keeper = self.keeper.id().to_string();
@@ -85,7 +82,7 @@ impl SmallDisk {
         nsenter
     }
 
-    /// A copy of the database, log included, that anybody can open. Nobody may be writing.
+    /// Copies the database and its log out of the namespace. No process may be writing.
     pub fn copy(&self, into: &Path) {
         for name in ["petstore.db", "petstore.db-wal"] {
             let file = self.file(name);

@@ -1,16 +1,18 @@
-//! Promise 12: a sync that fails is fatal, and nothing is acknowledged by it.
+//! Promise 12: a failed sync ends the process, and no write that it covers is acknowledged.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
 use testkit::writers::Mix;
-use testkit::{Database, Ledger, Random, Server, TIMEOUT, Writers, trial, within};
+use testkit::{Database, Ledger, Random, Request, Server, TIMEOUT, Writers, trial, within};
 
 use crate::sync_order;
 use crate::trace::{self, Disk};
 
-/// Large messages: a checkpoint comes soon.
+/// Large messages cause a checkpoint soon.
 const LARGE: Mix = Mix { clients: 16, messages_one_in: 1, length: 10_000, keyed: false };
 
 const NAME: &str = "sync";
@@ -19,16 +21,14 @@ const NAME: &str = "sync";
 fn failed_sync_ends_the_process() {
     let (rounds, mut random) = (trial::rounds(4), Random::from_seed());
     let (mut of_checkpoints, mut unavailable, mut settled) = (0, 0, 0);
-    for round in 1..=rounds {
-        let folder = tempfile::tempdir().unwrap();
-        let store = folder.path().join("store");
-        let database = Database::folder(&store);
-        let (key, ledger, file) = (database.make_key(), Ledger::default(), folder.path().join("trace"));
-        // In one round of four it is the sync of the database file, at a checkpoint.
+    for round in trial::counted(rounds) {
+        let (database, trace) = (Database::temporary(), tempfile::NamedTempFile::new().unwrap());
+        let (key, ledger) = (database.make_key(), Ledger::default());
+        // In one round of four, the sync of the database file fails, at a checkpoint.
         let checkpoint = round % 4 == 0;
         let strace = match checkpoint {
-            true => fails_at_checkpoint(&file, &store),
-            false => trace::recorder(&file, Disk::Failing(4 + random.below(50))),
+            true => failing_at_checkpoint(trace.path(), &database),
+            false => trace::recorder(trace.path(), Disk::Failing(4 + random.below(50))),
         };
         let mut service = database.serve_by(strace);
         let load = Writers::start(&service, &key, &ledger, NAME, if checkpoint { LARGE } else { Mix::MIXED });
@@ -38,49 +38,48 @@ fn failed_sync_ends_the_process() {
         if checkpoint {
             of_checkpoints += 1;
         } else {
-            let order = sync_order::order(&trace::read(&file, service.pid()), &store.join("petstore.db-wal"));
+            let order = sync_order::of(&database, &trace::read(trace.path(), service.pid()));
             assert_eq!(order.not_before, 0, "round {round}: false acknowledgements");
         }
 
-        // What is there afterwards is what was told, and the service goes on with it.
+        // A new process continues with exactly the acknowledged writes.
         let mut again = database.serve();
-        assert_eq!(again.create_pet(&key, "again").status, 201);
+        assert_eq!(again.create_pet(&key, "again").status(), 201);
         ledger.sent("again");
         again.stop();
-        let differences = ledger.compare(&store);
+        let differences = ledger.compare(database.data_dir());
         differences.assert_as_told();
         unavailable += ledger.unavailable();
         settled += differences.unavailable.len();
-        println!("round {round} of {rounds}: {ledger}");
     }
-    assert!(unavailable > 0, "nobody waited for the sync that failed: the test has tested little");
-    let control = without_an_error();
-    assert!(control > 0, "an error that nobody hears of must be noticed");
+    assert!(unavailable > 0, "no client waited for a failed sync: little was tested");
+    let control = false_acknowledgements_without_an_error();
+    assert!(control > 0, "missing syncs without an error must be noticed");
     trial::measured(&format!(
         "{rounds} failed syncs, {of_checkpoints} of them of checkpoints: 0 false 201, 0 lost, never ready afterwards, \
-         exit status 1 each time; {unavailable} were told 503, of which {settled} are there; where ten syncs report \
-         success and are not carried out, {control} false 201"
+         exit status 1 each time; {unavailable} got a 503, {settled} of them are there; if ten syncs report \
+         success without being done, {control} false 201"
     ));
 }
 
-/// The one sync of the database file that comes first.
-fn fails_at_checkpoint(file: &Path, store: &Path) -> std::process::Command {
-    let mut strace = trace::strace(file);
-    strace.arg("-P").arg(store.join("petstore.db"));
+/// Makes the first sync of the database file fail.
+fn failing_at_checkpoint(trace: &Path, database: &Database) -> Command {
+    let mut strace = trace::strace(trace);
+    strace.arg("-P").arg(database.file("petstore.db"));
     strace.args(["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1"]);
     strace
 }
 
-/// Waits for the exit status. From the first 503 on, no answer may say that the service is ready.
+/// Waits for the exit status. Asserts that the service is not ready from the first 503 on.
 pub fn ended_and_was_not_ready(service: &mut Server, ledger: &Ledger) -> Option<i32> {
-    let (over, address) = (AtomicBool::new(false), service.store.clone());
+    let (over, request) = (AtomicBool::new(false), Request::new(service.store(), "GET", "/readyz"));
     thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut ready: Vec<Instant> = Vec::new();
             while !over.load(Ordering::SeqCst) {
-                let asked = Instant::now();
-                if testkit::blocking::try_get(&address, "/readyz").is_some_and(|answer| answer.status == 200) {
-                    ready.push(asked);
+                let sent = Instant::now();
+                if request.try_send_blocking().is_ok_and(|response| response.status() == 200) {
+                    ready.push(sent);
                 }
                 thread::sleep(Duration::from_millis(1));
             }
@@ -90,23 +89,21 @@ pub fn ended_and_was_not_ready(service: &mut Server, ledger: &Ledger) -> Option<
         over.store(true, Ordering::SeqCst);
         let ready = watcher.join().unwrap();
         if let Some(since) = ledger.unavailable_since() {
-            assert!(ready.iter().all(|asked| *asked < since), "ready after a write was told that its sync failed");
+            assert!(ready.iter().all(|sent| *sent < since), "ready after a 503");
         }
         status.code()
     })
 }
 
-/// The control: syncs that are not carried out and report success. How many were told that their write is safe. Several
-/// in a row, since an answer that is slow on its way may come after the next sync, which covers its write as well.
-fn without_an_error() -> u32 {
-    let folder = tempfile::tempdir().unwrap();
-    let store = folder.path().join("store");
-    let database = Database::folder(&store);
-    let (key, ledger, file) = (database.make_key(), Ledger::default(), folder.path().join("trace"));
-    let mut service = database.serve_by(trace::recorder(&file, Disk::LyingFor10(20)));
+/// Control: syncs report success without being done. Returns the number of false acknowledgements. Ten syncs in a row,
+/// because a slow response may follow the next sync, which covers its write too.
+fn false_acknowledgements_without_an_error() -> u32 {
+    let (database, trace) = (Database::temporary(), tempfile::NamedTempFile::new().unwrap());
+    let (key, ledger) = (database.make_key(), Ledger::default());
+    let mut service = database.serve_by(trace::recorder(trace.path(), Disk::LyingFor10(20)));
     let load = Writers::start(&service, &key, &ledger, NAME, Mix::MIXED);
-    within(TIMEOUT, "answering", || ledger.acknowledged() > 32 * 40);
+    within(TIMEOUT, "acknowledgements", || ledger.acknowledged() > 32 * 40);
     load.stop();
     service.stop();
-    sync_order::order(&trace::read(&file, service.pid()), &store.join("petstore.db-wal")).not_before
+    sync_order::of(&database, &trace::read(trace.path(), service.pid())).not_before
 }

@@ -1,72 +1,73 @@
-//! Promise 2: the sync comes before the answer.
+//! Promise 2: the sync precedes the response.
 
 use std::collections::HashMap;
 use std::path::Path;
+
 use testkit::writers::Mix;
 use testkit::{Database, Ledger, TIMEOUT, Writers, trial, within};
 
 use crate::trace::{self, Call, Disk};
 
-/// How many answers a trace has at most: it is held in memory.
+/// Maximum number of responses in a trace, which is kept in memory.
 const AT_ONCE: u32 = 1_000;
 
-const KIND: Mix = Mix { clients: 8, ..Mix::MIXED };
+const MIX: Mix = Mix { clients: 8, ..Mix::MIXED };
 
-/// How often the sync was where, seen from an answer.
+/// Numbers of responses by the position of their sync.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Order {
     pub before: u32,
-    /// Later, or never.
+    /// The sync came later or never.
     pub not_before: u32,
 }
 
 #[test]
 fn sync_precedes_the_response() {
-    let answers = trial::rounds(300);
+    let responses = trial::rounds(300);
     let mut traces = 0;
     let mut order = Order::default();
-    while order.before < answers {
-        let wanted = AT_ONCE.min(answers - order.before);
+    while order.before < responses {
+        let wanted = AT_ONCE.min(responses - order.before);
         traces += 1;
         let found = observe(wanted, Disk::Honest);
-        assert_eq!(found.not_before, 0, "answers that came before their sync: {found:?}");
+        assert_eq!(found.not_before, 0, "responses before their sync: {found:?}");
         order.before += found.before;
-        println!("{} of {answers} answers came after their sync", order.before);
+        println!("{} of {responses} responses", order.before);
     }
     let control = observe(50, Disk::Lying);
-    assert_eq!(control.before, 0, "syncs that were not carried out count for nothing: {control:?}");
+    assert_eq!(control.before, 0, "syncs that were not done do not count: {control:?}");
     trial::measured(&format!(
-        "{} answers in {traces} traces, {} out of order; where syncs are not carried out, {} of {}",
+        "{} answers in {traces} traces, {} out of order; if syncs report success without being done, {} of {}",
         order.before, order.not_before, control.not_before, control.not_before
     ));
 }
 
-/// Traces a service until so many writes are answered.
-fn observe(answers: u32, disk: Disk) -> Order {
-    let folder = tempfile::tempdir().unwrap();
-    let database = Database::folder(&folder.path().join("store"));
-    let (key, ledger, file) = (database.make_key(), Ledger::default(), folder.path().join("trace"));
-    let mut service = database.serve_by(trace::recorder(&file, disk));
-    let load = Writers::start(&service, &key, &ledger, "sync", KIND);
-    within(TIMEOUT * 4, "answering", || ledger.acknowledged() >= answers as usize);
+/// Traces a service until it has acknowledged this many writes.
+fn observe(writes: u32, disk: Disk) -> Order {
+    let (database, trace) = (Database::temporary(), tempfile::NamedTempFile::new().unwrap());
+    let (key, ledger) = (database.make_key(), Ledger::default());
+    let mut service = database.serve_by(trace::recorder(trace.path(), disk));
+    let load = Writers::start(&service, &key, &ledger, "sync", MIX);
+    within(TIMEOUT * 4, "acknowledgements", || ledger.acknowledged() >= writes as usize);
     load.stop();
     service.stop();
-    let found = order(&trace::read(&file, service.pid()), &folder.path().join("store/petstore.db-wal"));
-    assert_eq!(found.before + found.not_before, ledger.acknowledged() as u32, "the trace has every answer");
+    let found = of(&database, &trace::read(trace.path(), service.pid()));
+    assert_eq!(found.before + found.not_before, ledger.acknowledged() as u32, "the trace has every response");
     assert!(ledger.unavailable() == 0, "{ledger}");
     found
 }
 
-/// Holds each answer against the sync of the commit that has what it acknowledges.
-pub fn order(calls: &[Call], wal: &Path) -> Order {
+/// Compares each acknowledgement with the sync of the commit that contains its write.
+pub fn of(database: &Database, calls: &[Call]) -> Order {
+    let wal = database.file("petstore.db-wal");
     let syncs: Vec<_> = calls.iter().filter(|call| call.is_sync() && call.file == wal).collect();
-    let committed = commits(calls, wal);
+    let committed = commits(calls, &wal);
     let mut order = Order::default();
-    for answer in calls {
-        let Some((name, _)) = answer.acknowledged() else { continue };
+    for response in calls {
+        let Some((name, _)) = response.acknowledged() else { continue };
         let written = committed.get(&name);
         let synced = |written: &usize| {
-            syncs.iter().any(|sync| sync.begun > *written && sync.ended.is_some_and(|ended| ended < answer.begun))
+            syncs.iter().any(|sync| sync.begun > *written && sync.ended.is_some_and(|ended| ended < response.begun))
         };
         match written.is_some_and(synced) {
             true => order.before += 1,
@@ -76,10 +77,10 @@ pub fn order(calls: &[Call], wal: &Path) -> Order {
     order
 }
 
-/// For each name, where the commit that brought it was written out to its last byte.
+/// For each name, the time at which the last byte of its commit was written.
 ///
-/// The WAL is a row of frames, each a head of 24 bytes and a page. Of a commit's frames the last has the size of the
-/// database in its head, and the others have nothing there (sqlite.org/fileformat2.html, section 4.1).
+/// The WAL is a sequence of frames, each a header of 24 bytes and a page. The header of a commit's last frame contains the
+/// size of the database, those of the others zero (sqlite.org/fileformat2.html, section 4.1).
 fn commits(calls: &[Call], wal: &Path) -> HashMap<String, usize> {
     let mut committed = HashMap::new();
     let (mut waiting, mut last_of_commit) = (Vec::new(), false);
@@ -91,7 +92,7 @@ fn commits(calls: &[Call], wal: &Path) -> HashMap<String, usize> {
             if last_of_commit {
                 let end = write.ended.unwrap_or(usize::MAX);
                 for name in waiting.drain(..) {
-                    // Later commits write the page again.
+                    // Later commits may write the same page.
                     committed.entry(name).or_insert(end);
                 }
             }
@@ -100,7 +101,7 @@ fn commits(calls: &[Call], wal: &Path) -> HashMap<String, usize> {
     committed
 }
 
-/// The names of our writes within a page: `sync-`, the client, the number, and a semicolon.
+/// The names of writes in a page: `sync-`, the client, the number, and a semicolon.
 fn names(page: &[u8]) -> Vec<String> {
     let starts = page.windows(5).enumerate().filter(|(_, window)| *window == b"sync-");
     let name = |(start, _): (usize, &[u8])| {

@@ -1,49 +1,49 @@
-//! The system calls of a process, as strace sees them: what went to the disk and to clients, and in what order.
+//! Traces of the system calls that write to the disk and to clients, recorded by strace.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
-use testkit::within;
 
-/// What changes files and folders, and what goes to clients.
+use testkit::{TIMEOUT, within};
+
+/// The calls that change files and folders or send to clients.
 const CALLS: &str = "trace=openat,mkdir,unlink,rename,ftruncate,pwrite64,fdatasync,fsync,write,writev,sendto,sendmsg";
 
-/// What the disk does when it is told to keep something.
+/// The effect of syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
     Honest,
-    /// A sync reports success and is not carried out, as it would be with `synchronous=OFF`.
+    /// Every sync reports success without being done, as with `synchronous=OFF`.
     Lying,
-    /// This sync of each thread fails.
+    /// The sync with this number fails in each thread.
     Failing(u64),
-    /// Lies from this sync of each thread on, for ten of them.
+    /// Ten syncs of each thread, from this number on, report success without being done.
     LyingFor10(u64),
 }
 
-/// One system call. Its beginning and its end are places in the order in which strace let the process go on.
+/// A system call. Its times are line numbers of the trace.
 pub struct Call {
     pub name: String,
     /// The file of the first descriptor among the arguments, or the first path.
     pub file: PathBuf,
-    /// What was written, put together where it came in parts.
+    /// The written bytes, with the parts of a vectored write concatenated.
     pub data: Vec<u8>,
     /// The arguments as strace shows them.
     pub arguments: String,
     pub begun: usize,
-    /// Nothing where it never came back.
+    /// `None` if the call did not return.
     pub ended: Option<usize>,
     pub result: i64,
-    /// Answered by strace, and not carried out.
+    /// strace returned a result without executing the call.
     pub injected: bool,
 }
 
-/// Begins a program under strace, which writes into `file`. The program keeps the process that is started.
+/// Returns strace as the wrapper of a command, with its trace in `file`. The command keeps the id of the started process.
 pub fn recorder(file: &Path, disk: Disk) -> Command {
     let mut strace = strace(file);
-    // Bytes in hexadecimal, whole, and paths beside descriptors.
+    // Complete strings in hexadecimal, and the path of each file descriptor.
     strace.args(["-xx", "-s", "1000000", "-y", "-e", CALLS]);
     let inject = match disk {
         Disk::Honest => return strace,
@@ -55,7 +55,7 @@ pub fn recorder(file: &Path, disk: Disk) -> Command {
     strace
 }
 
-/// strace with what all of its uses share.
+/// strace of all threads, with its output in `file`.
 pub fn strace(file: &Path) -> Command {
     let mut strace = strace_that_kills(file);
     strace.arg("--seccomp-bpf");
@@ -69,12 +69,13 @@ pub fn strace_that_kills(file: &Path) -> Command {
     strace
 }
 
-/// Reads what was recorded of a process that has ended.
+/// Reads the trace of a process that has ended.
 pub fn read(file: &Path, process: u32) -> Vec<Call> {
     let mut lines = Vec::new();
-    // strace may have more to write than the process that has ended.
-    within(Duration::from_secs(30), "writing the trace", || {
-        let reader = BufReader::new(File::open(file).expect("strace is installed: scripts/test does that"));
+    // strace may still be writing when the process has ended.
+    within(TIMEOUT, "writing the trace", || {
+        let reader =
+            BufReader::new(File::open(file).expect("strace is not installed: run scripts/test, which installs it"));
         lines = reader.lines().map(Result::unwrap).collect();
         let ended = |line: &String| line.starts_with(&format!("{process} ")) && line.contains(" +++ ");
         lines.last().is_some_and(ended)
@@ -84,22 +85,22 @@ pub fn read(file: &Path, process: u32) -> Vec<Call> {
 
 fn parse(lines: &[String]) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
-    // The call that each thread is in, and its text so far.
+    // The unfinished call of each thread: its line number and the start of its text.
     let mut unfinished: HashMap<&str, (usize, &str)> = HashMap::new();
-    for (place, line) in lines.iter().enumerate() {
+    for (number, line) in lines.iter().enumerate() {
         let (thread, text) = line.split_once(' ').unwrap();
         let text = text.trim_start();
         if text.starts_with("+++") || text.starts_with("---") {
             continue;
         }
         if let Some(resumed) = text.strip_prefix("<... ") {
-            let Some((begun, start)) = unfinished.remove(thread) else { panic!("{line} was never begun") };
+            let Some((begun, start)) = unfinished.remove(thread) else { panic!("{line} has no start") };
             let end = resumed.split_once(" resumed>").unwrap().1;
-            calls.push(Call::parse(&format!("{start}{end}"), begun, Some(place)));
+            calls.push(Call::parse(&format!("{start}{end}"), begun, Some(number)));
         } else if let Some(start) = text.strip_suffix(" <unfinished ...>") {
-            unfinished.insert(thread, (place, start));
+            unfinished.insert(thread, (number, start));
         } else {
-            calls.push(Call::parse(text, place, Some(place)));
+            calls.push(Call::parse(text, number, Some(number)));
         }
     }
     calls.extend(unfinished.into_values().map(|(begun, start)| Call::parse(start, begun, None)));
@@ -114,7 +115,7 @@ impl Call {
         let shown = arguments.find('<').zip(arguments.find('>'));
         let strings: Vec<_> = arguments.split('"').skip(1).step_by(2).map(bytes).collect();
         let path = match shown {
-            // What a folder's descriptor stands for is given whole beside it.
+            // These calls name a file by its path. Others show the path of their descriptor.
             Some((start, end)) if !matches!(name, "openat" | "mkdir" | "unlink" | "rename") => {
                 bytes(&arguments[start + 1..end])
             }
@@ -126,14 +127,14 @@ impl Call {
             data: strings.concat(),
             arguments: arguments.to_owned(),
             begun,
-            // strace shows what a process that was killed never saw the end of with a question mark.
+            // strace shows a question mark for a call during which the process was killed.
             ended: ended.filter(|_| !result.starts_with('?')),
             result: result.split([' ', '<']).next().unwrap().parse().unwrap_or(-1),
             injected: result.contains("INJECTED"),
         }
     }
 
-    /// The number that is the last argument.
+    /// The last argument, which is a number.
     pub fn last_number(&self) -> u64 {
         let last = self.arguments.trim_end().trim_end_matches(')').rsplit(", ").next().unwrap();
         last.parse().unwrap_or_else(|_| panic!("{}: {last} is no number", self.name))
@@ -143,7 +144,7 @@ impl Call {
         matches!(self.name.as_str(), "fdatasync" | "fsync") && self.result == 0 && !self.injected
     }
 
-    /// The write that this is the acknowledgement of: what was acknowledged by name, and its id as JSON.
+    /// The name of the write that this call acknowledges, and its id as JSON. `None` for any other call.
     pub fn acknowledged(&self) -> Option<(String, String)> {
         let success = [b"HTTP/1.1 201", b"HTTP/1.1 202"].iter().any(|start| self.data.starts_with(*start));
         let text = success.then(|| String::from_utf8(self.data.clone()).unwrap())?;
@@ -153,8 +154,8 @@ impl Call {
     }
 }
 
-/// Reads bytes that are shown as `\x41\x42`.
+/// Parses bytes in the form `\x41\x42`.
 fn bytes(shown: &str) -> Vec<u8> {
     let digits = |byte: &str| u8::from_str_radix(byte, 16).ok();
-    shown.split("\\x").skip(1).map(|byte| digits(byte).unwrap_or_else(|| panic!("no byte: {byte}"))).collect()
+    shown.split("\\x").skip(1).map(|byte| digits(byte).unwrap_or_else(|| panic!("not a byte: {byte}"))).collect()
 }

@@ -1,20 +1,21 @@
-//! What a disk may hold after a power loss, worked out from what was written to it and synced until then.
+//! Possible contents of a disk after a power loss, derived from its writes and syncs.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
 use testkit::Random;
 
 use crate::trace::Call;
 
-/// A disk writes no less than this at once.
+/// A disk writes a sector completely or not at all.
 const SECTOR: u64 = 512;
 
-/// The history of the files below a folder.
+/// The history of the files in a folder.
 ///
-/// After a power loss, whatever was done before a sync that has ended is there. Of what was done to a file since, any
-/// part may be, in any order, of a write any of its sectors. Of the names that were made and removed in a folder since
-/// its sync, the first so many count: file systems keep these in order.
+/// After a power loss, every change before a completed sync is on the disk. Of the later writes to a file, any subset may
+/// be there, and of each write any subset of its sectors. Of the later names in a folder, any first part may be there,
+/// because file systems keep them in order.
 pub struct Volume {
     root: PathBuf,
     folders: BTreeMap<PathBuf, Folder>,
@@ -63,23 +64,23 @@ struct Span {
 }
 
 impl Volume {
-    /// What became of `root`, which was empty.
+    /// Records the changes to `root`, which is empty at first.
     pub fn record(root: &Path, calls: Vec<Call>) -> Self {
         let mut volume = Self { root: root.to_owned(), folders: BTreeMap::new(), files: Vec::new() };
         volume.folders.insert(root.to_owned(), Folder::default());
-        // Where a name leads while the process runs.
+        // The file of each name while the process runs.
         let mut names: BTreeMap<PathBuf, usize> = BTreeMap::new();
         for call in calls {
-            // The index of the log is made anew by whoever comes first, and nothing in it counts after a power loss.
-            let of_ours = call.file.starts_with(root) && !call.file.to_string_lossy().ends_with("-shm");
-            if of_ours && call.result >= 0 {
-                volume.note(call, &mut names);
+            // SQLite does not use the index of the log after a power loss.
+            let is_recorded = call.file.starts_with(root) && !call.file.to_string_lossy().ends_with("-shm");
+            if is_recorded && call.result >= 0 {
+                volume.apply(call, &mut names);
             }
         }
         volume
     }
 
-    fn note(&mut self, call: Call, names: &mut BTreeMap<PathBuf, usize>) {
+    fn apply(&mut self, call: Call, names: &mut BTreeMap<PathBuf, usize>) {
         let span = Span { begun: call.begun, ended: call.ended.unwrap_or(usize::MAX) };
         let known = names.get(&call.file).copied();
         match call.name.as_str() {
@@ -98,32 +99,32 @@ impl Volume {
             }
             "fdatasync" | "fsync" if call.is_sync() => match known {
                 Some(file) => self.files[file].syncs.push(span),
-                None => self.folders.get_mut(&call.file).expect("a folder of ours").syncs.push(span),
+                None => self.folders.get_mut(&call.file).expect("a recorded folder").syncs.push(span),
             },
             "pwrite64" => {
                 let what = Content::Bytes(call.last_number(), call.data);
-                self.files[known.expect("a file of ours")].writes.push(Write { what, span });
+                self.files[known.expect("a recorded file")].writes.push(Write { what, span });
             }
             "ftruncate" => {
                 let what = Content::Length(call.last_number());
-                self.files[known.expect("a file of ours")].writes.push(Write { what, span });
+                self.files[known.expect("a recorded file")].writes.push(Write { what, span });
             }
-            "write" | "writev" | "rename" => panic!("{} of {} is not thought of", call.name, call.file.display()),
+            "write" | "writev" | "rename" => panic!("{} of {} is not supported", call.name, call.file.display()),
             _ => {}
         }
     }
 
     fn change(&mut self, path: PathBuf, what: Entry, span: Span) {
-        let folder = self.folders.get_mut(path.parent().unwrap()).expect("a folder of ours");
+        let folder = self.folders.get_mut(path.parent().unwrap()).expect("a recorded folder");
         folder.changes.push(Change { path, what, span });
     }
 
-    /// Puts into `target` what there may be after a power loss at the moment `at`.
+    /// Writes a possible state after a power loss at time `at` to the folder `target`.
     pub fn image(&self, at: usize, random: &mut Random, target: &Path) {
-        self.restore(&self.root, at, random, target);
+        self.image_of(&self.root, at, random, target);
     }
 
-    fn restore(&self, folder: &Path, at: usize, random: &mut Random, target: &Path) {
+    fn image_of(&self, folder: &Path, at: usize, random: &mut Random, target: &Path) {
         fs::create_dir_all(target).unwrap();
         let Folder { changes, syncs } = &self.folders[folder];
         let begun = changes.iter().take_while(|change| change.span.begun <= at).count();
@@ -138,7 +139,7 @@ impl Volume {
             let target = target.join(path.file_name().unwrap());
             match what {
                 Entry::File(file) => fs::write(target, self.files[file].content(at, random)).unwrap(),
-                Entry::Folder => self.restore(path, at, random, &target),
+                Entry::Folder => self.image_of(path, at, random, &target),
                 Entry::Removed => {}
             }
         }
@@ -148,7 +149,7 @@ impl Volume {
 impl File {
     fn content(&self, at: usize, random: &mut Random) -> Vec<u8> {
         let safe = safe_before(&self.syncs, at);
-        // Sometimes nearly all had reached the disk, sometimes hardly anything.
+        // The share of the unsynced writes that reached the disk.
         let percent = random.below(101);
         let mut content = Vec::new();
         for write in self.writes.iter().take_while(|write| write.span.begun <= at) {
@@ -164,7 +165,7 @@ impl File {
     }
 }
 
-/// What ended before this place was safe by the moment `at`.
+/// Returns the time before which every completed change is on the disk at time `at`.
 fn safe_before(syncs: &[Span], at: usize) -> usize {
     syncs.iter().filter(|sync| sync.ended <= at).map(|sync| sync.begun).max().unwrap_or(0)
 }
@@ -177,14 +178,14 @@ fn put(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     content[start..end].copy_from_slice(bytes);
 }
 
-/// Writes some sectors, and others not.
+/// Writes a random subset of the sectors.
 fn tear(content: &mut Vec<u8>, offset: u64, bytes: &[u8], random: &mut Random) {
     let mut done = 0;
     while done < bytes.len() {
-        let place = offset + done as u64;
-        let end = bytes.len().min(done + (SECTOR - place % SECTOR) as usize);
+        let start = offset + done as u64;
+        let end = bytes.len().min(done + (SECTOR - start % SECTOR) as usize);
         if random.below(2) == 0 {
-            put(content, place, &bytes[done..end]);
+            put(content, start, &bytes[done..end]);
         }
         done = end;
     }

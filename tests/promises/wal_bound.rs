@@ -1,4 +1,4 @@
-//! Promise 35: the write-ahead log is bounded, whoever reads for how long.
+//! Promise 35: the write-ahead log is bounded even under an endless reader, and exports do not hold it.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -13,14 +13,14 @@ use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 use testkit::{Database, trial};
 
-/// What a batch may add beyond the limit: 512 messages of ten pages each, as many pages of answers that are kept, and
-/// the leaves of the trees that lead to them.
+/// Pages that a batch may add beyond the limit: 512 messages of ten pages each, as many pages of stored responses, and
+/// index pages.
 const BATCH_PAGES: u64 = 512 * 30;
 
-/// A page of 4 KiB and the head of its frame.
+/// Bytes of a page and its frame header.
 const FRAME: u64 = 4_120;
 
-/// As long as a message can be, in characters, and in bytes where they are as long as they can be.
+/// Length of the longest message in characters, and in bytes if each character has four.
 const TEXT: usize = 10_000;
 const TEXT_BYTES: usize = TEXT * 4;
 
@@ -31,15 +31,11 @@ async fn endless_reader_does_not_fill_the_disk() {
     let pages = trial::rounds(6_000);
     let limit = (u64::from(pages) + BATCH_PAGES) * FRAME;
     let folder = tempfile::tempdir().unwrap();
-    let options = Options { wal_pages: pages, ..Options::new(folder.path()) };
-    let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
-    let email = Email::parse("ada@example.com").unwrap();
-    let account = store.create_account(email, None, now()).await.unwrap().unwrap();
+    let (store, account) = open(folder.path(), pages).await;
 
-    let reader = forever(folder.path());
-    let mut acknowledged = 0;
-    // As long as writes are taken, and as often again.
-    let mut refused = 0;
+    let reader = endless_reader(folder.path());
+    let (mut acknowledged, mut refused) = (0, 0);
+    // Until the limit, and for twenty more batches.
     while refused < 20 {
         let outcomes = write(&store, account).await;
         acknowledged += outcomes.iter().filter(|outcome| outcome.is_ok()).count();
@@ -50,34 +46,31 @@ async fn endless_reader_does_not_fill_the_disk() {
     }
     let log = folder.path().join("petstore.db-wal");
     let length = log.metadata().unwrap().len();
-    assert!(length <= limit, "{length} bytes, and no more than {limit} are allowed");
-    assert!(length > u64::from(pages) / 2 * FRAME, "refused long before the limit: {length}");
-    assert_eq!(store.count_pets().await.unwrap(), 0, "reads are answered");
-    store.check().await.expect("and the service is ready");
+    assert!(length <= limit, "{length} bytes exceed the limit of {limit}");
+    assert!(length > u64::from(pages) / 2 * FRAME, "rejected long before the limit: {length}");
+    assert_eq!(store.count_pets().await.unwrap(), 0, "reads succeed");
+    store.check().await.expect("the service is ready");
 
     drop(reader);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(write(&store, account).await.iter().all(Result::is_ok), "the reader is gone, and writes go on");
+    assert!(write(&store, account).await.iter().all(Result::is_ok), "writes succeed without the reader");
     acknowledged += CLIENTS;
     let after = log.metadata().unwrap().len();
-    assert!(after < length, "the log is cut back: {after} of {length}");
+    assert!(after < length, "the log shrinks: {after} of {length}");
     store.close().await;
     let count = "SELECT count(*), sum(length(message)) FROM messages";
     let conn = Connection::open(folder.path().join("petstore.db")).unwrap();
     let kept = conn.query_row(count, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
-    assert_eq!(
-        kept,
-        (acknowledged as i64, (acknowledged * TEXT) as i64),
-        "what was acknowledged is there, and nothing else"
-    );
+    let expected = (acknowledged as i64, (acknowledged * TEXT) as i64);
+    assert_eq!(kept, expected, "the database contains exactly the acknowledged messages");
 
-    // The control: with a limit that is never reached, the same writes under the same reader go beyond it.
-    let control = without_a_limit(limit).await;
-    assert!(control > limit, "the log must grow where nothing bounds it");
+    // Control: without a limit, the same writes under the same reader exceed it.
+    let control = length_without_a_limit(limit).await;
+    assert!(control > limit, "the log must exceed the limit");
     trial::measured(&format!(
-        "limit {pages} pages: {:.1} MiB under a reader that does not end, then refused; after its end writes go on and the \
-         log is cut back to {:.1} MiB; {acknowledged} acknowledged, 0 lost, none of the refused there; without a limit \
-         the log goes on to grow",
+        "limit {pages} pages: {:.1} MiB under a reader that does not end, then rejected; after its end writes succeed and \
+         the log shrinks to {:.1} MiB; {acknowledged} acknowledged, 0 lost, none of the rejected there; without a limit \
+         the log grows further",
         mebibytes(length),
         mebibytes(after)
     ));
@@ -87,10 +80,7 @@ async fn endless_reader_does_not_fill_the_disk() {
 async fn stalled_exports_do_not_delay_writes() {
     let pages = trial::rounds(6_000);
     let folder = tempfile::tempdir().unwrap();
-    let options = Options { wal_pages: pages, ..Options::new(folder.path()) };
-    let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
-    let email = Email::parse("ada@example.com").unwrap();
-    let account = store.create_account(email, None, now()).await.unwrap().unwrap();
+    let (store, account) = open(folder.path(), pages).await;
     // The output exceeds the pipe and the buffers.
     let animals = (0..ANIMALS).map(|number| Ok(new_pet(number)));
     store.import_pets(Box::new(animals)).await.unwrap();
@@ -98,7 +88,7 @@ async fn stalled_exports_do_not_delay_writes() {
     let there = message_ids(folder.path());
     let exports = ["pets export", "messages export"].map(|command| Stalled::start(folder.path(), command));
 
-    // The messages exceed the limit of the log twice, and no write is refused.
+    // The messages exceed the limit of the log twice, and no write is rejected.
     let (mut acknowledged, mut longest) = (CLIENTS, 0);
     let log = folder.path().join("petstore.db-wal");
     while acknowledged * TEXT_BYTES < 2 * pages as usize * 4_096 {
@@ -110,20 +100,29 @@ async fn stalled_exports_do_not_delay_writes() {
     let added = store.create_pet(new_pet(ANIMALS), None).await.unwrap().executed().unwrap().id;
     store.check().await.unwrap();
 
-    // Each export has every row that was there throughout exactly once.
+    // Each export contains every row that existed throughout exactly once.
     let [animals, messages] = exports.map(Stalled::finish);
     let expected: Vec<_> = (1..=added).map(|id| id.to_string()).collect();
-    assert_eq!(animals, expected, "the last one was added before its page was read");
+    assert_eq!(animals, expected, "the last animal was added before the export read its page");
     let ids: HashSet<_> = messages.iter().cloned().collect();
-    assert_eq!(ids.len(), messages.len(), "none is there twice");
+    assert_eq!(ids.len(), messages.len(), "no message is exported twice");
     assert!(there.len() == CLIENTS && there.is_subset(&ids), "{} of {}", there.intersection(&ids).count(), there.len());
     store.close().await;
     trial::measured(&format!(
-        "limit {pages} pages: beside two exports that nobody reads, {acknowledged} messages acknowledged, 0 refused, the log \
+        "limit {pages} pages: beside two stalled exports, {acknowledged} messages acknowledged, 0 rejected, the log \
          {:.1} MiB at most; read at last, they have each of {ANIMALS} animals and {} messages that were there throughout once",
         mebibytes(longest),
         there.len()
     ));
+}
+
+/// Opens a store with an account.
+async fn open(folder: &Path, wal_pages: u32) -> (Arc<Store>, AccountId) {
+    let options = Options { wal_pages, ..Options::new(folder) };
+    let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
+    let email = Email::parse("ada@example.com").unwrap();
+    let account = store.create_account(email, None, now()).await.unwrap().unwrap();
+    (store, account)
 }
 
 /// Ids of all messages, as JSON.
@@ -165,10 +164,10 @@ impl Stalled {
     }
 }
 
-/// As many as a batch takes.
+/// The number of writes in a full batch.
 const CLIENTS: usize = 512;
 
-/// One message of each of so many clients, at once.
+/// Sends one message of each client at once.
 async fn write(store: &Arc<Store>, account: AccountId) -> Vec<Result<(), StoreError>> {
     let clients = (0..CLIENTS).map(|_| {
         let store = Arc::clone(store);
@@ -182,25 +181,22 @@ async fn write(store: &Arc<Store>, account: AccountId) -> Vec<Result<(), StoreEr
     outcomes
 }
 
-/// A reader that sees the database as it is now for as long as it lives, as one of another process would.
-fn forever(folder: &Path) -> Connection {
+/// A reader like one of another process, which keeps its snapshot of the database until it is dropped.
+fn endless_reader(folder: &Path) -> Connection {
     let reader = Connection::open(folder.join("petstore.db")).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM meta").unwrap();
     reader
 }
 
-/// How long the log is after writes that are twice as long together as is `enough`, or before.
-async fn without_a_limit(enough: u64) -> u64 {
+/// Writes until the log exceeds `limit`, or until twice as many bytes are written. Returns the length of the log.
+async fn length_without_a_limit(limit: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
-    let options = Options { wal_pages: u32::MAX, ..Options::new(folder.path()) };
-    let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
-    let email = Email::parse("ada@example.com").unwrap();
-    let account = store.create_account(email, None, now()).await.unwrap().unwrap();
-    let _reader = forever(folder.path());
+    let (store, account) = open(folder.path(), u32::MAX).await;
+    let _reader = endless_reader(folder.path());
     let log = folder.path().join("petstore.db-wal");
-    for _ in 0..2 * enough as usize / (CLIENTS * TEXT_BYTES) {
+    for _ in 0..2 * limit as usize / (CLIENTS * TEXT_BYTES) {
         write(&store, account).await;
-        if log.metadata().unwrap().len() > enough {
+        if log.metadata().unwrap().len() > limit {
             break;
         }
     }

@@ -1,15 +1,17 @@
-//! Promise 10: there is no way around the key. The operations are those of the served document, so that a new one is
-//! tried without anybody thinking of it.
+//! Promise 10: every operation rejects a request without a valid key before it checks anything else.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use petstore::domain::{ApiKey, Deployment};
+use petstore::http::Operation;
 use testkit::{Request, trial};
 
 use crate::service::{NOW, Service};
 
-struct Operation {
-    method: String,
+struct Target {
+    address: SocketAddr,
+    method: &'static str,
     path: String,
 }
 
@@ -52,36 +54,38 @@ async fn every_operation_checks_the_key_first() {
         ("invalid_api_key", vec![good.clone(), bearer(&revoked)]),
         ("invalid_api_key", vec!["Basic eDp5".into(), good.clone()]),
     ];
-    let operations = operations(&service).await;
+    let document = service.get("/openapi.json").await.json();
+    assert!(!document["paths"].to_string().contains("\"security\""), "the document exempts an operation from the key");
+    let targets = targets(&service);
     let before = rows(&service);
-    let mut tried = 0;
-    for operation in &operations {
+    let mut sent = 0;
+    for Target { address, method, path } in &targets {
         for (code, lines) in &credentials {
-            for wrong in wrongs() {
-                let request = wrong(operation.request(&service));
+            for add_fault in further_faults() {
+                let request = add_fault(Request::new(*address, method, path));
                 let request = lines.iter().fold(request, |request, line| request.header("authorization", line));
-                let answer = request.send().await;
-                let shown = format!("{} {} {lines:?}", operation.method, operation.path);
-                assert_eq!(answer.status(), 401, "{shown}: {}", answer.body);
-                if operation.method != "HEAD" {
-                    assert_eq!(answer.code(), *code, "{shown}");
+                let response = request.send().await;
+                let shown = format!("{method} {path} {lines:?}");
+                assert_eq!(response.status(), 401, "{shown}: {}", response.body);
+                if *method != "HEAD" {
+                    assert_eq!(response.code(), *code, "{shown}");
                 }
-                assert!(answer.header("www-authenticate").is_some(), "{shown}");
-                tried += 1;
+                assert!(response.header("www-authenticate").is_some(), "{shown}");
+                sent += 1;
             }
         }
     }
-    assert_eq!(rows(&service), before, "something was done all the same");
-    for operation in &operations {
-        // The control: with a key none of them is refused for want of one.
-        let answer = operation.request(&service).key(&service.key).send().await;
-        assert_ne!(answer.status(), 401, "{} {}", operation.method, operation.path);
+    assert_eq!(rows(&service), before, "a rejected request had an effect");
+    for Target { address, method, path } in &targets {
+        // Control: with a valid key, no operation responds 401.
+        let response = Request::new(*address, method, path).key(&service.key).send().await;
+        assert_ne!(response.status(), 401, "{method} {path}");
     }
-    trial::measured(&format!("{} operations, {tried} requests without a right to them, all 401", operations.len()));
+    trial::measured(&format!("{} operations, {sent} requests without a valid key, all 401", targets.len()));
 }
 
-/// What else may be wrong with a request: none of it shows before the key is right.
-fn wrongs() -> [fn(Request) -> Request; 5] {
+/// Further faults in a request, which are checked only after the key.
+fn further_faults() -> [fn(Request) -> Request; 5] {
     [
         |request| request,
         |request| request.header("content-type", "text/plain").body("x"),
@@ -91,37 +95,18 @@ fn wrongs() -> [fn(Request) -> Request; 5] {
     ]
 }
 
-/// The operations of the served document; where there is a GET there is a HEAD.
-async fn operations(service: &Service) -> Vec<Operation> {
-    let document = service.get("/openapi.json").await.json();
-    let mut operations = Vec::new();
-    for (path, item) in document["paths"].as_object().unwrap() {
-        for (method, operation) in
-            item.as_object().unwrap().iter().filter(|(_, value)| value["operationId"].is_string())
-        {
-            assert!(operation["security"].is_null(), "{path} {method} says that it needs no key");
-            let mut add = |method: &str| operations.push(Operation { method: method.into(), path: path.clone() });
-            add(&method.to_uppercase());
-            if method == "get" {
-                add("HEAD");
-            }
-        }
-    }
-    assert!(operations.len() >= 6, "the document lists too little");
-    operations
+/// Each method and path of the API, with 1 as every id.
+fn targets(service: &Service) -> Vec<Target> {
+    let targets = Operation::documented().flat_map(|operation| {
+        let path = operation.path().split('/').map(|part| if part.starts_with('{') { "1" } else { part });
+        let path = path.collect::<Vec<_>>().join("/");
+        let address = service.address_of(operation);
+        operation.methods().iter().map(move |method| Target { address, method: method.as_str(), path: path.clone() })
+    });
+    targets.collect()
 }
 
-impl Operation {
-    fn request(&self, service: &Service) -> Request {
-        let door = if self.path == "/messages" { service.messages_address } else { service.store_address };
-        // Whatever a template asks for, its id may be 1.
-        let parts = self.path.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
-        let path = format!("/v1{}", parts.collect::<Vec<_>>().join("/"));
-        Request::new(door, &self.method, &path)
-    }
-}
-
-/// How many rows each table has.
+/// The number of rows in each table.
 fn rows(service: &Service) -> Vec<(String, i64)> {
     let database = service.database();
     let mut tables = database.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").unwrap();

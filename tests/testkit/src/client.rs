@@ -1,12 +1,17 @@
-//! An asynchronous HTTP client that hides nothing.
+//! An HTTP client that hides nothing, for tests inside a runtime and for tests that block.
 
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use crate::trial::is_full;
+use crate::wait::TIMEOUT;
 
 /// A request, sent exactly as it is built: only `Host` and `Content-Length` are added.
 pub struct Request {
@@ -61,6 +66,7 @@ impl Request {
 
     /// Sends the request over an open connection, which is then closed.
     pub async fn send_over(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Response {
+        let began = Instant::now();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         let connection = tokio::spawn(connection);
         let request = self.request.body(Full::new(Bytes::from(self.body))).unwrap();
@@ -69,17 +75,109 @@ impl Request {
         let body = body.collect().await.unwrap().to_bytes();
         drop(sender);
         let _ = connection.await;
-        Response { head, body: String::from_utf8(body.to_vec()).unwrap(), address: self.address }
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        Response { head, body, took: began.elapsed(), address: self.address }
+    }
+
+    /// Sends the request over a new connection and blocks until the response is complete.
+    pub fn send_blocking(&self) -> Response {
+        self.try_send_blocking().unwrap()
+    }
+
+    /// Like [`Self::send_blocking`]. Fails if the connection breaks before the response is complete.
+    pub fn try_send_blocking(&self) -> io::Result<Response> {
+        Connection::open(self.address)?.send(self)
+    }
+
+    /// The request as it is sent.
+    pub fn bytes(&self) -> Vec<u8> {
+        let request = &self.request;
+        let (method, uri) = (request.method_ref().unwrap(), request.uri_ref().unwrap());
+        let mut bytes = format!("{method} {uri} HTTP/1.1\r\ncontent-length: {}\r\n", self.body.len()).into_bytes();
+        for (name, value) in request.headers_ref().unwrap() {
+            bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        bytes.extend(b"\r\n");
+        bytes.extend(&self.body);
+        bytes
     }
 }
 
+/// The body of a request that creates an animal.
+pub fn new_pet(name: &str) -> String {
+    format!(r#"{{"name":"{name}","categoryId":1}}"#)
+}
+
+/// The body of a request that sends a message.
+pub fn new_message(text: &str) -> String {
+    format!(r#"{{"message":"{text}"}}"#)
+}
+
+/// A keep-alive connection that blocks, at most [`TIMEOUT`] for each response.
+pub struct Connection {
+    stream: std::net::TcpStream,
+    address: SocketAddr,
+}
+
+impl Connection {
+    pub fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = std::net::TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        Ok(Self { stream, address })
+    }
+
+    /// Sends a request and reads its response. Fails if the connection breaks first.
+    pub fn send(&mut self, request: &Request) -> io::Result<Response> {
+        let began = Instant::now();
+        self.stream.write_all(&request.bytes())?;
+        let mut response = self.read_response()?;
+        response.took = began.elapsed();
+        Ok(response)
+    }
+
+    /// Sends bytes as they are.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Reads a response to bytes sent with [`Self::write`].
+    pub fn read_response(&mut self) -> io::Result<Response> {
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 16_384]);
+        while !is_complete(&bytes) {
+            match self.stream.read(&mut chunk)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => bytes.extend_from_slice(&chunk[..read]),
+            }
+        }
+        Ok(Response::parse(&bytes, self.address))
+    }
+}
+
+#[derive(Debug)]
 pub struct Response {
     pub head: http::response::Parts,
     pub body: String,
+    /// Time from the request to the end of the response. Zero if only the response was read.
+    pub took: Duration,
     address: SocketAddr,
 }
 
 impl Response {
+    /// Replaces bytes of the body that are not UTF-8.
+    fn parse(bytes: &[u8], address: SocketAddr) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap();
+        let mut response = http::Response::builder().status(status);
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            response = response.header(name, value);
+        }
+        let (head, ()) = response.body(()).unwrap().into_parts();
+        Self { head, body: body.to_owned(), took: Duration::ZERO, address }
+    }
+
     pub fn status(&self) -> u16 {
         self.head.status.as_u16()
     }
@@ -100,8 +198,18 @@ impl Response {
         value
     }
 
+    /// The time in `Retry-After`, which must be in seconds.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.header("retry-after").map(|seconds| Duration::from_secs(seconds.parse().unwrap()))
+    }
+
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    /// The integer `id` of the resource in the body.
+    pub fn id(&self) -> i64 {
+        self.json()["id"].as_i64().unwrap_or_else(|| panic!("no id: {self:?}"))
     }
 
     /// The `code` of an error response, after checking that its body has the shape of every error.
@@ -115,6 +223,25 @@ impl Response {
         body["code"].as_str().unwrap().to_owned()
     }
 
+    /// Asserts that the response is the one required while the database is unavailable.
+    pub fn assert_unavailable(&self) {
+        assert_eq!(self.status(), 503, "{self:?}");
+        assert!(self.retry_after().is_some(), "{self:?}");
+        // Times mean little on a busy machine that runs other tests.
+        assert!(self.took <= Duration::from_secs(if is_full() { 2 } else { 10 }), "{self:?}");
+    }
+
+    /// Returns whether the response tells the client to retry. A 409 without `Retry-After` does not: the animal is taken.
+    pub fn says_to_retry(&self) -> bool {
+        let retry_after = self.retry_after().is_some();
+        assert!(retry_after || self.status() != 503, "{self:?}");
+        retry_after && matches!(self.status(), 409 | 503)
+    }
+
+    pub fn is_replayed(&self) -> bool {
+        self.header("idempotent-replayed") == Some("true")
+    }
+
     /// Status, headers and body for a snapshot, without what differs from run to run.
     pub fn shown(&self) -> String {
         let varying = ["date", "x-request-id", "content-length"];
@@ -123,6 +250,19 @@ impl Response {
         let shown = format!("{}\n{}\n{}\n", self.head.status, lines.collect::<String>(), self.body);
         shown.replace(&self.address.to_string(), "HOST")
     }
+}
+
+/// The length of the response that `bytes` start with, `None` until its head is complete.
+fn response_length(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    Some(end + length.map_or(0, |length| length.parse::<usize>().unwrap()))
+}
+
+/// Returns whether `bytes` contain a whole response.
+pub(crate) fn is_complete(bytes: &[u8]) -> bool {
+    response_length(bytes).is_some_and(|length| bytes.len() >= length)
 }
 
 /// Sends bytes as they are and reads until the server closes the connection.
@@ -146,23 +286,12 @@ pub async fn read_response(stream: &mut TcpStream) -> Response {
 
 /// Reads one response from a connection of any kind to `address`.
 pub async fn read_response_from(address: SocketAddr, stream: &mut (impl AsyncRead + Unpin)) -> Response {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.expect("the response has a whole head"));
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\r\n\r\n") {
+        bytes.push(stream.read_u8().await.expect("the response has a whole head"));
     }
-    let head = String::from_utf8(head).unwrap();
-    let mut lines = head.trim_end().split("\r\n");
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap();
-    let mut response = http::Response::builder().status(status);
-    for line in lines {
-        let (name, value) = line.split_once(": ").unwrap();
-        response = response.header(name, value);
-    }
-    let (head, ()) = response.body(()).unwrap().into_parts();
-    let mut response = Response { head, body: String::new(), address };
-    let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.unwrap();
-    response.body = String::from_utf8(body).unwrap();
-    response
+    let head = bytes.len();
+    bytes.resize(response_length(&bytes).unwrap(), 0);
+    stream.read_exact(&mut bytes[head..]).await.unwrap();
+    Response::parse(&bytes, address)
 }

@@ -1,4 +1,4 @@
-//! A user of the console, whose browser is a cookie and nothing else.
+//! A user of the console, whose browser only keeps a cookie.
 
 use std::net::SocketAddr;
 
@@ -42,13 +42,15 @@ impl ConsoleUser {
 
     /// Sends a form as a page of the console does.
     pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Response {
-        let request = self.request("POST", path).header("origin", &format!("http://{}", self.address));
-        self.send(request.form(fields)).await
+        self.send(self.with_cookie(form(self.address, path, fields))).await
     }
 
     /// A request with this browser's cookie.
     pub fn request(&self, method: &str, path: &str) -> Request {
-        let request = Request::new(self.address, method, path);
+        self.with_cookie(Request::new(self.address, method, path))
+    }
+
+    fn with_cookie(&self, request: Request) -> Request {
         match &self.cookie {
             Some(cookie) => request.header("cookie", &format!("theme=dark; {cookie}")),
             None => request,
@@ -81,6 +83,11 @@ impl ConsoleUser {
         let newest = between(&form, "name=\"newest\" value=\"", "\"");
         self.post(path, &[fields, &[("newest", newest)]].concat()).await
     }
+}
+
+/// A form as a page of the console sends it, without a cookie.
+pub fn form(address: SocketAddr, path: &str, fields: &[(&str, &str)]) -> Request {
+    Request::new(address, "POST", path).header("origin", &format!("http://{address}")).form(fields)
 }
 
 /// The part of a page between two texts.

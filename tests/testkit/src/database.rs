@@ -1,36 +1,116 @@
-//! The built program with a database.
+//! A database, and the commands of the built program that use it.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::process::{Server, petstore, with_clean_environment};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+use tempfile::TempDir;
 
-/// Serves on free ports.
-pub const SERVE: &str = "serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+use crate::postgres::{PostgresServer, try_query};
+use crate::process::{petstore, with_clean_environment};
+use crate::server::Server;
 
-/// Where the data is, passed to every command as an environment variable.
+/// Passed to every command as an environment variable.
 #[derive(Clone)]
 pub struct Database {
-    variable: &'static str,
-    value: OsString,
+    place: Place,
     /// The command that starts every other command, if the database is reachable only from there.
     wrapper: Vec<OsString>,
 }
 
+#[derive(Clone)]
+enum Place {
+    Temporary(Arc<TempDir>),
+    Folder(PathBuf),
+    Url(String),
+}
+
 impl Database {
+    /// The command that serves on free ports.
+    pub const SERVE: &str = "serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+
+    /// An embedded database in a temporary folder, which is deleted with the last clone.
+    pub fn temporary() -> Self {
+        Self::at(Place::Temporary(Arc::new(tempfile::tempdir().unwrap())))
+    }
+
     pub fn folder(data_dir: &Path) -> Self {
-        Self { variable: "PETSTORE_DATA_DIR", value: data_dir.into(), wrapper: Vec::new() }
+        Self::at(Place::Folder(data_dir.to_owned()))
     }
 
-    pub fn url(url: impl Into<OsString>) -> Self {
-        Self { variable: "PETSTORE_DATABASE_URL", value: url.into(), wrapper: Vec::new() }
+    /// A new database on the shared PostgreSQL server.
+    pub fn postgres() -> Self {
+        Self::url(PostgresServer::shared().database())
     }
 
-    /// The same database for commands that `wrapper` starts.
+    pub fn url(url: impl Into<String>) -> Self {
+        Self::at(Place::Url(url.into()))
+    }
+
+    const fn at(place: Place) -> Self {
+        Self { place, wrapper: Vec::new() }
+    }
+
+    /// Returns the same database for commands that `wrapper` starts.
     pub fn wrapped_by(self, wrapper: &Command) -> Self {
         let wrapper = [wrapper.get_program()].into_iter().chain(wrapper.get_args()).map(OsString::from).collect();
         Self { wrapper, ..self }
+    }
+
+    /// The data directory of an embedded database.
+    pub fn data_dir(&self) -> &Path {
+        match &self.place {
+            Place::Temporary(folder) => folder.path(),
+            Place::Folder(folder) => folder,
+            Place::Url(url) => panic!("{url} has no folder"),
+        }
+    }
+
+    /// A file in the data directory of an embedded database.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.data_dir().join(name)
+    }
+
+    /// Runs SQL without petstore. Returns a line for each row, columns separated by `|`.
+    pub fn sql(&self, sql: &str) -> String {
+        self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Like [`Self::sql`]. Fails if the database rejects the statement.
+    pub fn try_sql(&self, sql: &str) -> Result<String, String> {
+        match &self.place {
+            Place::Url(url) => try_query(url, sql),
+            _ => self.try_sqlite(sql).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn try_sqlite(&self, sql: &str) -> rusqlite::Result<String> {
+        let conn = Connection::open(self.file("petstore.db"))?;
+        conn.busy_timeout(Duration::from_secs(10))?;
+        let mut statement = conn.prepare(sql)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        let mut lines = Vec::new();
+        while let Some(row) = rows.next()? {
+            let cells = (0..columns).map(|column| match row.get(column).unwrap() {
+                Value::Integer(integer) => integer.to_string(),
+                Value::Text(text) => text,
+                other => panic!("{other:?} cannot be shown"),
+            });
+            lines.push(cells.collect::<Vec<_>>().join("|"));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    /// Drops a database on the shared PostgreSQL server. A temporary folder is deleted anyway.
+    pub fn remove(&self) {
+        if let Place::Url(url) = &self.place {
+            PostgresServer::shared().remove(url);
+        }
     }
 
     pub fn petstore(&self, command: &str) -> Command {
@@ -42,7 +122,7 @@ impl Database {
         self.petstore_by(wrapper, command)
     }
 
-    /// The same command started by `wrapper`, which takes the program and its arguments as its last arguments.
+    /// Returns the command as started by `wrapper`, which takes the program and its arguments as its last arguments.
     pub fn petstore_by(&self, mut wrapper: Command, command: &str) -> Command {
         wrapper.arg(petstore());
         self.with(wrapper, command)
@@ -50,8 +130,25 @@ impl Database {
 
     fn with(&self, mut program: Command, command: &str) -> Command {
         with_clean_environment(&mut program);
-        program.args(command.split(' ')).env(self.variable, &self.value);
+        program.args(command.split_whitespace());
+        match &self.place {
+            Place::Url(url) => program.env("PETSTORE_DATABASE_URL", url),
+            _ => program.env("PETSTORE_DATA_DIR", self.data_dir()),
+        };
         program
+    }
+
+    /// Runs a command that must succeed, and returns what it prints.
+    pub fn run(&self, command: &str) -> String {
+        succeed(&mut self.petstore(command))
+    }
+
+    /// Runs a command that must end with exit status 1, and returns its stderr.
+    pub fn rejects(&self, command: &str) -> String {
+        let output = self.petstore(command).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}: {stderr}");
+        stderr
     }
 
     /// Starts `petstore serve` on free ports and waits until it listens.
@@ -61,14 +158,23 @@ impl Database {
 
     /// Serves with further flags.
     pub fn serve_with(&self, flags: &str) -> Server {
-        let mut command = self.petstore(SERVE);
-        command.args(flags.split_whitespace());
-        Server::start(&mut command)
+        Server::start(self.serve_command(flags))
     }
 
     /// Serves under `wrapper`, which replaces itself with the program.
     pub fn serve_by(&self, wrapper: Command) -> Server {
-        Server::start(&mut self.petstore_by(wrapper, SERVE))
+        Server::start(self.petstore_by(wrapper, Self::SERVE))
+    }
+
+    /// Serves as under a supervisor: a process that ends before it listens is started again, up to ten times. Under full
+    /// load, a start may miss its own deadlines.
+    pub fn serve_supervised(&self, flags: &str) -> Server {
+        (0..10).find_map(|_| Server::try_start(self.serve_command(flags))).expect("the service listens")
+    }
+
+    /// `petstore serve` on free ports with further flags.
+    pub fn serve_command(&self, flags: &str) -> Command {
+        self.petstore(&format!("{} {flags}", Self::SERVE))
     }
 
     /// Creates the account `ada@example.com` and returns a key of it.
@@ -78,17 +184,24 @@ impl Database {
 
     /// Creates an account and returns a key of it.
     pub fn key_of(&self, email: &str) -> String {
-        let made = self.petstore(&format!("account create {email}")).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        self.another_key_of(email)
+        self.run(&format!("account create {email}"));
+        self.another_key_of(email, "")
     }
 
+    /// Returns a new key of `ada@example.com`.
     pub fn another_key(&self) -> String {
-        self.another_key_of("ada@example.com")
+        self.another_key_of("ada@example.com", "")
     }
 
-    fn another_key_of(&self, email: &str) -> String {
-        let made = self.petstore(&format!("key create --account {email} --name test")).output().unwrap();
-        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    /// Returns a new key of an account, created with further flags.
+    pub fn another_key_of(&self, email: &str, flags: &str) -> String {
+        self.run(&format!("key create --account {email} --name test {flags}")).trim().to_owned()
     }
+}
+
+/// Runs a command that must succeed, and returns what it prints.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

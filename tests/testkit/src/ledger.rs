@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crate::blocking::Response;
-use crate::process::Server;
+use crate::client::Response;
+use crate::server::Server;
 use crate::trial::is_full;
 
-/// How long a request may take to reach the service. Longer in short runs, which share the cores.
+/// Maximum time of a request on its way to the service. Longer in short runs, which share the cores.
 fn on_its_way() -> Duration {
     Duration::from_millis(if is_full() { 5 } else { 50 })
 }
@@ -34,7 +34,7 @@ struct Entries {
     unknown: HashMap<String, Instant>,
 }
 
-/// How a database differs from a ledger, by names. `lost`, `doubled`, `refused` and `never_sent` must be empty.
+/// Differences between a database and a ledger, by names. `lost`, `doubled`, `refused` and `never_sent` must be empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// Acknowledged, but missing or stored with another id.
@@ -55,14 +55,13 @@ impl Ledger {
         assert_eq!(self.entries().unknown.insert(name.to_owned(), Instant::now()), None, "{name} is sent twice");
     }
 
-    /// Records the status and body of the response to a write.
-    pub fn answered(&self, name: &str, status: u16, body: &str) {
+    /// Records the response to a write.
+    pub fn answered(&self, name: &str, response: &Response) {
         let mut entries = self.entries();
         entries.unknown.remove(name);
-        match status {
+        match response.status() {
             201 | 202 => {
-                let body: serde_json::Value = serde_json::from_str(body).unwrap();
-                entries.acknowledged.insert(name.to_owned(), body["id"].to_string());
+                entries.acknowledged.insert(name.to_owned(), response.json()["id"].to_string());
             }
             503 => {
                 entries.unavailable_since.get_or_insert_with(Instant::now);
@@ -71,16 +70,21 @@ impl Ledger {
             400..500 => {
                 entries.refused.insert(name.to_owned());
             }
-            _ => panic!("{name} was answered with {status}: {body}"),
+            _ => panic!("{name}: {response:?}"),
         }
     }
 
     /// Creates an animal and records the outcome.
     pub fn create_pet(&self, service: &Server, key: &str, name: &str) -> Response {
+        self.try_create_pet(service, key, name).unwrap()
+    }
+
+    /// Like [`Self::create_pet`]. Fails if the connection breaks.
+    pub fn try_create_pet(&self, service: &Server, key: &str, name: &str) -> std::io::Result<Response> {
         self.sent(name);
-        let answer = service.create_pet(key, name);
-        self.answered(name, answer.status, answer.body());
-        answer
+        let response = service.pet_request(key, name).try_send_blocking()?;
+        self.answered(name, &response);
+        Ok(response)
     }
 
     pub fn acknowledged(&self) -> usize {
@@ -135,7 +139,7 @@ impl Ledger {
 
     /// Compares the ledger with a database that may be corrupt.
     pub fn try_compare(&self, data_dir: &Path) -> Result<Differences, String> {
-        let rows = rows(&data_dir.join("petstore.db")).map_err(|error| format!("broken: {error}"))?;
+        let rows = rows(&data_dir.join("petstore.db")).map_err(|error| format!("corrupt: {error}"))?;
         let entries = self.entries();
         let mut differences = Differences::default();
         let mut there = HashMap::new();
@@ -161,7 +165,7 @@ impl Ledger {
     }
 
     /// The control: damages the database, which the comparison must detect. Returns a description.
-    pub fn notices_damage(&self, data_dir: &Path) -> String {
+    pub fn notices_damage(&self, data_dir: &Path) -> &'static str {
         let conn = Connection::open(data_dir.join("petstore.db")).unwrap();
         let one_of_each = [false, true].map(|message| {
             let entries = self.entries();
@@ -178,7 +182,7 @@ impl Ledger {
         drop(conn);
         let differences = self.compare(data_dir);
         assert_eq!((differences.lost.len(), differences.never_sent.len()), (2, 1), "the comparison sees no damage");
-        "a control that deletes 2 and adds 1 is noticed".into()
+        "a control that deletes 2 and adds 1 is noticed"
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -220,7 +224,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// The names and ids of all animals and messages, ids as JSON. Read by SQLite alone.
+/// The names and ids of all animals and messages, ids as JSON. Read without petstore.
 fn rows(file: &Path) -> rusqlite::Result<Vec<(String, String)>> {
     let conn = Connection::open(file)?;
     let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;

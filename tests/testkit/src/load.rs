@@ -1,6 +1,8 @@
-//! A load generator. All clients run on one thread, each with its own keep-alive connection.
+//! A load generator that measures latencies. All clients run on one thread, each with its own keep-alive connection.
 
 use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -8,23 +10,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
+use crate::client::{Request, is_complete, new_pet};
 use crate::wait::TIMEOUT;
 
 /// Builds a request from the number of the client and of the request.
-pub type Request = fn(&Load, usize, u64) -> String;
+pub type NewRequest = fn(&Load, usize, u64) -> Request;
 
 /// The load to generate.
 #[derive(Clone)]
 pub struct Load {
-    pub address: String,
+    pub address: SocketAddr,
     pub clients: usize,
-    pub request: Request,
+    pub request: NewRequest,
     pub key: String,
     pub time: Duration,
     /// Requests per second over all clients, due at fixed times (open loop). If `None`, each client sends its next request
     /// after the response to the last one (closed loop).
     pub rate: Option<f64>,
-    /// Whether a client that gets a 503 waits as long as `Retry-After` says. Requests due in that time are missed.
+    /// Lets a client that gets a 503 wait as long as `Retry-After` says. Requests due in that time are missed.
     pub obeys: bool,
 }
 
@@ -48,7 +51,7 @@ impl Outcome {
         self.accepted.len() as f64 / self.took.as_secs_f64()
     }
 
-    /// Whether at most 1 % of the requests that were due were missed.
+    /// Returns whether at most 1 % of the requests that were due were missed.
     pub fn kept_up(&self) -> bool {
         self.missed <= self.due() / 100
     }
@@ -71,63 +74,38 @@ pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     sorted.get((sorted.len() * percent / 100).min(last)).copied().unwrap_or_default()
 }
 
-/// The `Retry-After` of a response.
-pub fn retry_after(answer: &[u8]) -> Duration {
-    let answer = String::from_utf8_lossy(answer);
-    let seconds = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
-    Duration::from_secs(seconds.expect("a 503 has Retry-After").parse().unwrap())
-}
-
 /// Sends a request and reads the whole response into `buffer`. Returns the head.
-pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u8>) -> std::io::Result<String> {
+async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u8>) -> io::Result<String> {
     stream.write_all(request).await?;
     buffer.clear();
-    let (head, length) = loop {
+    while !is_complete(buffer) {
         if stream.read_buf(buffer).await? == 0 {
-            return Err(std::io::Error::other("closed before the response"));
-        }
-        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            let length: usize = length.map_or(0, |length| length.parse().unwrap());
-            break (head, end + 4 + length);
-        }
-    };
-    while buffer.len() < length {
-        if stream.read_buf(buffer).await? == 0 {
-            return Err(std::io::Error::other("closed within the response"));
+            return Err(io::Error::other("closed before the end of the response"));
         }
     }
-    Ok(head)
+    let end = buffer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    Ok(String::from_utf8_lossy(&buffer[..end]).into_owned())
 }
 
 impl Load {
+    /// A closed loop of `clients` that list animals for `time`, without heeding `Retry-After`.
+    pub fn new(address: SocketAddr, key: &str, clients: usize, time: Duration) -> Self {
+        Self { address, clients, request: Self::lists, key: key.to_owned(), time, rate: None, obeys: false }
+    }
+
     /// Lists a hundred animals, starting anywhere among the first thousand.
-    pub fn lists(load: &Load, client: usize, n: u64) -> String {
+    pub fn lists(&self, client: usize, n: u64) -> Request {
         let after = (client as u64 * 7919 + n * 104_729) % 1_000;
-        format!(
-            "GET /v1/pets?limit=100&after={after} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
-            load.key
-        )
+        Request::new(self.address, "GET", &format!("/v1/pets?limit=100&after={after}")).key(&self.key)
     }
 
     /// Every fifth request creates an animal, the others list animals. The mix does not depend on response times.
-    pub fn lists_and_creates(load: &Load, client: usize, n: u64) -> String {
-        if (client as u64 + n).is_multiple_of(5) {
-            Self::creates(load, client, n)
-        } else {
-            Self::lists(load, client, n)
-        }
+    pub fn lists_and_creates(&self, client: usize, n: u64) -> Request {
+        if (client as u64 + n).is_multiple_of(5) { self.creates(client, n) } else { self.lists(client, n) }
     }
 
-    pub fn creates(load: &Load, client: usize, n: u64) -> String {
-        let body = format!(r#"{{"name":"{client}-{n}","categoryId":1}}"#);
-        format!(
-            "POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            load.key,
-            body.len()
-        )
+    pub fn creates(&self, client: usize, n: u64) -> Request {
+        Request::new(self.address, "POST", "/v1/pets").key(&self.key).json(new_pet(&format!("{client}-{n}")))
     }
 
     /// The highest open-loop rate that these clients keep up, in steps of a twentieth down from `start`. It is lower than
@@ -169,7 +147,7 @@ impl Load {
 
     async fn client(&self, client: usize, begin: Instant, outcome: &RefCell<Outcome>) {
         let end = begin + self.time;
-        let mut stream = TcpStream::connect(&self.address).await.ok();
+        let mut stream = TcpStream::connect(self.address).await.ok();
         let mut buffer = Vec::with_capacity(16 * 1024);
         let mut n = 0_u64;
         tokio::time::sleep_until(begin.into()).await;
@@ -190,41 +168,49 @@ impl Load {
             if sent >= end {
                 return;
             }
-            let request = (self.request)(self, client, n);
-            let answer = tokio::time::timeout(TIMEOUT, self.ask(&mut stream, request.as_bytes(), &mut buffer)).await;
+            let request = (self.request)(self, client, n).bytes();
+            let head = tokio::time::timeout(TIMEOUT, self.exchange(&mut stream, &request, &mut buffer)).await;
             let took = sent.elapsed();
-            {
-                let mut outcome = outcome.borrow_mut();
-                match &answer {
-                    // Only responses within the time count.
-                    Ok(Ok(200..300)) if sent + took <= end => outcome.accepted.push(took),
-                    Ok(Ok(200..300)) => {}
-                    Ok(Ok(503)) => outcome.refused.push(took),
-                    Ok(Ok(status)) => outcome.failed.push(format!("status {status}")),
-                    Ok(Err(error)) => outcome.failed.push(error.to_string()),
-                    Err(_) => {
-                        outcome.failed.push("no response".into());
-                        stream = None;
+            let head = head.unwrap_or_else(|_| Err(io::Error::other("no response")));
+            let status = head.as_ref().map(|head| head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0));
+            match status {
+                // Only responses within the time count.
+                Ok(200..300) if sent + took <= end => outcome.borrow_mut().accepted.push(took),
+                Ok(200..300) => {}
+                Ok(503) => {
+                    outcome.borrow_mut().refused.push(took);
+                    if self.obeys {
+                        tokio::time::sleep(retry_after(&head.unwrap())).await;
                     }
                 }
-            }
-            if self.obeys && matches!(answer, Ok(Ok(503))) {
-                tokio::time::sleep(retry_after(&buffer)).await;
+                Ok(status) => outcome.borrow_mut().failed.push(format!("status {status}")),
+                Err(error) => outcome.borrow_mut().failed.push(error.to_string()),
             }
             n += 1;
         }
     }
 
-    /// The status of the response, which is read whole.
-    async fn ask(&self, stream: &mut Option<TcpStream>, request: &[u8], buffer: &mut Vec<u8>) -> std::io::Result<u16> {
+    /// Returns the head of the response. The connection is kept only if it may carry another request.
+    async fn exchange(
+        &self,
+        stream: &mut Option<TcpStream>,
+        request: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<String> {
         let mut open = match stream.take() {
             Some(open) => open,
-            None => TcpStream::connect(&self.address).await?,
+            None => TcpStream::connect(self.address).await?,
         };
         let head = exchange(&mut open, request, buffer).await?;
         if !head.contains("\r\nconnection: close") {
             *stream = Some(open);
         }
-        Ok(head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0))
+        Ok(head)
     }
+}
+
+/// The `Retry-After` in the head of a 503.
+fn retry_after(head: &str) -> Duration {
+    let seconds = head.lines().find_map(|line| line.strip_prefix("retry-after: "));
+    Duration::from_secs(seconds.expect("a 503 has Retry-After").parse().unwrap())
 }

@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
 
-/// Runs a server until stdin ends, which also happens when the test process is killed.
+use crate::wait::{TIMEOUT, within};
+
+/// Runs a server until stdin closes, which also happens when the test process is killed.
 ///
 /// PostgreSQL refuses to run as root, so its folder must be outside folders that only root can read.
 const SCRIPT: &str = r#"
@@ -136,6 +139,13 @@ impl PostgresServer {
         self.control(&["reload"]);
     }
 
+    /// Cancels commits that wait for a synchronous standby. PostgreSQL then reports success, with a warning. Returns the
+    /// number of cancelled waits.
+    pub fn cancel_waits_for_standbys(&self) -> u32 {
+        let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        self.sql("postgres", cancel).parse().unwrap()
+    }
+
     pub fn set(&self, name: &str, value: &str) {
         self.sql("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'"));
         self.sql("postgres", "SELECT pg_reload_conf()");
@@ -179,6 +189,41 @@ pub fn try_query(url: &str, sql: &str) -> Result<String, String> {
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned()),
         false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// The number of sessions of the database at `url` that fulfil a condition on `pg_stat_activity`.
+pub fn sessions(url: &str, condition: &str) -> usize {
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()";
+    query(url, &format!("{count} AND {condition}")).parse().unwrap()
+}
+
+/// A transaction that keeps its locks until it is released.
+pub struct OpenTransaction {
+    url: String,
+    psql: JoinHandle<Result<String, String>>,
+}
+
+impl OpenTransaction {
+    const SLEEPING: &str = "wait_event = 'PgSleep'";
+
+    /// Begins a transaction and waits until it has executed `sql`.
+    pub fn begin(url: &str, sql: &str) -> Self {
+        let (url, sql) = (url.to_owned(), format!("BEGIN; {sql}; SELECT pg_sleep(60); COMMIT"));
+        let psql = thread::spawn({
+            let url = url.clone();
+            move || try_query(&url, &sql)
+        });
+        within(TIMEOUT, "beginning a transaction", || sessions(&url, Self::SLEEPING) == 1);
+        Self { url, psql }
+    }
+
+    /// Rolls back. Fails if the transaction has already ended.
+    pub fn release(self) {
+        assert!(!self.psql.is_finished(), "{:?}", self.psql.join());
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()";
+        query(&self.url, &format!("{end} AND {}", Self::SLEEPING));
+        self.psql.join().unwrap().unwrap_err();
     }
 }
 

@@ -1,25 +1,20 @@
-//! The built program as a process. Nothing that it starts outlives the test or runs for ever.
+//! The built program as a process, which ends with the test.
 
-use std::borrow::BorrowMut;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
-use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, thread};
 
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
-use crate::blocking::{self, new_message, new_pet};
-use crate::client::{Request, Response};
 use crate::wait::{TIMEOUT, within};
 
-/// Longer than any command takes on a busy machine. A process that runs longer hangs.
+/// A process that runs longer hangs: no command takes this long, even on a busy machine.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The built program. Cargo puts it beside the folder of the test binaries.
@@ -32,103 +27,13 @@ pub fn petstore() -> &'static str {
     &PATH
 }
 
-/// Keeps only what a program needs to run: terminal widths, colours and `PETSTORE_…` change what is printed.
+/// Keeps only the variables that a program needs to run: terminal widths, colours and `PETSTORE_…` change what is printed.
 pub(crate) fn with_clean_environment(command: &mut Command) {
     let kept = std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "TMPDIR");
     command.env_clear().envs(kept);
 }
 
-/// The folder that commands run in. It contains `petstore-data` and files named without a path.
-pub struct Folder(tempfile::TempDir);
-
-#[expect(clippy::new_without_default, reason = "a folder is made on disk, which `default` does not suggest")]
-impl Folder {
-    pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    /// A folder with a database and the account `ada@example.com`.
-    pub fn with_account() -> Self {
-        let folder = Self::new();
-        folder.succeed("account create ada@example.com");
-        folder
-    }
-
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        std::fs::write(self.path(name), content).unwrap();
-    }
-
-    pub fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    /// The sorted names of the entries in a folder.
-    pub fn names(&self, path: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path(path)).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    /// A command line of the program, split at white space.
-    pub fn command(&self, line: &str) -> Command {
-        let mut command = self.program(petstore());
-        command.args(line.split_whitespace());
-        command
-    }
-
-    /// Another program, in the same folder and with the same minimal environment.
-    pub fn program(&self, program: impl AsRef<Path>) -> Command {
-        let mut command = Command::new(program.as_ref());
-        command.current_dir(self.0.path()).stdin(Stdio::null());
-        with_clean_environment(&mut command);
-        command
-    }
-
-    pub fn run(&self, line: &str) -> Ended {
-        Process::start(&mut self.command(line)).end()
-    }
-
-    /// Runs a command with `input` on stdin.
-    pub fn run_with(&self, line: &str, input: impl AsRef<[u8]>) -> Ended {
-        let mut process = Process::start(self.command(line).stdin(Stdio::piped()));
-        let mut stdin = process.child.stdin.take().unwrap();
-        // A command that fails early does not read its input.
-        let _ = stdin.write_all(input.as_ref());
-        drop(stdin);
-        process.end()
-    }
-
-    /// Runs a command that must succeed, and returns what it prints.
-    pub fn succeed(&self, line: &str) -> String {
-        let ended = self.run(line);
-        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
-        ended.stdout
-    }
-
-    /// A new key of `ada@example.com`.
-    pub fn key(&self) -> String {
-        self.succeed("key create --account ada@example.com --name test").trim_end().to_owned()
-    }
-
-    /// `key list --json`.
-    pub fn keys(&self) -> Value {
-        serde_json::from_str(&self.succeed("key list --json")).unwrap()
-    }
-
-    /// Starts a command that serves, on free ports, and waits until it listens.
-    pub fn serve(&self, line: &str) -> Server {
-        let mut command = self.command(line);
-        command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
-        Server::start(&mut command)
-    }
-}
-
-/// How a process ended.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub struct Ended {
     /// `None` if a signal ended the process.
@@ -170,8 +75,8 @@ impl Ended {
 /// A process whose output is captured. Killed on drop.
 pub struct Process {
     child: Child,
-    stdout: Option<Lines>,
-    stderr: Lines,
+    pub(crate) stdout: Option<Lines>,
+    pub(crate) stderr: Lines,
 }
 
 impl Process {
@@ -196,11 +101,15 @@ impl Process {
         self.child.stdin.as_mut().expect("stdin is a pipe")
     }
 
+    pub(crate) fn take_input(&mut self) -> impl Write + use<> {
+        self.child.stdin.take().expect("stdin is a pipe")
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Suspends all threads, so that none of them runs when this returns. [`Signal::CONT`] continues them.
+    /// Suspends all threads and returns when none of them runs. [`Signal::CONT`] continues them.
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
         let is_stopped = |thread: std::io::Result<fs::DirEntry>| {
@@ -222,7 +131,7 @@ impl Process {
         self.ended(TIMEOUT)
     }
 
-    /// Waits until the process ends without being told to.
+    /// Waits, at most `limit`, until the process ends without a signal from the test.
     pub fn ended(&mut self, limit: Duration) -> ExitStatus {
         let mut ended = None;
         within(limit, "ending", || {
@@ -234,36 +143,28 @@ impl Process {
 
     /// Waits for the end and returns all remaining output.
     pub fn end(mut self) -> Ended {
-        let started = Instant::now();
-        let mut peak = 0;
-        let status = loop {
+        let (mut peak, mut status) = (0, None);
+        within(END_TIMEOUT, "ending", || {
             peak = peak.max(self.status_bytes("VmHWM:"));
-            match self.child.try_wait().unwrap() {
-                Some(status) => break status,
-                None if started.elapsed() > END_TIMEOUT => panic!("the process does not end"),
-                None => thread::sleep(Duration::from_millis(5)),
-            }
-        };
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
         let stdout = self.stdout.as_ref().map_or(String::new(), Lines::rest);
         Ended { code: status.code(), stdout, stderr: self.stderr.rest(), peak }
     }
 
     /// Waits until the process has a handler for SIGINT. Returns false if the process has ended.
     pub fn catches_sigint(&self) -> bool {
-        let started = Instant::now();
-        loop {
+        let (mut catches, mut has_ended) = (false, false);
+        within(END_TIMEOUT, "catching SIGINT", || {
             let status = fs::read_to_string(self.proc("status")).unwrap_or_default();
-            // A process that has ended catches no signals.
-            let Some(mask) = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")) else { return false };
-            if u64::from_str_radix(mask, 16).unwrap() & 2 != 0 {
-                return true;
-            }
-            if status.contains("State:\tZ") {
-                return false;
-            }
-            assert!(started.elapsed() < END_TIMEOUT, "the process does not catch SIGINT");
-            thread::sleep(Duration::from_millis(1));
-        }
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"));
+            catches = mask.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & 2 != 0);
+            has_ended = mask.is_none() || status.contains("State:\tZ");
+            catches || has_ended
+        });
+        catches
     }
 
     /// The number of open sockets.
@@ -306,8 +207,8 @@ impl Drop for Process {
     }
 }
 
-/// Lines with their ends, read in the background so that the process never waits for its reader.
-struct Lines(Mutex<Receiver<String>>);
+/// Output split after each line break, read in the background so that the process never waits for its reader.
+pub(crate) struct Lines(Mutex<Receiver<String>>);
 
 impl Lines {
     fn of(from: impl Read + Send + 'static, seen: impl Fn(&str) + Send + 'static) -> Self {
@@ -326,7 +227,7 @@ impl Lines {
     }
 
     /// The next line. `None` after the last one.
-    fn next(&self) -> Option<String> {
+    pub(crate) fn next(&self) -> Option<String> {
         match self.0.lock().unwrap().recv_timeout(END_TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
@@ -336,122 +237,5 @@ impl Lines {
 
     fn rest(&self) -> String {
         self.0.lock().unwrap().iter().collect()
-    }
-}
-
-/// `serve` or `quickstart`, listening.
-pub struct Server {
-    process: Process,
-    /// Address of the `store` listener, empty if it is closed.
-    pub store: String,
-    /// Address of the `messages` listener, empty if it is closed.
-    pub messages: String,
-    /// The line `listening` of the log.
-    pub listening: Value,
-    /// The messages of the log before that line.
-    pub before: Vec<String>,
-}
-
-impl Server {
-    pub fn start(command: impl BorrowMut<Command>) -> Self {
-        Self::try_start(command).expect("the service listens")
-    }
-
-    /// `None` if the process ends before it listens.
-    pub fn try_start(command: impl BorrowMut<Command>) -> Option<Self> {
-        Self::try_start_skipping(command, |_| false)
-    }
-
-    /// Starts a command that writes lines of its own to stderr first, which `skip` recognises.
-    pub fn start_skipping(command: impl BorrowMut<Command>, skip: impl Fn(&str) -> bool) -> Self {
-        Self::try_start_skipping(command, skip).expect("the service listens")
-    }
-
-    fn try_start_skipping(mut command: impl BorrowMut<Command>, skip: impl Fn(&str) -> bool) -> Option<Self> {
-        let process = Process::start(command.borrow_mut());
-        let mut before = Vec::new();
-        loop {
-            let line = process.stderr.next()?;
-            if skip(&line) {
-                continue;
-            }
-            let listening: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            if listening["message"] == "listening" {
-                let address = |listener: &str| listening[listener].as_str().unwrap_or_default().to_owned();
-                let (store, messages) = (address("store"), address("messages"));
-                return Some(Self { process, store, messages, listening, before });
-            }
-            before.push(listening["message"].as_str().unwrap().to_owned());
-        }
-    }
-
-    /// The address of the listener `store`, `messages` or `ops`.
-    pub fn address(&self, listener: &str) -> SocketAddr {
-        self.listening[listener].as_str().unwrap().parse().unwrap()
-    }
-
-    /// Waits for a message in the log and returns its line.
-    pub fn logged(&self, message: &str) -> Value {
-        loop {
-            let line = self.stderr.next().unwrap_or_else(|| panic!("the log does not contain {message:?}"));
-            let line: Value = serde_json::from_str(&line).unwrap();
-            if line["message"] == message {
-                return line;
-            }
-        }
-    }
-
-    /// Output on stdout up to a line that starts with `last`.
-    pub fn printed_until(&self, last: &str) -> String {
-        let mut printed = String::new();
-        loop {
-            let line = self.stdout.as_ref().unwrap().next();
-            let line = line.unwrap_or_else(|| panic!("{last:?} is not printed: {printed}"));
-            printed.push_str(&line);
-            if line.starts_with(last) {
-                return printed;
-            }
-        }
-    }
-
-    /// Sends a signal and waits for the end.
-    pub fn end_by(self, signal: Signal) -> Ended {
-        self.signal(signal);
-        self.end()
-    }
-
-    pub fn end(self) -> Ended {
-        self.process.end()
-    }
-
-    /// `GET` on the store listener, without blocking the test's runtime.
-    pub async fn request(&self, path: &str, key: &str) -> Response {
-        Request::new(self.address("store"), "GET", path).key(key).send().await
-    }
-
-    pub fn get(&self, path: &str, key: &str) -> blocking::Response {
-        blocking::get(&self.store, path, key)
-    }
-
-    pub fn create_pet(&self, key: &str, name: &str) -> blocking::Response {
-        blocking::post(&self.store, "/v1/pets", key, &new_pet(name))
-    }
-
-    pub fn send_message(&self, key: &str, text: &str) -> blocking::Response {
-        blocking::post(&self.messages, "/v1/messages", key, &new_message(text))
-    }
-}
-
-impl Deref for Server {
-    type Target = Process;
-
-    fn deref(&self) -> &Process {
-        &self.process
-    }
-}
-
-impl DerefMut for Server {
-    fn deref_mut(&mut self) -> &mut Process {
-        &mut self.process
     }
 }

@@ -23,8 +23,7 @@ pub struct Certificate {
 impl Certificate {
     /// A self-signed server certificate in `NAME.pem` and `NAME.key`. `names` as in `DNS:localhost,IP:127.0.0.1`.
     pub fn of_server(folder: &Path, name: &str, names: &str) -> Self {
-        let extensions = format!("basicConstraints=critical,CA:FALSE\nsubjectAltName={names}");
-        Self::make(folder, name, &extensions, None)
+        Self::make(folder, name, &server_extensions(names), None)
     }
 
     /// A self-signed server certificate for `localhost` and 127.0.0.1.
@@ -38,8 +37,7 @@ impl Certificate {
 
     /// A server certificate signed by this authority.
     pub fn sign(&self, folder: &Path, name: &str, names: &str) -> Self {
-        let extensions = format!("basicConstraints=critical,CA:FALSE\nsubjectAltName={names}");
-        Self::make(folder, name, &extensions, Some(self))
+        Self::make(folder, name, &server_extensions(names), Some(self))
     }
 
     fn make(folder: &Path, name: &str, extensions: &str, authority: Option<&Self>) -> Self {
@@ -54,7 +52,7 @@ impl Certificate {
         if let Some(authority) = authority {
             openssl.arg("-CA").arg(&authority.file).arg("-CAkey").arg(&authority.key);
         }
-        let made = openssl.output().expect("openssl is there: scripts/test installs it");
+        let made = openssl.output().expect("openssl is not installed: run scripts/test, which installs it");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let der = CertificateDer::from_pem_file(&file).unwrap();
         Self { file, key, der }
@@ -71,7 +69,7 @@ impl Certificate {
         self.try_connect(address, rustls::ALL_VERSIONS).await.unwrap()
     }
 
-    /// Whether the server presents this certificate to new connections.
+    /// Returns whether the server presents this certificate to new connections.
     pub async fn is_presented(&self, address: SocketAddr) -> bool {
         self.try_connect(address, rustls::ALL_VERSIONS).await.is_ok()
     }
@@ -94,4 +92,8 @@ impl Certificate {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         config
     }
+}
+
+fn server_extensions(names: &str) -> String {
+    format!("basicConstraints=critical,CA:FALSE\nsubjectAltName={names}")
 }

@@ -1,16 +1,27 @@
 //! The size and the seed of a test run: short by default, full when `scripts/promises` sets the environment.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::ops::Range;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The number of rounds: `PETSTORE_ROUNDS` if it is set, else `short`.
 pub fn rounds(short: u32) -> u32 {
     from_environment("PETSTORE_ROUNDS").map_or(short, |rounds| rounds.try_into().expect("a number of rounds"))
 }
 
-/// Whether this is a full run, on an otherwise idle machine. Short runs share the machine with other tests, so their
+/// Returns true in a full run, on an otherwise idle machine. Short runs share the machine with other tests, so their
 /// times mean little.
 pub fn is_full() -> bool {
     from_environment("PETSTORE_ROUNDS").is_some()
+}
+
+/// Counts from 1 to `rounds` and prints the progress about ten times.
+pub fn counted(rounds: u32) -> impl Iterator<Item = u32> {
+    let every = rounds.div_ceil(10);
+    (1..=rounds).inspect(move |round| {
+        if round % every == 0 {
+            println!("round {round} of {rounds}");
+        }
+    })
 }
 
 /// Prints the result of a test as its last line. `scripts/promises` records it.
@@ -49,6 +60,17 @@ impl Random {
     /// A number below `end`.
     pub const fn below(&mut self, end: u64) -> u64 {
         self.next() % end
+    }
+
+    /// An index of a slice of this length.
+    pub const fn index(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
+
+    /// Sleeps for a number of milliseconds in this range.
+    pub fn sleep(&mut self, milliseconds: Range<u64>) {
+        let Range { start, end } = milliseconds;
+        std::thread::sleep(Duration::from_millis(start + self.below(end - start)));
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Longer than any response takes. A process that does not respond within it hangs.
+/// A process that does not respond within this time hangs.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits until `done`, at most `limit`, and returns how long it took.
+/// Waits until `done`, at most `limit`, and returns the time it took.
 ///
 /// # Panics
 ///
@@ -14,7 +14,8 @@ pub fn within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) -> Du
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < limit, "{what} took longer than {limit:?}");
-        std::thread::sleep(Duration::from_millis(20));
+        // Short waits are polled often, because their length is a measurement.
+        std::thread::sleep((began.elapsed() / 10).clamp(Duration::from_millis(1), Duration::from_millis(20)));
     }
     began.elapsed()
 }

@@ -1,24 +1,22 @@
 //! Clients that write one request after the other and record each outcome in a ledger.
 
-use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::blocking::read_response;
+use crate::client::{Connection, Request, new_message, new_pet};
 use crate::ledger::Ledger;
-use crate::process::Server;
-use crate::wait::TIMEOUT;
+use crate::server::Server;
 
-/// How long a client waits after a 503.
-const REST: Duration = Duration::from_millis(10);
+/// Pause of a client after a 503.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// One in so many writes lacks a field, so that the database must not contain it.
 const INVALID_EVERY: u32 = 50;
 
-/// Which writes the clients send.
+/// Number of clients and kind of their writes.
 #[derive(Clone, Copy)]
 pub struct Mix {
     pub clients: usize,
@@ -26,7 +24,7 @@ pub struct Mix {
     pub messages_one_in: usize,
     /// Messages are padded to this length.
     pub length: usize,
-    /// Whether each write has an idempotency key, which is its name.
+    /// Sends each write with its name as the idempotency key.
     pub keyed: bool,
 }
 
@@ -44,23 +42,21 @@ pub struct Writers {
 pub struct Write {
     message: bool,
     name: String,
-    request: String,
+    request: Request,
 }
 
 impl Write {
-    /// Sends the write again and records its outcome.
+    /// Sends the write again, to a restarted service, and records its outcome.
     pub fn send_again(&self, service: &Server, ledger: &Ledger) {
-        let mut stream = TcpStream::connect(if self.message { &service.messages } else { &service.store }).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        self.exchange(&mut stream, ledger).expect("a response");
+        let mut connection = Connection::open(address(service, self.message)).unwrap();
+        self.send(&mut connection, ledger).expect("a response");
     }
 
-    /// The status of the response. `None` if there is none.
-    fn exchange(&self, stream: &mut TcpStream, ledger: &Ledger) -> Option<u16> {
-        stream.write_all(self.request.as_bytes()).ok()?;
-        let (status, body) = read_response(stream)?;
-        ledger.answered(&self.name, status, &body);
-        Some(status)
+    /// Returns the status of the response, `None` if the connection breaks.
+    fn send(&self, connection: &mut Connection, ledger: &Ledger) -> Option<u16> {
+        let response = connection.send(&self.request).ok()?;
+        ledger.answered(&self.name, &response);
+        Some(response.status())
     }
 }
 
@@ -71,15 +67,15 @@ impl Writers {
         let clients = (0..mix.clients).map(|number| {
             let message = number % mix.messages_one_in == 0;
             let client = Client {
-                address: if message { service.messages.clone() } else { service.store.clone() },
+                address: address(service, message),
                 key: key.to_owned(),
+                name: format!("{run}-{number}"),
                 message,
-                length: mix.length,
-                keyed: mix.keyed,
+                mix,
                 ledger: ledger.clone(),
+                stop: Arc::clone(&stop),
             };
-            let (stop, name) = (Arc::clone(&stop), format!("{run}-{number}"));
-            thread::spawn(move || client.work(&name, &stop))
+            thread::spawn(move || client.work())
         });
         Self { clients: clients.collect(), stop }
     }
@@ -95,56 +91,60 @@ impl Writers {
     }
 }
 
+fn address(service: &Server, message: bool) -> SocketAddr {
+    if message { service.messages() } else { service.store() }
+}
+
 struct Client {
-    address: String,
+    address: SocketAddr,
     key: String,
+    name: String,
     message: bool,
-    length: usize,
-    keyed: bool,
+    mix: Mix,
     ledger: Ledger,
+    stop: Arc<AtomicBool>,
 }
 
 impl Client {
     /// Reconnects after a broken connection, if it can. Returns the writes without a response.
-    fn work(&self, name: &str, stop: &AtomicBool) -> Vec<Write> {
+    fn work(&self) -> Vec<Write> {
+        let is_stopped = || self.stop.load(Ordering::SeqCst);
         let (mut number, mut unanswered) = (0, Vec::new());
-        while !stop.load(Ordering::SeqCst) {
-            let Ok(mut stream) = TcpStream::connect(&self.address) else { break };
-            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-            while !stop.load(Ordering::SeqCst) {
+        while !is_stopped() {
+            let Ok(mut connection) = Connection::open(self.address) else { break };
+            while !is_stopped() {
                 number += 1;
-                let write = self.write(format!("{name}-{number};"), number);
+                let write = self.write(number);
                 self.ledger.sent(&write.name);
-                let Some(status) = write.exchange(&mut stream, &self.ledger) else {
-                    unanswered.push(write);
-                    break;
-                };
-                if status == 503 {
-                    thread::sleep(REST);
+                match write.send(&mut connection, &self.ledger) {
+                    Some(503) => thread::sleep(PAUSE),
+                    Some(_) => {}
+                    None => {
+                        unanswered.push(write);
+                        break;
+                    }
                 }
             }
         }
         unanswered
     }
 
-    fn write(&self, mut name: String, number: u32) -> Write {
+    fn write(&self, number: u32) -> Write {
+        let mut name = format!("{}-{number};", self.name);
         let valid = !number.is_multiple_of(INVALID_EVERY);
         if self.message && valid {
-            name.extend(std::iter::repeat_n('.', self.length.saturating_sub(name.len())));
+            name.extend(std::iter::repeat_n('.', self.mix.length.saturating_sub(name.len())));
         }
-        let (path, body) = match (self.message, valid) {
-            (true, true) => ("/v1/messages", format!(r#"{{"message":"{name}"}}"#)),
-            (true, false) => ("/v1/messages", format!(r#"{{"text":"{name}"}}"#)),
-            (false, true) => ("/v1/pets", format!(r#"{{"name":"{name}","categoryId":1}}"#)),
-            (false, false) => ("/v1/pets", format!(r#"{{"name":"{name}"}}"#)),
+        let path = if self.message { "/v1/messages" } else { "/v1/pets" };
+        let body = match (self.message, valid) {
+            (true, true) => new_message(&name),
+            (false, true) => new_pet(&name),
+            (_, false) => format!(r#"{{"other":"{name}"}}"#),
         };
-        let once = if self.keyed { format!("Idempotency-Key: {name}\r\n") } else { String::new() };
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{once}Content-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            self.key,
-            body.len()
-        );
+        let mut request = Request::new(self.address, "POST", path).key(&self.key).json(body);
+        if self.mix.keyed {
+            request = request.header("idempotency-key", &name);
+        }
         Write { message: self.message, name, request }
     }
 }

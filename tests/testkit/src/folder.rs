@@ -1,0 +1,100 @@
+//! A folder, and the commands of the built program that run in it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::process::{Ended, Process, petstore, with_clean_environment};
+use crate::server::Server;
+
+/// The working directory of commands. It contains `petstore-data` and files named without a path.
+pub struct Folder(tempfile::TempDir);
+
+#[expect(clippy::new_without_default, reason = "a folder is made on disk, which `default` does not suggest")]
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// A folder with a database and the account `ada@example.com`.
+    pub fn with_account() -> Self {
+        let folder = Self::new();
+        folder.succeed("account create ada@example.com");
+        folder
+    }
+
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// The sorted names of the entries in a folder.
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(path)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// A command line of the program, split at white space.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = self.program(petstore());
+        command.args(line.split_whitespace());
+        command
+    }
+
+    /// Another program, in the same folder and with the same minimal environment.
+    pub fn program(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.current_dir(self.0.path()).stdin(Stdio::null());
+        with_clean_environment(&mut command);
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Ended {
+        Process::start(&mut self.command(line)).end()
+    }
+
+    /// Runs a command with `input` on stdin.
+    pub fn run_with(&self, line: &str, input: impl AsRef<[u8]>) -> Ended {
+        let mut process = Process::start(self.command(line).stdin(Stdio::piped()));
+        let mut stdin = process.take_input();
+        // A command that fails early does not read its input.
+        let _ = stdin.write_all(input.as_ref());
+        drop(stdin);
+        process.end()
+    }
+
+    /// Runs a command that must succeed, and returns what it prints.
+    pub fn succeed(&self, line: &str) -> String {
+        let ended = self.run(line);
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
+        ended.stdout
+    }
+
+    /// A new key of `ada@example.com`.
+    pub fn key(&self) -> String {
+        self.succeed("key create --account ada@example.com --name test").trim_end().to_owned()
+    }
+
+    /// `key list --json`.
+    pub fn keys(&self) -> Value {
+        serde_json::from_str(&self.succeed("key list --json")).unwrap()
+    }
+
+    /// Starts a command that serves, on free ports, and waits until it listens.
+    pub fn serve(&self, line: &str) -> Server {
+        let mut command = self.command(line);
+        command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
+        Server::start(&mut command)
+    }
+}
