@@ -517,12 +517,12 @@ def run_test(trial, row, name):
             log.write(line)
             log.flush()
             # The test runner may print the test's name on the same line.
-            _, told, figure = line.partition("measured: ")
-            if told:
+            _, is_measurement, figure = line.partition("measured: ")
+            if is_measurement:
                 measured = figure.strip()
             # The test runner repeats the failures afterwards.
             failed = failed or line == "failures:\n"
-            if line.strip() and not told and not failed:
+            if line.strip() and not is_measurement and not failed:
                 trial.say(line.strip())
             ran = ran or "1 passed" in line or "1 failed" in line
         status = test.wait()

@@ -37,7 +37,7 @@ fn backup_under_writes_restores_or_leaves_nothing() {
         backup.kill().unwrap();
         backup.wait().unwrap();
         if files.file().exists() {
-            files.restore(&ledger.as_of(before)).assert_as_told();
+            files.restore(&ledger.as_of(before)).assert_no_violation();
             files.clear();
         } else {
             killed += 1;
@@ -50,7 +50,7 @@ fn backup_under_writes_restores_or_leaves_nothing() {
         assert_eq!(files.unfinished(), 0, "the next backup removes unfinished files");
         load.stop();
         let differences = files.restore(&ledger.as_of(before));
-        differences.assert_as_told();
+        differences.assert_no_violation();
         settled += differences.settled;
         files.clear();
     }

@@ -119,7 +119,7 @@ impl Recording {
         if acknowledged.is_empty() {
             return Ok(());
         }
-        self.ledger.as_of(acknowledged).try_compare(&store)?.wrong().map_or(Ok(()), |wrong| loss(&wrong))
+        self.ledger.as_of(acknowledged).try_compare(&store)?.violation().map_or(Ok(()), |violation| loss(&violation))
     }
 }
 

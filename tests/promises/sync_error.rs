@@ -48,7 +48,7 @@ fn failed_sync_ends_the_process() {
         ledger.sent("again");
         again.stop();
         let differences = ledger.compare(database.data_dir());
-        differences.assert_as_told();
+        differences.assert_no_violation();
         unavailable += ledger.unavailable();
         settled += differences.unavailable.len();
     }

@@ -6,7 +6,7 @@ use petstore::domain::PetStatus;
 use petstore::store::Store;
 use petstore::store::postgres::{Options, Postgres};
 use testkit::PostgresServer;
-use testkit::postgres::{as_somebody, free_port};
+use testkit::postgres::{free_port, unprivileged};
 
 use crate::fixtures::{create_pet, options};
 
@@ -29,7 +29,7 @@ impl PgBouncer {
              listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n{settings}\n"
         );
         std::fs::write(&file, config).unwrap();
-        let mut command = as_somebody();
+        let mut command = unprivileged();
         command.args(["sh", "-c", r#"/usr/sbin/pgbouncer --quiet "$0" & cat; kill $!"#]).arg(&file);
         let keeper = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let url = format!("postgres://petstore@127.0.0.1:{port}/{database}");

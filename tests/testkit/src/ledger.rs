@@ -191,21 +191,21 @@ impl Ledger {
 }
 
 impl Differences {
-    /// Describes the first difference, except writes answered with 503.
-    pub fn wrong(&self) -> Option<String> {
+    /// Describes the first violation. A write that was answered with 503 may be stored.
+    pub fn violation(&self) -> Option<String> {
         let Self { lost, doubled, refused, never_sent, .. } = self;
-        let wrong = [("lost", lost), ("doubled", doubled), ("refused and there", refused), ("never sent", never_sent)];
-        let (what, names) = wrong.into_iter().find(|(_, names)| !names.is_empty())?;
-        Some(format!("{} {what}, such as {}", names.len(), names[0]))
+        let kinds = [("lost", lost), ("doubled", doubled), ("refused and there", refused), ("never sent", never_sent)];
+        let (kind, names) = kinds.into_iter().find(|(_, names)| !names.is_empty())?;
+        Some(format!("{} {kind}, such as {}", names.len(), names[0]))
     }
 
-    pub fn assert_as_told(&self) {
-        assert_eq!(self.wrong(), None);
+    pub fn assert_no_violation(&self) {
+        assert_eq!(self.violation(), None);
     }
 
-    /// Asserts that the database is as told, and that a 503 means that nothing was written.
+    /// Asserts in addition that no write answered with 503 is stored.
     pub fn assert_nothing_refused_is_there(&self) {
-        self.assert_as_told();
+        self.assert_no_violation();
         assert!(self.unavailable.is_empty(), "answered with 503 and there: {:?}", self.unavailable);
     }
 }

@@ -114,7 +114,7 @@ impl Load {
         let rates = (0..20).map(|step| start * (1.0 - 0.05 * f64::from(step)));
         let mut held = rates.filter(|rate| {
             let outcome = Self { rate: Some(*rate), ..self.clone() }.run();
-            println!("{rate:.0} a second: {} asked, {} not", outcome.accepted.len(), outcome.missed);
+            println!("{rate:.0} a second: {} accepted, {} missed", outcome.accepted.len(), outcome.missed);
             outcome.kept_up()
         });
         let most = held.next().expect("some rate is kept up");

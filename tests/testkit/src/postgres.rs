@@ -72,7 +72,7 @@ impl PostgresServer {
     fn start_from(primary: &str) -> Self {
         let bin = binaries();
         let port = free_port();
-        let mut command = as_somebody();
+        let mut command = unprivileged();
         command.args(["sh", "-c", SCRIPT, "sh"]).arg(&bin).arg(port.to_string()).arg(primary);
         let mut keeper = command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut folder = String::new();
@@ -109,7 +109,7 @@ impl PostgresServer {
 
     /// Runs `pg_ctl` and waits until it is done.
     pub fn control(&self, arguments: &[&str]) {
-        let mut command = as_somebody();
+        let mut command = unprivileged();
         command.arg(self.bin.join("pg_ctl")).arg("-D").arg(self.folder.join("data")).arg("-w").arg("-l");
         let status = command.arg(self.folder.join("log")).args(arguments).stdout(Stdio::null()).status().unwrap();
         assert!(status.success(), "pg_ctl {arguments:?}");
@@ -242,7 +242,7 @@ pub fn binaries() -> PathBuf {
 }
 
 /// The start of a command that does not run as root.
-pub fn as_somebody() -> Command {
+pub fn unprivileged() -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new("env");
     }

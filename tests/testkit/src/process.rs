@@ -231,7 +231,7 @@ impl Lines {
         match self.0.lock().unwrap().recv_timeout(END_TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the process neither writes nor ends"),
+            Err(RecvTimeoutError::Timeout) => panic!("the process writes nothing and does not end"),
         }
     }
 
