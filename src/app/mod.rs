@@ -82,8 +82,6 @@ pub async fn run(
 ) -> Result<()> {
     let mut signals = Signals::listen()?;
     tokio::spawn(shutdown::follow_log_level()?);
-    #[cfg(not(feature = "otlp"))]
-    trace_export::warn_of_ignored_collector();
     let tls = tls(settings)?;
     let passed = systemd::passed_sockets()?;
     let settings = &listeners::at_passed_addresses(settings, &passed)?;

@@ -26,6 +26,11 @@ use crate::store::Store;
 const ACCOUNT: &str = "quickstart@localhost";
 const PRODUCTION: &str = "this is a production database, to which quickstart would add an account, a key and animals: \
     run `petstore serve`, or confirm with --deployment production";
+/// Printed by builds without optimisation, such as that of `cargo quickstart`.
+const FIRST_LOOK: &str = "
+This build is for a first look: quick to compile, slow to serve. The optimised one:
+  cargo run --release -- quickstart
+";
 /// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 const KEY_FILE: &str = "quickstart.key";
@@ -181,6 +186,7 @@ fn welcome(
             format!("shown at the first start; to replace it, run `petstore account set-password {ACCOUNT}{folder}`")
         }
     };
+    let first_look = if cfg!(debug_assertions) { FIRST_LOOK } else { "" };
     format!(
         "petstore is running.
 
@@ -221,7 +227,7 @@ List your orders:
 
 Send a message:
   {curl} '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'
-
+{first_look}
 Stop with Ctrl-C.
 "
     )

@@ -21,9 +21,7 @@ use super::client_address::Peer;
 use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause};
 use super::framing;
-#[cfg(feature = "otlp")]
-use super::operations::Operation;
-use super::operations::Operation::GetPet;
+use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
 use super::request_context::RequestContext;
 use super::request_id::{X_REQUEST_ID, request_id};
@@ -31,7 +29,6 @@ use super::state::Api;
 use crate::config::Listener;
 use crate::server::Connections;
 use crate::telemetry::request_log::RequestLogEntry;
-#[cfg(feature = "otlp")]
 use crate::telemetry::traces::{Recording, Tracer};
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
@@ -51,7 +48,6 @@ pub struct ListenerService {
     deprecation: Option<Deprecation>,
     https_only: bool,
     logs_requests: bool,
-    #[cfg(feature = "otlp")]
     tracer: Option<Tracer>,
 }
 
@@ -66,7 +62,6 @@ impl ListenerService {
             deprecation: GetPet.is_on(listener).then(|| Deprecation::of_get_pet(&api.addresses)),
             https_only: false,
             logs_requests: false,
-            #[cfg(feature = "otlp")]
             tracer: None,
         }
     }
@@ -92,7 +87,6 @@ impl ListenerService {
     }
 
     /// Records a span for every request. Not on the operations listener, which only the operator's tools use.
-    #[cfg(feature = "otlp")]
     pub fn tracing(self, tracer: &Tracer) -> Self {
         let tracer = (self.listener != Listener::Ops).then(|| tracer.clone());
         Self { tracer, ..self }
@@ -121,9 +115,7 @@ impl ListenerService {
             let log_entry = is_logged.then(|| RequestLogEntry::of(&head));
             let needs_context = is_logged || api.rate_limits.is_some();
             let context = needs_context.then(|| RequestContext::attach(&mut head.extensions));
-            #[cfg(feature = "otlp")]
             let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));
-            #[cfg(feature = "otlp")]
             let span = tracer.and_then(|tracer| tracer.begin(&head));
             let answered = if let Err(unclear) = framing::check(&head, &body) {
                 let mut response = unclear.answer();
@@ -153,18 +145,14 @@ impl ListenerService {
                 None => page.as_deref().unwrap_or_else(|| api.traffic.unmatched()),
             };
             let took = in_progress.end(route, response.status());
-            #[cfg(feature = "otlp")]
-            let log_entry = log_entry.map(|mut entry| {
-                if let Some(trace) = span.as_ref().and_then(Recording::trace) {
-                    entry.is_in(trace);
-                }
-                entry
-            });
-            #[cfg(feature = "otlp")]
+            let trace = span.as_ref().and_then(Recording::trace);
             if let Some(span) = span {
                 span.end(api.traffic.template(route), response.status(), &id);
             }
-            if let Some(entry) = log_entry {
+            if let Some(mut entry) = log_entry {
+                if let Some(trace) = trace {
+                    entry.is_in(trace);
+                }
                 let account = context.as_ref().and_then(RequestContext::account);
                 entry.write(&id, account, route.template(), response.status(), took);
             }

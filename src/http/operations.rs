@@ -217,7 +217,6 @@ impl Operation {
     }
 
     /// Returns whether the operation is a health check, which is not traced.
-    #[cfg(feature = "otlp")]
     pub const fn is_health_check(self) -> bool {
         matches!(self, GetLiveness | GetReadiness)
     }

@@ -95,7 +95,6 @@ impl Traffic {
     }
 
     /// The path template of a route. `None` for unknown paths.
-    #[cfg(feature = "otlp")]
     pub fn template<'a>(&self, route: &'a Route) -> Option<&'a str> {
         (!std::ptr::eq(route, &raw const self.unmatched)).then(|| route.template())
     }

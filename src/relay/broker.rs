@@ -9,8 +9,9 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, StorageType};
 use tokio::time::{Instant, timeout_at};
 
-use super::url::RelayUrl;
-use crate::domain::{AccountId, Deployment, Message, MessageId};
+use super::url::Credentials;
+use super::{Published, RelayUrl};
+use crate::domain::{Deployment, Message};
 use crate::tls::Time;
 
 /// Maximum time to connect to one server.
@@ -34,13 +35,6 @@ pub struct Broker {
     subject: &'static str,
 }
 
-/// Result of publishing messages.
-pub struct Published {
-    pub acknowledged: Vec<(AccountId, MessageId)>,
-    /// Why the last of the other messages was not acknowledged. `None` if all were.
-    pub rejection: Option<String>,
-}
-
 impl Broker {
     /// Connects to one of the servers, and creates the stream if it does not exist. An existing stream is not changed.
     pub async fn connect(url: &RelayUrl, deployment: Deployment) -> Result<Self, String> {
@@ -48,16 +42,22 @@ impl Broker {
         if Time::is_before_1970() {
             return Err("the system clock is before 1970".into());
         }
-        let options = url.authorize(
-            ConnectOptions::new()
-                .name("petstore")
-                .connection_timeout(CONNECT_TIMEOUT)
-                .request_timeout(Some(REQUEST_TIMEOUT))
-                .ping_interval(PING_INTERVAL)
-                // The relay reconnects with its own backoff.
-                .max_reconnects(url.servers().len()),
-        );
-        let connected = options.connect(url.servers()).await;
+        let servers = url.servers();
+        let options = ConnectOptions::new()
+            .name("petstore")
+            .connection_timeout(CONNECT_TIMEOUT)
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .ping_interval(PING_INTERVAL)
+            // The relay reconnects with its own backoff.
+            .max_reconnects(servers.len());
+        let options = match url.credentials() {
+            None => options,
+            Some(Credentials::Token(token)) => options.token(token.expose().to_owned()),
+            Some(Credentials::Password { user, password }) => {
+                options.user_and_password(user.clone(), password.expose().to_owned())
+            }
+        };
+        let connected = options.connect(servers).await;
         let client = connected.map_err(|error| format!("cannot connect to {url}: {error}"))?;
         let context = async_nats::jetstream::new(client);
         let (name, subject) = stream(deployment);

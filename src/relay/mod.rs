@@ -4,6 +4,7 @@
 //! is sent again, and the stream recognizes it by its id. Of all processes on a database, one is the active relay: it holds
 //! a lease that ends with its connection.
 
+#[cfg_attr(not(feature = "relay"), path = "no_broker.rs")]
 mod broker;
 mod outage_log;
 mod retention;
@@ -231,6 +232,13 @@ impl Worker {
     fn is_stopped(&self) -> bool {
         *self.stopped.borrow()
     }
+}
+
+/// Result of publishing messages.
+struct Published {
+    acknowledged: Vec<(AccountId, MessageId)>,
+    /// Why the last of the other messages was not acknowledged. `None` if all were.
+    rejection: Option<String>,
 }
 
 /// Result of a round.

@@ -1,22 +1,23 @@
 //! URL of the broker.
 
-use async_nats::{ConnectOptions, ServerAddr};
+use axum::http::uri::Authority;
 use percent_encoding::percent_decode_str;
 
 use crate::domain::{Invalid, Secret};
 
+const DEFAULT_PORT: u16 = 4222;
+
 /// A URL `nats://USER:PASSWORD@HOST:PORT,HOST:PORT`, or `tls://…`. Displayed without its password.
-///
-/// `servers` contains no credentials, because the NATS client logs them.
 #[derive(Clone)]
 pub struct RelayUrl {
     scheme: &'static str,
-    servers: Vec<ServerAddr>,
+    /// `HOST:PORT` of each server.
+    hosts: Vec<String>,
     credentials: Option<Credentials>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-enum Credentials {
+#[derive(Clone)]
+pub(super) enum Credentials {
     Token(Secret),
     Password { user: String, password: Secret },
 }
@@ -38,28 +39,31 @@ impl RelayUrl {
             Some((credentials, hosts)) => (Some(Credentials::read(credentials)?), hosts),
             None => (None, rest),
         };
-        let servers = hosts.split(',').map(|host| {
-            let is_host =
-                !host.is_empty() && !host.contains(['/', '?', '#', '@']) && !host.contains(char::is_whitespace);
-            let server: ServerAddr = is_host.then(|| format!("{scheme}{host}"))?.parse().ok()?;
-            (!server.host().is_empty()).then_some(server)
-        });
-        Some(Self { scheme, servers: servers.collect::<Option<_>>()?, credentials })
+        let hosts = hosts.split(',').map(host_and_port).collect::<Option<_>>()?;
+        Some(Self { scheme, hosts, credentials })
     }
 
-    pub(super) fn servers(&self) -> &[ServerAddr] {
-        &self.servers
+    /// A URL for each server, without the credentials, because the NATS client logs them.
+    pub(super) fn servers(&self) -> Vec<String> {
+        self.hosts.iter().map(|host| format!("{}{host}", self.scheme)).collect()
     }
 
-    pub(super) fn authorize(&self, options: ConnectOptions) -> ConnectOptions {
-        match &self.credentials {
-            None => options,
-            Some(Credentials::Token(token)) => options.token(token.expose().to_owned()),
-            Some(Credentials::Password { user, password }) => {
-                options.user_and_password(user.clone(), password.expose().to_owned())
-            }
-        }
+    pub(super) const fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
+}
+
+/// Adds the port to a host without one. `None` if the host is neither a name nor an IP address.
+fn host_and_port(text: &str) -> Option<String> {
+    let authority: Authority = text.parse().ok()?;
+    let host = authority.host();
+    let is_host =
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte));
+    let port = match text.strip_prefix(host)? {
+        "" => DEFAULT_PORT,
+        _ => authority.port_u16()?,
+    };
+    is_host.then(|| format!("{host}:{port}"))
 }
 
 impl Credentials {
@@ -84,16 +88,7 @@ impl std::fmt::Display for RelayUrl {
             Some(Credentials::Token(_)) => f.write_str("[hidden]@")?,
             Some(Credentials::Password { user, .. }) => write!(f, "{user}:[hidden]@")?,
         }
-        for (position, server) in self.servers.iter().enumerate() {
-            let comma = if position > 0 { "," } else { "" };
-            let host = server.host();
-            let port = server.port();
-            match host.contains(':') {
-                true => write!(f, "{comma}[{host}]:{port}")?,
-                false => write!(f, "{comma}{host}:{port}")?,
-            }
-        }
-        Ok(())
+        f.write_str(&self.hosts.join(","))
     }
 }
 

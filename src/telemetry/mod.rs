@@ -4,7 +4,6 @@ mod log;
 pub mod metrics;
 pub mod request_log;
 pub mod trace_context;
-#[cfg(feature = "otlp")]
 pub mod traces;
 
 pub use log::{

@@ -27,7 +27,6 @@ impl RequestLogEntry {
     }
 
     /// The request is recorded in this trace: its caller's, or one that begins with it.
-    #[cfg(feature = "otlp")]
     pub fn is_in(&mut self, trace: TraceId) {
         self.trace_id = Some(trace);
     }

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Folder, Request, Server};
+use testkit::{Folder, Request};
 
 /// The id of the trace in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -50,25 +50,4 @@ async fn signals_change_the_level_while_the_service_runs() {
     Request::new(store, "GET", "/livez").send().await;
     let rest = server.end_by(Signal::TERM).log();
     assert!(rest.contains("INFO stopping") && !rest.contains("INFO request"), "{rest}");
-}
-
-#[cfg(not(feature = "otlp"))]
-#[test]
-fn collector_is_not_ignored_silently() {
-    let warning = "this build exports no traces, build it with `--features otlp`";
-    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
-    for (environment, warnings) in [
-        (&[endpoint] as &[_], 1),
-        (&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces")], 1),
-        (&[], 0),
-        (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], 0),
-        (&[endpoint, ("OTEL_SDK_DISABLED", "true")], 0),
-        (&[endpoint, ("OTEL_TRACES_EXPORTER", "none")], 0),
-    ] {
-        let folder = Folder::new();
-        let mut command = folder.command("serve --listeners ops --ops-listen 127.0.0.1:0");
-        let server = Server::start(command.envs(environment.iter().copied()));
-        let found = server.before.iter().filter(|message| *message == warning).count();
-        assert_eq!(found, warnings, "{environment:?} {:?}", server.before);
-    }
 }

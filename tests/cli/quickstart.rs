@@ -63,6 +63,9 @@ fn quickstart_prints_addresses_and_curl_lines() {
         Send a message:
           curl 'http://MESSAGES/v1/messages' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d '{"message":"Hello, store!"}'
 
+        This build is for a first look: quick to compile, slow to serve. The optimised one:
+          cargo run --release -- quickstart
+
         Stop with Ctrl-C.
     "#]].assert_eq(&shown);
     for name in ["API reference", "document", "operations"] {

@@ -1,6 +1,6 @@
 //! Traces: one span per request, sent to an OpenTelemetry collector (OTLP 1.x over HTTP, as JSON).
 //!
-//! Only in a build with the feature `otlp`. The sampler decides which requests get a span. At the end of the request
+//! The sampler decides which requests get a span. At the end of the request
 //! the span goes into a bounded queue, from which it is sent in batches. Requests never wait: spans that do not fit are
 //! counted and dropped. `docs/tracing.md` is for operators.
 //!
@@ -8,6 +8,7 @@
 //! none, and their hyper client has no TLS, so about half of this module would stay: the client, what a span contains,
 //! one log line per outage and the count of lost spans.
 
+#[cfg_attr(not(feature = "otlp"), path = "no_client.rs")]
 mod client;
 mod encode;
 mod export;
