@@ -1,4 +1,4 @@
-//! TLS as it is used on either side: at the listeners (`server::tls`), and towards PostgreSQL (`store::postgres::tls`).
+//! TLS for servers (`server::tls`) and clients (PostgreSQL, the trace collector, `petstore healthcheck`).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use rustls::server::ParsedCertificate;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// The cryptography behind TLS. Named wherever a connection is configured, so that nothing depends on a default of the
-/// process.
+/// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -36,7 +35,7 @@ impl TimeProvider for Time {
     }
 }
 
-/// The certificates in a PEM file, in their order; at least one. `file` is its name, for the error.
+/// Parses the certificates of a PEM file, in order. Fails if there is none. Errors name `file`.
 pub fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
@@ -46,18 +45,18 @@ pub fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer
     }
 }
 
-/// Whom a client believes to be the server it wants.
+/// The servers that a client trusts.
 #[derive(Debug)]
 pub enum Trust {
-    /// Whoever answers. The connection is encrypted, with somebody.
+    /// Any server. The connection is encrypted, but the peer is unknown.
     Anybody,
-    /// Who has a certificate from one of these authorities, in any name.
+    /// Servers with a certificate from one of these authorities, for any name.
     Authority(Authorities),
-    /// Who has one in the server's name.
+    /// Servers with a certificate from one of these authorities, for their own name.
     Name(Authorities),
 }
 
-/// Certificates of authorities, and certificates of servers that are believed without one.
+/// Certificates of trusted authorities, and of servers that are trusted without an authority.
 #[derive(Debug)]
 pub struct Authorities {
     roots: RootCertStore,
@@ -65,7 +64,7 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// Passes over what can't be read, as bundles of many authorities have it; nothing where that is all of it.
+    /// Ignores unusable certificates, which bundles of many authorities contain. `None` if none is usable.
     pub fn new(certificates: Vec<CertificateDer<'static>>) -> Option<Self> {
         let mut roots = RootCertStore::empty();
         let (usable, _) = roots.add_parsable_certificates(certificates.iter().cloned());
@@ -73,7 +72,7 @@ impl Authorities {
     }
 }
 
-/// How to connect to a server that is trusted on these terms. `protocol` is announced by ALPN (RFC 7301).
+/// Returns a client configuration that announces `protocol` by ALPN (RFC 7301).
 pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, rustls::Error> {
     let provider = provider();
     let verifier = Verifier { trust, provider: Arc::clone(&provider) };
@@ -103,8 +102,8 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         };
         let parsed = ParsedCertificate::try_from(certificate)?;
-        // A server's own certificate in the file is as good as its authority's. Tools that sign a certificate with
-        // itself mark it as an authority's, which a server may not present otherwise.
+        // A server's own certificate in the file is trusted like an authority's. Tools mark self-signed certificates as
+        // authorities, which the verification below rejects for a server.
         if !authorities.certificates.contains(certificate) {
             let algorithms = self.provider.signature_verification_algorithms.all;
             verify_server_cert_signed_by_trust_anchor(&parsed, &authorities.roots, intermediates, now, algorithms)?;
@@ -122,8 +121,7 @@ impl ServerCertVerifier for Verifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         match self.trust {
-            // That somebody has the key of a certificate which anybody can make proves nothing, and there are old
-            // certificates that can't even be read.
+            // The signature proves nothing about an unverified certificate, and some old certificates cannot be parsed.
             Trust::Anybody => Ok(HandshakeSignatureValid::assertion()),
             _ => verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms),
         }

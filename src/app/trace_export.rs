@@ -15,11 +15,11 @@ type Listeners = Vec<(TcpListener, ListenerService, Access)>;
 /// Makes the listeners record their requests as spans.
 pub fn start(listeners: Listeners, addresses: &Addresses, store: &Store) -> (Listeners, Option<TraceExport>) {
     let warn = |warning: &str| tracing::warn!("{warning}");
-    let Some(settings) = traces::Settings::read(|name| std::env::var(name).ok(), warn) else {
+    let variable = |name: &str| std::env::var(name).ok();
+    let Some(settings) = traces::Settings::read(variable, store.deployment().as_str(), warn) else {
         return (listeners, None);
     };
-    let resource = traces::Resource { deployment: store.deployment().as_str() };
-    match traces::start(settings, &resource, addresses.scheme == Scheme::Https) {
+    match traces::start(settings, addresses.scheme == Scheme::Https) {
         Ok((tracer, export)) => {
             let traced =
                 listeners.into_iter().map(|(socket, service, access)| (socket, service.tracing(&tracer), access));

@@ -4,13 +4,13 @@ use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use clap::{Args, Subcommand};
 
+use super::database::{find_account, no_account};
 use super::table::strip_bidi;
-use super::{Create, Failure, Outcome, print, with_store, write_out};
+use super::{Create, Failure, Outcome, print, print_json, with_store, write_out};
 use crate::clock::Clock;
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::{Account as AccountRecord, Email, Secret, Timestamp};
-use crate::store::Store;
 
 #[derive(Subcommand, Debug)]
 pub enum Account {
@@ -112,7 +112,7 @@ impl ListAccounts {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
             let accounts: Vec<_> = store.list_accounts().await?.into_iter().map(ListedAccount::from).collect();
-            print(&if self.json { format!("{}\n", serde_json::to_string_pretty(&accounts)?) } else { table(&accounts) })
+            if self.json { print_json(&accounts) } else { print(&table(&accounts)) }
         })
     }
 }
@@ -121,10 +121,10 @@ impl SetPassword {
     fn run(self) -> Outcome {
         let given = self.password_stdin.then(read_password).transpose()?;
         with_store(&self.common, Create::Never, async |store| {
-            let account = find(&store, &self.email).await?;
+            let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
             if !store.set_password(account.id, digest(&password)).await? {
-                return Err(unknown(&self.email));
+                return Err(no_account(&self.email));
             }
             match given {
                 Some(_) => Ok(()),
@@ -139,24 +139,16 @@ impl SetPassword {
 impl DeleteAccount {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let account = find(&store, &self.email).await?;
+            let account = find_account(&store, &self.email).await?;
             if stdin().is_terminal() && !confirms_deletion(&account)? {
                 return Err(Failure("nothing was deleted".into()));
             }
             match store.delete_account(account.id, None, Clock::System.now()).await? {
                 true => Ok(()),
-                false => Err(unknown(&self.email)),
+                false => Err(no_account(&self.email)),
             }
         })
     }
-}
-
-async fn find(store: &Store, email: &Email) -> Result<AccountRecord, Failure> {
-    store.find_account(email).await?.ok_or_else(|| unknown(email))
-}
-
-fn unknown(email: &Email) -> Failure {
-    Failure(format!("there is no account {}", email.as_str()))
 }
 
 fn digest(password: &NewPassword) -> PasswordDigest {

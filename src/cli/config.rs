@@ -3,7 +3,7 @@
 use clap::{ArgMatches, Args, Subcommand};
 
 use super::{Outcome, command, print};
-use crate::config::{Common, File, Service, Source, settings, takes_list};
+use crate::config::{Common, File, Service, settings, takes_list};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 
@@ -27,12 +27,7 @@ impl Config {
         let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
         let lines = show.into_iter().flat_map(settings).map(|arg| {
             let name = arg.get_long().unwrap_or_default();
-            let from = match file.source(arg, matches) {
-                Source::Flag => "flag",
-                Source::Environment => "environment",
-                Source::File => "file",
-                Source::Default => "default",
-            };
+            let from = file.source(arg, matches);
             match toml_value(arg, matches) {
                 Some(value) => format!("{name} = {value} # {from}\n"),
                 None => format!("# {name} is not set\n"),

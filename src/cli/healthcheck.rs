@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{Failure, Outcome};
 use crate::config::{Common, Listener, Service, reachable};
+use crate::http::Operation;
 use crate::tls::{self, Trust};
 
 /// Maximum time for the whole check, including the connection.
@@ -65,7 +66,8 @@ fn request(address: SocketAddr, tls: bool) -> io::Result<Vec<u8>> {
 
 fn exchange(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<Vec<u8>> {
     // Written at once, because a server that rejects the first bytes may close the connection before the next write.
-    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let path = Operation::GetReadiness.path();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut response = Vec::new();

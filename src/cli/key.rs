@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::database::find_account;
 use super::table::{or_dash, strip_bidi};
-use super::{Create, Failure, Outcome, print, with_store, write_out};
+use super::{Create, Failure, Outcome, print, print_json, with_store, write_out};
 use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -95,8 +96,7 @@ impl Key {
 impl CreateKey {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let account = store.find_account(&self.account).await?;
-            let account = account.ok_or_else(|| Failure(format!("there is no account {}", self.account.as_str())))?;
+            let account = find_account(&store, &self.account).await?;
             let key = ApiKey::generate(store.deployment());
             let new = NewKey::of(&key, account.id, self.name, Clock::System.now(), self.expires_in);
             show(&key, store.create_key(new).await?)
@@ -108,7 +108,7 @@ impl ListKeys {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
             let keys: Vec<_> = store.list_keys().await?.into_iter().map(ListedKey::from).collect();
-            print(&if self.json { format!("{}\n", serde_json::to_string_pretty(&keys)?) } else { table(&keys) })
+            if self.json { print_json(&keys) } else { print(&table(&keys)) }
         })
     }
 }

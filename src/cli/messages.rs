@@ -3,9 +3,10 @@
 use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::database::find_account;
 use super::export::{self, Stopped};
 use super::table::{or_dash, strip_bidi, table};
-use super::{Create, Failure, Outcome, print, with_store};
+use super::{Create, Failure, Outcome, print, print_json, with_store};
 use crate::config::Common;
 use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
 use crate::store::Store;
@@ -94,10 +95,7 @@ impl Filter {
     async fn query(self, store: &Store, newest: Option<u32>) -> Result<MessageQuery, Failure> {
         let account = match &self.account {
             None => None,
-            Some(email) => {
-                let found = store.find_account(email).await?;
-                Some(found.ok_or_else(|| Failure(format!("there is no account {}", email.as_str())))?.id)
-            }
+            Some(email) => Some(find_account(store, email).await?.id),
         };
         Ok(MessageQuery { account, state: self.state, newest })
     }
@@ -113,7 +111,7 @@ impl List {
                 Ok(())
             };
             store.export_messages(&query, &mut keep).await??;
-            print(&if self.json { format!("{}\n", serde_json::to_string_pretty(&messages)?) } else { shown(&messages) })
+            if self.json { print_json(&messages) } else { print(&shown(&messages)) }
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Create, Outcome, not_opened, print, serve, with_store};
+use super::{Create, Outcome, not_opened, print, print_json, serve, with_store};
 use crate::config::Common;
 use crate::store::postgres::Postgres;
 use crate::store::sqlite::Sqlite;
@@ -50,7 +50,7 @@ impl Status {
         };
         let migrations = migrations.map_err(|error| not_opened(&self.common, error))?;
         if self.json {
-            return print(&format!("{}\n", serde_json::to_string_pretty(&migrations)?));
+            return print_json(&migrations);
         }
         let lines = migrations.iter().map(|migration| {
             format!("{:8} {}\n", if migration.applied { "applied" } else { "pending" }, migration.name)

@@ -5,6 +5,7 @@ mod backup;
 mod completions;
 mod config;
 mod copy_to_postgres;
+mod database;
 mod export;
 mod formats;
 mod healthcheck;
@@ -13,6 +14,7 @@ mod key;
 mod messages;
 mod migrate;
 mod openapi;
+mod parse;
 mod passwords;
 mod pets;
 mod quickstart;
@@ -20,23 +22,18 @@ pub mod serve;
 mod table;
 
 use std::ffi::OsString;
-use std::future::Future;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Common, File, environment, settings};
-use crate::domain::Deployment;
-use crate::store::postgres::{self, Postgres};
-use crate::store::sqlite::{self, Sqlite};
-use crate::store::{Store, StoreError};
+use crate::config::{Common, environment, settings};
 use crate::telemetry;
+use database::{Create, not_opened, open, with_store};
+use parse::{Parsed, parse};
 
 /// Text at the end of the help of every command with settings.
 const SETTINGS: &str = "\
@@ -98,13 +95,6 @@ impl<E: std::fmt::Display> From<E> for Failure {
 
 pub type Outcome = Result<(), Failure>;
 
-/// The parsed command line, with the source of each setting.
-struct Parsed {
-    cli: Cli,
-    matches: ArgMatches,
-    file: File,
-}
-
 /// Runs a command line. Exit status: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and
 /// SIGTERM.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -141,64 +131,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             interrupt::exit_code().unwrap_or(ExitCode::FAILURE)
         }
     }
-}
-
-/// Parses the flags, then the flags and the environment, then both and the file. Each step adds one source, so that the
-/// source of an error is known.
-fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
-    let command = command();
-    environment::ignored(command.clone()).try_get_matches_from(arguments).map_err(hide_passwords)?;
-    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| {
-        let (name, why) = refused(error);
-        invalid(&[environment::variable(&command, &name).unwrap_or(name), why].join(": "))
-    })?;
-    let Some(path) = matches.get_one::<PathBuf>("config") else {
-        return Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file: File::default() });
-    };
-    let shown = passwords::hidden(&path.display().to_string());
-    let file = File::read(path, &command).map_err(|why| invalid(&format!("{shown}: {why}")))?;
-    let matches = file.apply(command).try_get_matches_from(arguments).map_err(|error| {
-        let (name, why) = refused(error);
-        invalid(&[shown, name, why].join(": "))
-    })?;
-    Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file })
-}
-
-fn invalid(why: &str) -> clap::Error {
-    clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n"))
-}
-
-/// Returns the name of the rejected setting and the reason. The reason does not contain the flag, because the value came
-/// from the environment or the file.
-fn refused(error: clap::Error) -> (String, String) {
-    let error = hide_passwords(error);
-    let flag = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(flag)) => flag.as_str(),
-        _ => "",
-    };
-    let name = flag.trim_start_matches('-').split([' ', '[', '=']).next().unwrap_or_default();
-    let why = error.to_string();
-    let end = why.find("\n\nFor more").unwrap_or(why.len());
-    let why = why[..end].trim_start_matches("error: ").trim_end().replace(&format!(" for '{flag}'"), "");
-    (name.to_owned(), why)
-}
-
-/// Hides passwords in the parts of the command line that `error` quotes.
-fn hide_passwords(mut error: clap::Error) -> clap::Error {
-    let takes_email =
-        matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(arg)) if arg.contains("<EMAIL>"));
-    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
-        let Some(ContextValue::String(text)) = error.get(kind) else { continue };
-        let hidden = match text.rsplit_once('@') {
-            // A URL without its scheme, such as `password@host`.
-            Some((_, host)) if kind == ContextKind::InvalidValue && !takes_email && !text.contains("://") => {
-                format!("[hidden]@{host}")
-            }
-            _ => passwords::hidden(text),
-        };
-        error.insert(kind, ContextValue::String(hidden));
-    }
-    error
 }
 
 /// Returns the definition of the command line, for completions and the manual.
@@ -241,63 +173,6 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
     }
 }
 
-/// Opens the store, runs `command` on this thread, and closes the store.
-fn with_store<T, F: Future<Output = Result<T, Failure>>>(
-    common: &Common,
-    create: Create,
-    command: impl FnOnce(std::sync::Arc<Store>) -> F,
-) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let store = std::sync::Arc::new(open(common, create).await?);
-        let result = command(std::sync::Arc::clone(&store)).await;
-        store.close().await;
-        result
-    })
-}
-
-/// Whether a command creates a missing database, and with which deployment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Create {
-    IfMissing(Deployment),
-    Never,
-}
-
-impl Create {
-    const PRODUCTION: Self = Self::IfMissing(Deployment::Production);
-}
-
-/// Opens the PostgreSQL database if `--database-url` is set, otherwise the embedded database.
-async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
-    let create = match create {
-        Create::IfMissing(deployment) => Some(deployment),
-        Create::Never => None,
-    };
-    let deployment = common.deployment;
-    let opened = match &common.database_url {
-        Some(url) => {
-            let options = postgres::Options { deployment, create, ..postgres::Options::new(url.clone()) };
-            Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
-        }
-        None => {
-            let options = sqlite::Options { deployment, create, ..sqlite::Options::new(&common.data_dir) };
-            Sqlite::open(&options).map(Store::Sqlite)
-        }
-    };
-    opened.map_err(|error| not_opened(common, error))
-}
-
-fn not_opened(common: &Common, error: StoreError) -> Failure {
-    match (error, &common.database_url) {
-        (StoreError::Unavailable(why), Some(url)) => Failure(format!("cannot open the database {url}: {why}")),
-        (StoreError::Unavailable(why), None) => {
-            Failure(format!("cannot open the database in {}: {why}", common.data_dir.display()))
-        }
-        (error, Some(url)) => Failure(format!("{url}: {error}")),
-        (error, None) => error.into(),
-    }
-}
-
 /// Reports a message to the user: as plain text on a terminal, otherwise as a log event. Passwords in URLs are hidden,
 /// because a misplaced URL may be part of a path or name.
 fn tell(level: Level, text: &str) {
@@ -320,6 +195,10 @@ fn print(text: &str) -> Outcome {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }
+}
+
+fn print_json(value: &impl serde::Serialize) -> Outcome {
+    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
 fn write_out(text: &str) -> std::io::Result<()> {

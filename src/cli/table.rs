@@ -18,8 +18,8 @@ pub fn or_dash(time: Option<Timestamp>) -> String {
     time.map_or_else(|| "-".to_owned(), |time| time.to_string())
 }
 
-/// Replaces directional formatting characters (Unicode Standard Annex #9), with which a user-chosen text could reorder
-/// other columns on a terminal.
+/// Replaces directional formatting characters (Unicode Standard Annex #9). A user-chosen text could reorder other columns on
+/// a terminal with them.
 pub fn strip_bidi(text: &str) -> String {
     let is_directional =
         |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

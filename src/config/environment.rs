@@ -3,7 +3,7 @@
 use clap::builder::Resettable;
 use clap::{Arg, Command};
 
-use super::nearest;
+use super::file::nearest;
 
 const PREFIX: &str = "PETSTORE_";
 

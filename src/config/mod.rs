@@ -2,6 +2,7 @@
 
 mod addresses;
 pub mod environment;
+mod file;
 mod listen;
 mod network;
 pub mod plaintext_check;
@@ -9,19 +10,19 @@ mod rate_limit;
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
+use clap::{Arg, ArgAction, Args, Command, ValueEnum};
 
 use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 use crate::telemetry::{LogFormat, LogLevel};
 pub use addresses::{Addresses, BaseUrl, Scheme, reachable};
+pub use file::{File, settings, takes_list};
 use listen::address;
 pub use network::Network;
 pub use rate_limit::RateLimit;
@@ -264,117 +265,6 @@ fn origin(text: &str) -> Result<String, Invalid> {
     well_formed.then(|| text.to_owned()).ok_or_else(|| {
         Invalid("an origin is a scheme, a host and an optional port, for instance https://example.com".into())
     })
-}
-
-/// A configuration file. Its values become the defaults of the flags with the same names.
-#[derive(Clone, Debug, Default)]
-pub struct File(toml::Table);
-
-impl File {
-    /// Reads the file. Rejects keys that are not settings of `command` or its subcommands.
-    pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
-        Self::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?, command)
-    }
-
-    /// Parses the text of a file, like [`File::read`].
-    pub fn parse(text: &str, command: &Command) -> Result<Self, String> {
-        let table: toml::Table = toml::from_str(text).map_err(|error| malformed(text, &error))?;
-        let mut known = Vec::new();
-        collect_settings(command, &mut known);
-        for (key, value) in &table {
-            let Some((_, takes_list)) = known.iter().find(|(name, _)| name == key) else {
-                let nearest = nearest(known.iter().map(|(name, _)| *name), key);
-                let suggestion = nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
-                return Err(format!("there is no setting `{key}`{suggestion}"));
-            };
-            if value.is_array() && !takes_list {
-                return Err(format!("`{key}` takes one value and no list"));
-            }
-            values(value).ok_or_else(|| format!("`{key}` must be a string, a number or a list of them"))?;
-        }
-        Ok(Self(table))
-    }
-
-    /// Sets the defaults of `command` to this file's values. Flags and environment variables override them.
-    pub fn apply(&self, command: Command) -> Command {
-        let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-        let command = command.mut_args(|arg| match self.value_of(&arg) {
-            Some(values) => arg.default_values(values),
-            None => arg,
-        });
-        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)))
-    }
-
-    /// Returns the source of a setting's value.
-    pub fn source(&self, arg: &Arg, matches: &ArgMatches) -> Source {
-        match matches.value_source(arg.get_id().as_str()) {
-            Some(ValueSource::CommandLine) => Source::Flag,
-            Some(ValueSource::EnvVariable) => Source::Environment,
-            _ if self.value_of(arg).is_some() => Source::File,
-            _ => Source::Default,
-        }
-    }
-
-    fn value_of(&self, arg: &Arg) -> Option<Vec<String>> {
-        arg.get_env()?;
-        values(self.0.get(arg.get_long()?)?)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    Flag,
-    Environment,
-    File,
-    Default,
-}
-
-/// Returns the flags of a command that are settings: all with an environment variable, except `--config`.
-pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
-    command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
-}
-
-/// Minimum similarity of a suggested name, from 0 to 1. High enough to suggest only corrections of typing errors.
-const SIMILAR: f64 = 0.8;
-
-/// Returns the name most similar to `wanted`. `None` if none is similar.
-fn nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
-    let similar = names.map(|name| (strsim::jaro(name, wanted), name)).filter(|(similarity, _)| *similarity >= SIMILAR);
-    similar.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
-}
-
-/// Describes a syntax error. Does not quote the line, unlike `error` itself, because it may contain a password.
-fn malformed(text: &str, error: &toml::de::Error) -> String {
-    let start = error.span().map_or(0, |span| span.start);
-    let line = 1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count();
-    format!("line {line} is not TOML: {}", error.message())
-}
-
-/// Returns whether a setting accepts several values.
-pub fn takes_list(arg: &Arg) -> bool {
-    matches!(arg.get_action(), ArgAction::Append)
-}
-
-/// Collects the name of each setting, and whether it accepts a list.
-fn collect_settings<'a>(command: &'a Command, found: &mut Vec<(&'a str, bool)>) {
-    found.extend(settings(command).filter_map(|arg| Some((arg.get_long()?, takes_list(arg)))));
-    command.get_subcommands().for_each(|sub| collect_settings(sub, found));
-}
-
-fn values(value: &toml::Value) -> Option<Vec<String>> {
-    match value {
-        toml::Value::Array(items) => items.iter().map(scalar).collect(),
-        single => scalar(single).map(|text| vec![text]),
-    }
-}
-
-fn scalar(value: &toml::Value) -> Option<String> {
-    match value {
-        toml::Value::String(text) => Some(text.clone()),
-        toml::Value::Integer(number) => Some(number.to_string()),
-        toml::Value::Boolean(flag) => Some(flag.to_string()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

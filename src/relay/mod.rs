@@ -51,7 +51,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// The broker to publish to.
     pub url: RelayUrl,
-    /// Time for which sent messages are kept in the database.
+    /// Time to keep sent messages in the database.
     pub retention: Duration,
 }
 
@@ -157,7 +157,7 @@ impl Worker {
     }
 
     /// Relays all queued messages if this process holds the lease.
-    async fn round(&mut self) -> std::result::Result<Round, String> {
+    async fn round(&mut self) -> Result<Round, String> {
         if !self.has_lease().await? {
             return Ok(Round::Standby);
         }
@@ -194,7 +194,7 @@ impl Worker {
         Ok(rejected.map_or(Round::Relayed, Round::Rejected))
     }
 
-    async fn has_lease(&mut self) -> std::result::Result<bool, String> {
+    async fn has_lease(&mut self) -> Result<bool, String> {
         if self.lease_confirmed_at.is_some_and(|last| last.elapsed() < POLL) {
             return Ok(true);
         }
@@ -210,7 +210,7 @@ impl Worker {
     }
 
     /// Marks acknowledged messages as sent. On an error, they are marked before any other message is sent.
-    async fn mark_sent(&mut self) -> std::result::Result<(), String> {
+    async fn mark_sent(&mut self) -> Result<(), String> {
         if self.acknowledged.is_empty() {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn count(&mut self) -> std::result::Result<(), String> {
+    async fn count(&mut self) -> Result<(), String> {
         if self.counted_at.is_none_or(|last| last.elapsed() >= COUNT) {
             self.status.set_queued(self.store.count_unsent_messages(MAX_COUNT).await.map_err(database)?);
             self.counted_at = Some(Instant::now());

@@ -1,4 +1,4 @@
-//! Stands in for the broker in a build without the feature `relay`, in which `--relay` is rejected.
+//! Stands in for the broker in a build without the feature `relay`. Such a build rejects `--relay`.
 
 use super::{Published, RelayUrl};
 use crate::domain::{Deployment, Message};

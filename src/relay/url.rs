@@ -53,7 +53,7 @@ impl RelayUrl {
     }
 }
 
-/// Adds the port to a host without one. `None` if the host is neither a name nor an IP address.
+/// Adds the port to a host without one. `None` if the host is not a name or an IP address.
 fn host_and_port(text: &str) -> Option<String> {
     let authority: Authority = text.parse().ok()?;
     let host = authority.host();

@@ -19,7 +19,7 @@ pub struct SpanId(pub u64);
 pub struct TraceParent {
     pub trace: TraceId,
     pub span: SpanId,
-    /// Whether the caller may have recorded its span.
+    /// Set if the caller may have recorded its span.
     pub sampled: bool,
 }
 
@@ -74,15 +74,15 @@ mod tests {
     #[test]
     fn only_well_formed_parents_are_accepted() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-        for (taken, sampled) in [
+        for (accepted, sampled) in [
             (format!("00-{trace}-00f067aa0ba902b7-01"), true),
             (format!("00-{trace}-00f067aa0ba902b7-02"), false),
             (format!("cc-{trace}-00f067aa0ba902b7-03-more"), true),
         ] {
-            let parent = of(&[&taken]).unwrap_or_else(|| panic!("{taken}"));
-            assert_eq!((parent.trace.to_string().as_str(), parent.sampled), (trace, sampled), "{taken}");
+            let parent = of(&[&accepted]).unwrap_or_else(|| panic!("{accepted}"));
+            assert_eq!((parent.trace.to_string().as_str(), parent.sampled), (trace, sampled), "{accepted}");
             assert_eq!(parent.span.to_string(), "00f067aa0ba902b7");
-            assert_eq!(of(&[&taken, &taken]), None, "there is one caller");
+            assert_eq!(of(&[&accepted, &accepted]), None, "a repeated header is rejected");
         }
         for refused in [
             String::new(),

@@ -19,16 +19,31 @@ fn write_program(folder: &Folder, name: &str, text: &str) {
     std::fs::set_permissions(folder.path(name), PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-#[test]
-fn ci_prints_its_help_and_rejects_arguments() {
-    let folder = Folder::new();
-    write_program(&folder, "cargo", &format!("touch {}; exit 1\n", folder.path("cargo-ran").display()));
+/// Writes a `cargo` that fails, and leaves a file if it is run.
+fn write_cargo(folder: &Folder) {
+    write_program(folder, "cargo", &format!("touch {}; exit 1\n", folder.path("cargo-ran").display()));
+}
 
-    for flag in ["--help", "-h"] {
-        let help = Process::start(script(&folder, ".ci/run").arg(flag)).end();
-        assert_eq!(help.code, Some(0), "{help:?}");
-        assert!(help.stdout.starts_with("Usage: .ci/run\n") && help.stderr.is_empty(), "{help:?}");
+#[test]
+fn every_script_prints_its_usage() {
+    let folder = Folder::new();
+    write_cargo(&folder);
+    let scripts = std::fs::read_dir(format!("{REPOSITORY}/scripts")).unwrap();
+    let scripts = scripts.map(|entry| format!("scripts/{}", entry.unwrap().file_name().display()));
+    for name in scripts.chain([".ci/run".to_owned()]) {
+        for flag in ["--help", "-h"] {
+            let help = Process::start(script(&folder, &name).arg(flag)).end();
+            assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{name}: {help:?}");
+            assert!(help.stdout.to_lowercase().starts_with(&format!("usage: {name}")), "{name}: {help:?}");
+        }
     }
+    assert!(!folder.path("cargo-ran").exists(), "nothing is run");
+}
+
+#[test]
+fn ci_rejects_arguments() {
+    let folder = Folder::new();
+    write_cargo(&folder);
     let refused = Process::start(script(&folder, ".ci/run").arg("--fast")).end();
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
     assert!(refused.stderr.contains("unexpected argument `--fast`"), "{refused:?}");

@@ -119,9 +119,9 @@ pub fn change_level(step: Step) {
     let _ = handle.modify(|level| *level = LEVELS[next]);
     let log_level = LEVELS[next];
     match next {
-        0 => tracing::error!(%log_level, "the log's level was changed"),
-        1 => tracing::warn!(%log_level, "the log's level was changed"),
-        _ => tracing::info!(%log_level, "the log's level was changed"),
+        0 => tracing::error!(%log_level, "log level changed"),
+        1 => tracing::warn!(%log_level, "log level changed"),
+        _ => tracing::info!(%log_level, "log level changed"),
     }
 }
 

@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use crate::tls::{self, Authorities, Trust};
 
 /// Maximum size of a response, which is discarded. The connection is reusable only after it.
-const ANSWER_BYTES: usize = 64 << 10;
+const MAX_RESPONSE: usize = 64 << 10;
 
 pub struct Client {
     endpoint: Uri,
@@ -38,11 +38,9 @@ impl Client {
         let tls = match (endpoint.scheme_str(), certificate) {
             (Some("https"), Some(file)) => Some(connector(file)?),
             (Some("https"), None) => {
-                return Err(
-                    "an endpoint of https:// needs OTEL_EXPORTER_OTLP_CERTIFICATE, a file with the authorities to \
-                            believe; Debian has them in /etc/ssl/certs/ca-certificates.crt"
-                        .into(),
-                );
+                return Err("an https:// endpoint needs OTEL_EXPORTER_OTLP_CERTIFICATE, a file with the certificate \
+                     authorities to trust; on Debian, /etc/ssl/certs/ca-certificates.crt"
+                    .into());
             }
             _ => None,
         };
@@ -62,9 +60,9 @@ impl Client {
         let path = self.endpoint.path_and_query().map_or("/", |path| path.as_str());
         let mut request = Request::post(path).body(Full::new(body)).map_err(io::Error::other)?;
         *request.headers_mut() = self.headers.clone();
-        let answer = connection.send_request(request).await.map_err(io::Error::other)?;
-        let status = answer.status();
-        Limited::new(answer.into_body(), ANSWER_BYTES).collect().await.map_err(io::Error::other)?;
+        let response = connection.send_request(request).await.map_err(io::Error::other)?;
+        let status = response.status();
+        Limited::new(response.into_body(), MAX_RESPONSE).collect().await.map_err(io::Error::other)?;
         self.connection = Some(connection);
         Ok(status)
     }
@@ -86,8 +84,8 @@ impl Client {
 
 fn connector(file: &str) -> Result<TlsConnector, String> {
     let pem = std::fs::read(file).map_err(|error| format!("{file}: {error}"))?;
-    let authorities = Authorities::new(tls::certificates(&pem, file)?)
-        .ok_or_else(|| format!("{file} has no certificate that can be used"))?;
+    let authorities =
+        Authorities::new(tls::certificates(&pem, file)?).ok_or_else(|| format!("{file} has no usable certificate"))?;
     let config = tls::client(Trust::Name(authorities), b"http/1.1").map_err(|error| error.to_string())?;
     Ok(TlsConnector::from(Arc::new(config)))
 }

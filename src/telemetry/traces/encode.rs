@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::http::Version;
 use serde_json::{Value, json};
 
-use super::{End, Resource, Span};
+use super::{End, Span};
 
 /// The methods that the specification lists. Others become `_OTHER`, because clients may invent them.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -17,14 +17,9 @@ const SERVER: u8 = 2;
 const ERROR: u8 = 2;
 
 /// Encodes the resource, which all spans of a process share.
-pub fn resource(resource: &Resource<'_>, attributes: &[(String, String)]) -> Value {
-    let mut all = vec![
-        text("service.version", env!("CARGO_PKG_VERSION")),
-        text("deployment.environment.name", resource.deployment),
-    ];
-    all.retain(|ours| attributes.iter().all(|(name, _)| *name != ours["key"]));
-    all.extend(attributes.iter().map(|(name, value)| text(name, value)));
-    json!({ "attributes": all })
+pub fn resource(attributes: &[(String, String)]) -> Value {
+    let attributes: Vec<_> = attributes.iter().map(|(name, value)| text(name, value)).collect();
+    json!({ "attributes": attributes })
 }
 
 /// Encodes the body of a request to the collector.
@@ -46,10 +41,8 @@ fn span(span: &Span) -> Value {
     if method.is_none() {
         attributes.push(text("http.request.method_original", super::beginning(span.method.as_str()).as_str()));
     }
-    match span.version {
-        Version::HTTP_10 => attributes.push(text("network.protocol.version", "1.0")),
-        _ => attributes.push(text("network.protocol.version", "1.1")),
-    }
+    let version = if span.version == Version::HTTP_10 { "1.0" } else { "1.1" };
+    attributes.push(text("network.protocol.version", version));
     attributes.extend(span.user_agent.as_deref().map(|agent| text("user_agent.original", agent)));
     let (mut route, mut failed) = (None, false);
     match &span.end {

@@ -11,13 +11,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::client::Client;
-use super::{Resource, Settings, Span, encode};
+use super::{Settings, Span, encode};
+use crate::backoff::Backoff;
 use crate::telemetry::metrics::Counter;
 
 /// Maximum time to send the last spans at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
-/// First and longest pause after a failure. Each pause doubles the previous one.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Pauses between two attempts to send a batch.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The task that exports spans.
 #[derive(Debug)]
@@ -36,28 +38,16 @@ struct Worker {
     timeout: Duration,
     delay: Duration,
     batch: usize,
-    /// Whether the failure was logged: once per outage.
+    /// Set during an outage, which is logged once.
     is_failing: bool,
 }
 
-/// Why the collector did not accept a batch.
-struct Refused {
-    why: String,
-    /// Whether to retry: for responses, the statuses that the protocol names.
-    again: bool,
-}
-
 impl Exporting {
-    pub(super) fn start(
-        settings: Settings,
-        resource: &Resource<'_>,
-        queue: mpsc::Receiver<Span>,
-        lost: Arc<Counter>,
-    ) -> Result<Self, String> {
+    pub(super) fn start(settings: Settings, queue: mpsc::Receiver<Span>, lost: Arc<Counter>) -> Result<Self, String> {
         let (stop, stopped) = watch::channel(false);
         let worker = Worker {
             client: Client::new(settings.endpoint, settings.headers, settings.certificate.as_deref())?,
-            resource: encode::resource(resource, &settings.attributes),
+            resource: encode::resource(&settings.attributes),
             queue,
             lost: Arc::clone(&lost),
             stop: stopped,
@@ -73,11 +63,11 @@ impl Exporting {
     pub async fn flush(self) {
         self.stop.send_replace(true);
         if timeout(FLUSH_TIMEOUT, self.worker).await.is_err() {
-            tracing::warn!("the last spans were not taken in time");
+            tracing::warn!("last spans not exported in time");
         }
         let lost = self.lost.get();
         if lost > 0 {
-            tracing::warn!(lost, "spans were lost, since the collector took them too slowly or not at all");
+            tracing::warn!(lost, "spans lost, the collector rejected them or was too slow");
         }
     }
 }
@@ -122,41 +112,34 @@ impl Worker {
     /// Sends a batch, retrying until it is accepted. Meanwhile the queue fills; further spans are lost.
     async fn send(&mut self, spans: &[Span]) {
         let body = Bytes::from(encode::request(&self.resource, spans));
-        let mut pause = PAUSES.0;
+        let mut backoff = Backoff::new(MIN_PAUSE, MAX_PAUSE);
         loop {
-            let refused = match timeout(self.timeout, self.client.post(body.clone())).await {
+            let (why, is_retriable) = match timeout(self.timeout, self.client.post(body.clone())).await {
                 Ok(Ok(status)) if status.is_success() => break,
-                Ok(Ok(status)) => Refused { why: format!("it answers {status}"), again: may_be_taken_later(status) },
-                Ok(Err(error)) => Refused { why: error.to_string(), again: true },
-                Err(_) => Refused { why: "it does not answer in time".into(), again: true },
+                Ok(Ok(status)) => (format!("status {status}"), is_retriable(status)),
+                Ok(Err(error)) => (error.to_string(), true),
+                Err(_) => (format!("no response within {:?}", self.timeout), true),
             };
             if !std::mem::replace(&mut self.is_failing, true) {
-                let Refused { why, .. } = &refused;
-                tracing::warn!(why, "the collector takes no spans; no more is said of it until it does");
+                tracing::warn!(why, "cannot export spans, retrying");
             }
-            if !refused.again || *self.stop.borrow() {
-                spans.iter().for_each(|_| self.lost.increment());
+            if !is_retriable || *self.stop.borrow() {
+                self.lost.add(spans.len() as u64);
                 return;
             }
             tokio::select! {
-                () = sleep(pause) => pause = (pause * 2).min(PAUSES.1),
+                () = sleep(backoff.next_delay()) => {}
                 // One more attempt, which is the last.
                 _ = self.stop.wait_for(|stop| *stop) => {}
             }
         }
         if std::mem::take(&mut self.is_failing) {
-            tracing::info!(lost = self.lost.get(), "the collector takes spans again");
+            tracing::info!(lost = self.lost.get(), "exporting spans again");
         }
     }
 }
 
-/// By the protocol's list; any other refusal is for good.
-const fn may_be_taken_later(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
+/// The statuses for which the protocol demands a retry.
+const fn is_retriable(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }

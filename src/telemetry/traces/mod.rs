@@ -27,7 +27,7 @@ use crate::telemetry::metrics::Counter;
 use crate::telemetry::trace_context::{SpanId, TraceId, TraceParent};
 pub use export::Exporting;
 pub use sampler::Sampler;
-pub use settings::{Resource, Settings};
+pub use settings::Settings;
 
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
@@ -38,7 +38,7 @@ const MOST_BYTES: usize = 512;
 #[derive(Clone, Debug)]
 pub struct Tracer {
     sampler: Sampler,
-    /// Whether the listeners have TLS.
+    /// Set if the listeners have TLS.
     https: bool,
     finished: mpsc::Sender<Span>,
     lost: Arc<Counter>,
@@ -61,7 +61,7 @@ pub struct Span {
     end: End,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug)]
 enum End {
     Answered {
@@ -82,11 +82,11 @@ pub struct Recording<'a> {
 }
 
 /// Starts the export on this runtime. Fails if the certificate for the endpoint is unusable.
-pub fn start(settings: Settings, resource: &Resource<'_>, https: bool) -> Result<(Tracer, Exporting), String> {
+pub fn start(settings: Settings, https: bool) -> Result<(Tracer, Exporting), String> {
     let (finished, queue) = mpsc::channel(settings.queue);
     let lost = Arc::new(Counter::default());
     let tracer = Tracer { sampler: settings.sampler, https, finished, lost: Arc::clone(&lost) };
-    Ok((tracer, Exporting::start(settings, resource, queue, lost)?))
+    Ok((tracer, Exporting::start(settings, queue, lost)?))
 }
 
 impl Tracer {

@@ -5,7 +5,7 @@ use crate::telemetry::trace_context::TraceId;
 /// The samplers that OpenTelemetry names (`OTEL_TRACES_SAMPLER`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
-    /// Whether the decision of a caller within a trace counts.
+    /// Set if the decision of a caller within a trace counts.
     parent_based: bool,
     /// The share of other requests that is recorded, from 0 to 1.
     ratio: f64,
@@ -38,8 +38,8 @@ impl Sampler {
         }
     }
 
-    /// Decides by the id, so that all services record the same traces: its last 56 bits are random (W3C Trace Context
-    /// 2), of which an `f64` holds 53.
+    /// Decides by the id, so that all services record the same traces. Its last 56 bits are random (W3C Trace Context
+    /// 2); an `f64` holds 53 of them.
     fn is_within_ratio(self, TraceId(trace): TraceId) -> bool {
         const BITS: u32 = f64::MANTISSA_DIGITS;
         let position = (trace & ((1 << BITS) - 1)) as f64 / (1_u64 << BITS) as f64;

@@ -22,25 +22,23 @@ pub struct Settings {
     pub certificate: Option<String>,
     /// Timeout of one attempt to send a batch.
     pub timeout: Duration,
-    /// How long a batch waits for further spans.
+    /// Time that a batch waits for further spans.
     pub delay: Duration,
     pub queue: usize,
     pub batch: usize,
     pub sampler: Sampler,
-    /// Resource attributes from the environment.
+    /// Attributes that all spans of the process share.
     pub attributes: Vec<(String, String)>,
-}
-
-/// Attributes that all spans of a process share.
-#[derive(Debug)]
-pub struct Resource<'a> {
-    pub deployment: &'a str,
 }
 
 impl Settings {
     /// Reads the environment through `variable`. `None` if it names no endpoint or disables traces. Invalid values are
     /// reported to `warn` and ignored, as the specification requires: the service starts without traces.
-    pub fn read(variable: impl Fn(&str) -> Option<String>, mut warn: impl FnMut(&str)) -> Option<Self> {
+    pub fn read(
+        variable: impl Fn(&str) -> Option<String>,
+        deployment: &str,
+        mut warn: impl FnMut(&str),
+    ) -> Option<Self> {
         let variable =
             |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
         let of_traces = |name: &str| {
@@ -57,24 +55,24 @@ impl Settings {
             None => format!("{}/v1/traces", variable("OTEL_EXPORTER_OTLP_ENDPOINT")?.trim_end_matches('/')),
         };
         let Some(endpoint) = endpoint(&given) else {
-            warn("OTEL_EXPORTER_OTLP_ENDPOINT is no address of http:// or https://, so there are no traces");
+            warn("OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL, exporting no traces");
             return None;
         };
         if of_traces("PROTOCOL").is_some_and(|protocol| protocol != "http/json") {
-            warn("OTEL_EXPORTER_OTLP_PROTOCOL is passed over: traces are sent as http/json, to the endpoint of HTTP");
+            warn("OTEL_EXPORTER_OTLP_PROTOCOL is ignored, sending http/json: the endpoint must be the one for HTTP");
         }
         let sampler = variable("OTEL_TRACES_SAMPLER").map_or(Some(Sampler::PARENT_BASED_ALWAYS_ON), |name| {
             Sampler::named(&name, variable("OTEL_TRACES_SAMPLER_ARG").as_deref())
         });
         let sampler = sampler.unwrap_or_else(|| {
-            warn("OTEL_TRACES_SAMPLER is unknown or its argument no ratio: parentbased_always_on is used");
+            warn("OTEL_TRACES_SAMPLER is unknown or its argument is not a ratio, using parentbased_always_on");
             Sampler::PARENT_BASED_ALWAYS_ON
         });
         let mut number = |name: &str, value: Option<String>, default: u64| match value.map(|value| value.parse()) {
             None => default,
             Some(Ok(number)) if number > 0 => number,
             Some(_) => {
-                warn(&format!("{name} is no number above 0: {default} is used"));
+                warn(&format!("{name} is not a number above 0, using {default}"));
                 default
             }
         };
@@ -86,18 +84,24 @@ impl Settings {
         for (name, value) in of_traces("HEADERS").iter().flat_map(|headers| pairs(headers)) {
             let Some((name, mut value)) = HeaderName::from_str(&name).ok().zip(HeaderValue::from_str(&value).ok())
             else {
-                warn("OTEL_EXPORTER_OTLP_HEADERS has something that is no header, which is left out");
+                warn("OTEL_EXPORTER_OTLP_HEADERS contains an invalid header, which is ignored");
                 continue;
             };
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        let mut attributes: Vec<_> =
-            variable("OTEL_RESOURCE_ATTRIBUTES").iter().flat_map(|attributes| pairs(attributes)).collect();
-        let service = variable("OTEL_SERVICE_NAME");
-        if service.is_some() || attributes.iter().all(|(name, _)| name != "service.name") {
-            attributes.retain(|(name, _)| name != "service.name");
-            attributes.insert(0, ("service.name".into(), service.unwrap_or_else(|| "petstore".into())));
+        let mut attributes = vec![
+            ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ("deployment.environment.name".to_owned(), deployment.to_owned()),
+            ("service.name".to_owned(), "petstore".to_owned()),
+        ];
+        let given = variable("OTEL_RESOURCE_ATTRIBUTES");
+        let service = variable("OTEL_SERVICE_NAME").map(|name| ("service.name".to_owned(), name));
+        for (name, value) in given.iter().flat_map(|given| pairs(given)).chain(service) {
+            match attributes.iter_mut().find(|(known, _)| *known == name) {
+                Some(attribute) => attribute.1 = value,
+                None => attributes.push((name, value)),
+            }
         }
         Some(Self {
             endpoint,
@@ -140,14 +144,14 @@ mod tests {
         let mut warnings = Vec::new();
         let variable =
             |name: &str| environment.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned());
-        let settings = Settings::read(variable, |warning| warnings.push(warning.to_owned()));
+        let settings = Settings::read(variable, "staging", |warning| warnings.push(warning.to_owned()));
         (settings, warnings)
     }
 
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
 
     #[test]
-    fn without_an_endpoint_or_where_they_are_not_wanted_there_are_no_traces() {
+    fn missing_or_invalid_endpoint_disables_traces() {
         for environment in [
             &[] as &[_],
             &[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")],
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_the_specification_has_it() {
+    fn defaults_are_those_of_the_specification() {
         let (settings, warnings) = read(&[ENDPOINT]);
         let settings = settings.unwrap();
         assert_eq!(warnings, [""; 0]);
@@ -172,11 +176,14 @@ mod tests {
         assert_eq!((settings.timeout, settings.delay), (Duration::from_secs(10), Duration::from_secs(5)));
         assert_eq!((settings.queue, settings.batch), (2_048, 512));
         assert_eq!(settings.sampler, Sampler::PARENT_BASED_ALWAYS_ON);
-        assert_eq!(settings.attributes, [("service.name".into(), "petstore".into())]);
+        let version = env!("CARGO_PKG_VERSION");
+        let expected =
+            [("service.version", version), ("deployment.environment.name", "staging"), ("service.name", "petstore")];
+        assert_eq!(settings.attributes, expected.map(|(name, value)| (name.into(), value.into())));
     }
 
     #[test]
-    fn what_is_said_of_traces_stands_over_what_is_said_of_all() {
+    fn variables_for_traces_override_general_ones() {
         let (settings, warnings) = read(&[
             ENDPOINT,
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://[::1]:9"),
@@ -186,7 +193,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, api-key = y"),
             ("OTEL_TRACES_SAMPLER", "traceidratio"),
             ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
-            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,host.name=a%2Cb"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,host.name=a%2Cb,service.version=2"),
         ]);
         let settings = settings.unwrap();
         assert_eq!(warnings, [""; 0]);
@@ -194,16 +201,19 @@ mod tests {
         assert_eq!(settings.timeout, Duration::from_millis(30));
         assert_eq!(settings.headers["authorization"], "Bearer x");
         assert_eq!(settings.headers["api-key"], "y");
-        assert!(!format!("{settings:?}").contains("Bearer x"), "a secret is not shown");
+        assert!(!format!("{settings:?}").contains("Bearer x"), "secrets are hidden");
         assert_eq!(Some(settings.sampler), Sampler::named("traceidratio", Some("0.25")));
-        assert_eq!(
-            settings.attributes,
-            [("service.name", "other"), ("host.name", "a,b")].map(|(a, b)| (a.into(), b.into()))
-        );
+        let expected = [
+            ("service.version", "2"),
+            ("deployment.environment.name", "staging"),
+            ("service.name", "other"),
+            ("host.name", "a,b"),
+        ];
+        assert_eq!(settings.attributes, expected.map(|(name, value)| (name.into(), value.into())));
     }
 
     #[test]
-    fn what_is_said_wrong_is_told_and_passed_over() {
+    fn invalid_values_are_reported_and_ignored() {
         let (settings, warnings) = read(&[
             ENDPOINT,
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
