@@ -1,14 +1,15 @@
 //! `petstore healthcheck`
 
-use std::fmt::Display;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use rustls::ClientConnection;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::{Failure, Outcome};
 use crate::config::{Common, Listener, Service, reachable};
@@ -43,35 +44,41 @@ impl Healthcheck {
         ];
         let listener = listener.into_iter().find(|(listener, _)| service.listeners.contains(listener));
         let (_, address) = listener.ok_or_else(|| Failure("no listener is configured".into()))?;
-        let not_ready = |why: &dyn Display| Failure(format!("{address} is not ready: {why}"));
-        let response = request(reachable(address), service.tls_cert.is_some()).map_err(|error| not_ready(&error))?;
-        match failure(&response) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let response = runtime.block_on(async {
+            tokio::time::timeout(TIMEOUT, request(reachable(address), service.tls_cert.is_some())).await
+        });
+        let why = match response {
+            Ok(Ok(response)) => failure(&response),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no response within {} s", TIMEOUT.as_secs())),
+        };
+        match why {
             None => Ok(()),
-            Some(why) => Err(not_ready(&why)),
+            Some(why) => Err(Failure(format!("{address} is not ready: {why}"))),
         }
     }
 }
 
-fn request(address: SocketAddr, tls: bool) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + TIMEOUT;
-    let mut stream = DeadlineStream { stream: TcpStream::connect_timeout(&address, TIMEOUT)?, deadline };
+async fn request(address: SocketAddr, tls: bool) -> io::Result<Vec<u8>> {
+    let stream = TcpStream::connect(address).await?;
     if !tls {
-        return exchange(stream, address);
+        return exchange(stream, address).await;
     }
     // The certificate is not verified: it is for the public host name, and the request contains no secret.
     let config = tls::client(Trust::Anybody, b"http/1.1").map_err(io::Error::other)?;
-    let mut tls = ClientConnection::new(Arc::new(config), address.ip().into()).map_err(io::Error::other)?;
-    exchange(rustls::Stream::new(&mut tls, &mut stream), address)
+    let connector = TlsConnector::from(Arc::new(config));
+    exchange(connector.connect(address.ip().into(), stream).await?, address).await
 }
 
-fn exchange(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<Vec<u8>> {
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, address: SocketAddr) -> io::Result<Vec<u8>> {
     // Written at once, because a server that rejects the first bytes may close the connection before the next write.
     let path = Operation::GetReadiness.path();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    stream.flush()?;
+    stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut response = Vec::new();
-    match stream.take(MAX_RESPONSE).read_to_end(&mut response) {
+    match stream.take(MAX_RESPONSE).read_to_end(&mut response).await {
         // A server that rejects the request may reset the connection after its response.
         Err(error) if error.kind() != io::ErrorKind::ConnectionReset || response.is_empty() => Err(error),
         _ => Ok(response),
@@ -91,44 +98,4 @@ fn failure(response: &[u8]) -> Option<String> {
     let message = serde_json::from_str::<Value>(body).ok();
     let message = message.as_ref().and_then(|body| body["message"].as_str());
     Some(message.map_or_else(|| format!("status {status}"), |message| format!("status {status}: {message}")))
-}
-
-/// A stream with a deadline for all reads and writes together, so that a server that sends byte by byte cannot delay it.
-struct DeadlineStream {
-    stream: TcpStream,
-    deadline: Instant,
-}
-
-impl DeadlineStream {
-    fn remaining(&self) -> io::Result<Option<Duration>> {
-        let remaining = self.deadline.saturating_duration_since(Instant::now());
-        if remaining.is_zero() { Err(timed_out()) } else { Ok(Some(remaining)) }
-    }
-}
-
-/// Replaces `WouldBlock`, which Linux returns when a socket's timeout expires.
-fn translate_timeout(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { timed_out() } else { error }
-}
-
-fn timed_out() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", TIMEOUT.as_secs()))
-}
-
-impl Read for DeadlineStream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.remaining()?)?;
-        self.stream.read(into).map_err(translate_timeout)
-    }
-}
-
-impl Write for DeadlineStream {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.remaining()?)?;
-        self.stream.write(from).map_err(translate_timeout)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
 }

@@ -142,7 +142,6 @@ pub fn command() -> clap::Command {
 /// Appends [`SETTINGS`] to the help of each command with settings, after its examples. It replaces clap's mention of the
 /// variable at each flag.
 fn add_settings_help(command: clap::Command) -> clap::Command {
-    let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let has_settings = settings(&command).next().is_some();
     let examples = command.get_after_long_help().map(ToString::to_string).filter(|_| has_settings);
     let command = if has_settings { command.after_help(SETTINGS) } else { command };
@@ -150,8 +149,7 @@ fn add_settings_help(command: clap::Command) -> clap::Command {
         Some(examples) => command.after_long_help(format!("{examples}\n\n{SETTINGS}")),
         None => command,
     };
-    let command = command.mut_args(|arg| arg.hide_env(true));
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, add_settings_help))
+    command.mut_args(|arg| arg.hide_env(true)).mut_subcommands(add_settings_help)
 }
 
 fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {

@@ -3,28 +3,23 @@
 use clap::builder::Resettable;
 use clap::{Arg, Command};
 
-use super::file::nearest;
+use super::file::{all_arguments, nearest};
 
 const PREFIX: &str = "PETSTORE_";
 
 /// Removes all environment variables from `command`, to parse the flags alone.
 pub fn ignored(command: Command) -> Command {
-    let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    let command = command.mut_args(|arg| arg.env(Resettable::Reset));
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, ignored))
+    command.mut_args(|arg| arg.env(Resettable::Reset)).mut_subcommands(ignored)
 }
 
 /// Returns the environment variable of the setting `--NAME`.
 pub fn variable(command: &Command, name: &str) -> Option<String> {
-    let mut args = command.get_arguments();
-    let variable = args.find(|arg| arg.get_long() == Some(name)).and_then(of);
-    variable.or_else(|| command.get_subcommands().find_map(|sub| self::variable(sub, name)))
+    all_arguments(command).into_iter().filter(|arg| arg.get_long() == Some(name)).find_map(of)
 }
 
 /// Returns a warning for each variable that begins with `PETSTORE_` and is no setting, sorted by name.
 pub fn warnings(command: &Command) -> Vec<String> {
-    let mut known = Vec::new();
-    collect(command, &mut known);
+    let known: Vec<_> = all_arguments(command).into_iter().filter_map(of).collect();
     let mut unknown: Vec<_> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, value)| name.starts_with(PREFIX) && !known.contains(name) && !is_of_kubernetes(name, value))
@@ -42,11 +37,6 @@ pub fn warnings(command: &Command) -> Vec<String> {
 
 fn of(arg: &Arg) -> Option<String> {
     Some(arg.get_env()?.to_str()?.to_owned())
-}
-
-fn collect(command: &Command, known: &mut Vec<String>) {
-    known.extend(command.get_arguments().filter_map(of));
-    command.get_subcommands().for_each(|sub| collect(sub, known));
 }
 
 /// Returns whether Kubernetes set the variable. It sets some in every container for each of its services, such as

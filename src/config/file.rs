@@ -19,16 +19,15 @@ impl File {
     /// Parses the text of a file, like [`File::read`].
     pub fn parse(text: &str, command: &Command) -> Result<Self, String> {
         let table: toml::Table = toml::from_str(text).map_err(|error| malformed(text, &error))?;
-        let mut known = Vec::new();
-        collect_settings(command, &mut known);
+        let known: Vec<_> = all_arguments(command).into_iter().filter(|arg| is_setting(arg)).collect();
         let mut settings = HashMap::new();
         for (key, value) in table {
-            let Some((_, takes_list)) = known.iter().find(|(name, _)| *name == key) else {
-                let nearest = nearest(known.iter().map(|(name, _)| *name), &key);
+            let Some(arg) = known.iter().find(|arg| arg.get_long() == Some(&key)) else {
+                let nearest = nearest(known.iter().filter_map(|arg| arg.get_long()), &key);
                 let suggestion = nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
                 return Err(format!("there is no setting `{key}`{suggestion}"));
             };
-            if value.is_array() && !takes_list {
+            if value.is_array() && !takes_list(arg) {
                 return Err(format!("`{key}` takes one value and no list"));
             }
             let values =
@@ -40,12 +39,11 @@ impl File {
 
     /// Sets the defaults of `command` to this file's values. Flags and environment variables override them.
     pub fn apply(&self, command: Command) -> Command {
-        let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
         let command = command.mut_args(|arg| match self.values_of(&arg) {
             Some(values) => arg.default_values(values.clone()),
             None => arg,
         });
-        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)))
+        command.mut_subcommands(|sub| self.apply(sub))
     }
 
     /// Returns the name of the source of a setting's value.
@@ -64,9 +62,20 @@ impl File {
     }
 }
 
-/// Returns the flags of a command that are settings: all with an environment variable, except `--config`.
+/// Returns the flags of a command that are settings.
 pub fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
-    command.get_arguments().filter(|arg| arg.get_env().is_some() && arg.get_id() != "config")
+    command.get_arguments().filter(|arg| is_setting(arg))
+}
+
+/// Returns whether an argument is a setting: it has an environment variable, and is not `--config`.
+fn is_setting(arg: &Arg) -> bool {
+    arg.get_env().is_some() && arg.get_id() != "config"
+}
+
+/// Returns the arguments of a command and all its subcommands.
+pub(super) fn all_arguments(command: &Command) -> Vec<&Arg> {
+    let own = command.get_arguments();
+    own.chain(command.get_subcommands().flat_map(all_arguments)).collect()
 }
 
 /// Minimum similarity of a suggested name, from 0 to 1. High enough to suggest only corrections of typing errors.
@@ -88,12 +97,6 @@ fn malformed(text: &str, error: &toml::de::Error) -> String {
 /// Returns whether a setting accepts several values.
 pub fn takes_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
-}
-
-/// Collects the name of each setting, and whether it accepts a list.
-fn collect_settings<'a>(command: &'a Command, found: &mut Vec<(&'a str, bool)>) {
-    found.extend(settings(command).filter_map(|arg| Some((arg.get_long()?, takes_list(arg)))));
-    command.get_subcommands().for_each(|sub| collect_settings(sub, found));
 }
 
 fn values(value: &toml::Value) -> Option<Vec<String>> {

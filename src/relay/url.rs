@@ -1,5 +1,7 @@
 //! URL of the broker.
 
+use std::net::Ipv6Addr;
+
 use axum::http::uri::Authority;
 use percent_encoding::percent_decode_str;
 
@@ -17,7 +19,7 @@ pub struct RelayUrl {
 }
 
 #[derive(Clone)]
-pub(super) enum Credentials {
+pub enum Credentials {
     Token(Secret),
     Password { user: String, password: Secret },
 }
@@ -44,11 +46,11 @@ impl RelayUrl {
     }
 
     /// A URL for each server, without the credentials, because the NATS client logs them.
-    pub(super) fn servers(&self) -> Vec<String> {
+    pub fn servers(&self) -> Vec<String> {
         self.hosts.iter().map(|host| format!("{}{host}", self.scheme)).collect()
     }
 
-    pub(super) const fn credentials(&self) -> Option<&Credentials> {
+    pub const fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
 }
@@ -57,8 +59,10 @@ impl RelayUrl {
 fn host_and_port(text: &str) -> Option<String> {
     let authority: Authority = text.parse().ok()?;
     let host = authority.host();
-    let is_host =
-        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte));
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)),
+    };
     let port = match text.strip_prefix(host)? {
         "" => DEFAULT_PORT,
         _ => authority.port_u16()?,
@@ -126,6 +130,9 @@ mod tests {
             "nats://ada:s3cret@",
             "nats://ada:s3cret@n1,",
             "nats://ada:s3cret@n1:port",
+            "nats://ada:s3cret@n1:4222:4223",
+            "nats://ada:s3cret@[n1]",
+            "nats://ada:s3cret@n'1",
             "nats://ada:s3cret@n1,bob:s3cret@n2",
             "nats://n1,nats://ada:s3cret@n2",
             "nats://n1:4222,ada:s3cret@n2:4222",

@@ -88,12 +88,6 @@ impl Worker {
         let mut spans = Vec::new();
         let mut due = None;
         while spans.len() < self.batch {
-            let waited = async {
-                match due {
-                    Some(due) => sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 // After the close, the queue returns its remaining spans and then `None`.
@@ -102,7 +96,7 @@ impl Worker {
                     Some(span) => spans.push(span),
                     None => break,
                 },
-                () = waited => break,
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => break,
             }
             due.get_or_insert_with(|| Instant::now() + self.delay);
         }
@@ -139,7 +133,7 @@ impl Worker {
     }
 }
 
-/// The statuses for which the protocol demands a retry.
+/// Returns whether the protocol demands a retry.
 const fn is_retriable(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
