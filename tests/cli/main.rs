@@ -14,6 +14,7 @@ mod logs;
 mod messages;
 mod migrations;
 mod prometheus;
+mod proxies;
 mod quickstart;
 mod reference_file;
 mod relay;

@@ -2,6 +2,7 @@
 //! installs these tools; a test fails if one is missing.
 
 mod browser;
+mod deployment;
 mod document;
 mod documented;
 mod examples;

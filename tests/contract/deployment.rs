@@ -1,0 +1,48 @@
+//! Files for Compose, Kubernetes and hosted CI, against the schemas of these tools.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::{run, shown, tool};
+
+const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn compose_files_match_the_specification() {
+    let check = |file: &Path| schema_check("vendor.compose-spec", file);
+    for file in ["ops/compose.yml", "ops/compose.postgres.yml"] {
+        check(&Path::new(REPOSITORY).join(file)).unwrap_or_else(|problems| panic!("{file}: {problems}"));
+    }
+    // The control: an unknown key.
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = folder.path().join("wrong.yml");
+    std::fs::write(&wrong, "services:\n  petstore:\n    imagge: petstore\n").unwrap();
+    assert!(check(&wrong).unwrap_err().contains("imagge"));
+}
+
+#[test]
+fn workflow_matches_the_schema_of_github() {
+    schema_check("vendor.github-workflows", &Path::new(REPOSITORY).join(".github/workflows/ci.yml")).unwrap();
+}
+
+#[test]
+fn kubernetes_manifests_match_the_api() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifests = std::fs::read_to_string(Path::new(REPOSITORY).join("ops/kubernetes/petstore.yml")).unwrap();
+    let wrong = manifests.replace("maxUnavailable: 1", "maxUnavailable: {}");
+    assert_ne!(manifests, wrong);
+    for (text, is_valid) in [(manifests, true), (wrong, false)] {
+        let file = folder.path().join("petstore.yml");
+        std::fs::write(&file, text).unwrap();
+        let mut validate = Command::new(tool("python/bin/kubernetes-validate"));
+        let output = run(validate.arg("--strict").arg(file), folder.path());
+        assert_eq!(output.status.success(), is_valid, "{}", shown(&output));
+    }
+}
+
+fn schema_check(schema: &str, file: &Path) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut check = Command::new(tool("python/bin/check-jsonschema"));
+    let output = run(check.args(["--builtin-schema", schema]).arg(file), folder.path());
+    if output.status.success() { Ok(()) } else { Err(shown(&output)) }
+}
