@@ -1,115 +1,50 @@
 //! Copies all rows of the embedded database, with their ids, into an empty PostgreSQL database.
 //!
-//! The embedded database accepts no writes during the copy. One transaction inserts the rows, reads them back and compares
-//! their number and SHA-256 before it commits.
+//! The embedded database accepts no writes during the copy. Rows are sent in the text format of PostgreSQL's `COPY`. One
+//! transaction inserts them, reads them back in the same format and order, and compares the SHA-256 of both before it
+//! commits.
 
-use rusqlite::types::Value;
+use std::io::Write;
+use std::pin::pin;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, TryStreamExt};
+use rusqlite::types::ValueRef;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Transaction;
+use uuid::Uuid;
 
 use super::postgres::{self, DatabaseUrl, Postgres};
 use super::sqlite::{Atomicity, Sqlite};
 use super::{Result, StoreError};
 
-/// Number of rows in one statement.
-const CHUNK: usize = 1_000;
+/// Number of rows sent at once.
+const CHUNK: u64 = 1_000;
 
-/// A table, its columns and their types.
 struct Table {
     name: &'static str,
-    columns: &'static [(&'static str, Type)],
-    /// Number of columns in the primary key, which come first and give the order of the rows.
-    key: usize,
+    columns: &'static str,
+    /// The primary key, which gives the order of the rows.
+    key: &'static str,
 }
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Type {
-    Integer,
-    Text,
-    Bytes,
-    /// A blob of 16 bytes in SQLite, a `uuid` in PostgreSQL.
-    Uuid,
-}
-
-use Type::{Bytes, Integer, Text, Uuid};
 
 /// Every table except `meta`. A table follows those that it references.
 const TABLES: [Table; 7] = [
-    Table {
-        name: "accounts",
-        columns: &[
-            ("id", Integer),
-            ("email", Text),
-            ("email_folded", Text),
-            ("password_hash", Text),
-            ("created_at", Integer),
-            ("deleted_at", Integer),
-        ],
-        key: 1,
-    },
+    Table { name: "accounts", columns: "id, email, email_folded, password_hash, created_at, deleted_at", key: "id" },
     Table {
         name: "api_keys",
-        columns: &[
-            ("id", Integer),
-            ("account_id", Integer),
-            ("name", Text),
-            ("hash", Bytes),
-            ("hint", Text),
-            ("created_at", Integer),
-            ("last_used_at", Integer),
-            ("lifetime", Integer),
-            ("expires_at", Integer),
-            ("revoked_at", Integer),
-        ],
-        key: 1,
+        columns: "id, account_id, name, hash, hint, created_at, last_used_at, lifetime, expires_at, revoked_at",
+        key: "id",
     },
-    Table {
-        name: "pets",
-        columns: &[("id", Integer), ("name", Text), ("category_id", Integer), ("status", Integer)],
-        key: 1,
-    },
-    Table {
-        name: "orders",
-        columns: &[
-            ("id", Integer),
-            ("account_id", Integer),
-            ("pet_id", Integer),
-            ("status", Integer),
-            ("created_at", Integer),
-            ("updated_at", Integer),
-        ],
-        key: 1,
-    },
-    Table {
-        name: "messages",
-        columns: &[
-            ("account_id", Integer),
-            ("id", Uuid),
-            ("message", Text),
-            ("created_at", Integer),
-            ("sent_at", Integer),
-        ],
-        key: 2,
-    },
-    Table {
-        name: "sessions",
-        columns: &[("token_hash", Bytes), ("account_id", Integer), ("created_at", Integer), ("last_used_at", Integer)],
-        key: 1,
-    },
+    Table { name: "pets", columns: "id, name, category_id, status", key: "id" },
+    Table { name: "orders", columns: "id, account_id, pet_id, status, created_at, updated_at", key: "id" },
+    Table { name: "messages", columns: "account_id, id, message, created_at, sent_at", key: "account_id, id" },
+    Table { name: "sessions", columns: "token_hash, account_id, created_at, last_used_at", key: "token_hash" },
     Table {
         name: "idempotency_records",
-        columns: &[
-            ("key_hash", Bytes),
-            ("account_id", Integer),
-            ("fingerprint", Bytes),
-            ("expires_at", Integer),
-            ("status", Integer),
-            ("location", Text),
-            ("body", Bytes),
-        ],
-        key: 1,
+        columns: "key_hash, account_id, fingerprint, expires_at, status, location, body",
+        key: "key_hash",
     },
 ];
 
@@ -120,7 +55,10 @@ enum Part {
         rows: u64,
         keys_version: i64,
     },
-    Rows(Vec<Vec<Value>>),
+    Rows {
+        count: u64,
+        text: Vec<u8>,
+    },
     /// All rows of a table were sent.
     End,
 }
@@ -145,9 +83,9 @@ pub async fn copy(from: &Sqlite, to: &DatabaseUrl, progress: impl Fn(u64, u64) +
     });
     target.close().await;
     // If both failed, the error of `read` is a consequence.
-    let written = written?;
+    let copied = written?;
     read?;
-    Ok(written)
+    copied.ok_or_else(|| StoreError::Unavailable("cannot read the embedded database".into()))
 }
 
 /// Runs on the writer thread, so that no write happens during the copy.
@@ -160,63 +98,113 @@ fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
     let rows = TABLES.iter().map(count).sum::<Result<u64>>()?;
     send(Part::Start { rows, keys_version: super::sqlite::keys::version(conn)? })?;
     for table in &TABLES {
-        let mut statement = conn.prepare(&table.select(|name, _| name.to_owned()))?;
+        let mut statement = conn.prepare(&table.select())?;
+        let is_uuid: Vec<_> = statement.column_names().map(|column| (table.name, column) == UUID).collect();
         let mut rows = statement.query([])?;
-        let mut chunk = Vec::with_capacity(CHUNK);
+        let (mut count, mut text) = (0, Vec::new());
         while let Some(row) = rows.next()? {
-            chunk.push((0..table.columns.len()).map(|column| row.get(column)).collect::<rusqlite::Result<_>>()?);
-            if chunk.len() == CHUNK {
-                send(Part::Rows(std::mem::take(&mut chunk)))?;
+            for (position, is_uuid) in is_uuid.iter().enumerate() {
+                text.extend_from_slice(if position == 0 { b"" } else { b"\t" });
+                append(&mut text, row.get_ref(position)?, *is_uuid)?;
+            }
+            text.push(b'\n');
+            count += 1;
+            if count == CHUNK {
+                send(Part::Rows { count, text: std::mem::take(&mut text) })?;
+                count = 0;
             }
         }
-        send(Part::Rows(chunk))?;
+        send(Part::Rows { count, text })?;
         send(Part::End)?;
     }
     Ok(())
 }
 
+/// The table and column that is a blob of 16 bytes in SQLite and a `uuid` in PostgreSQL.
+const UUID: (&str, &str) = ("messages", "id");
+
+/// Appends a value as PostgreSQL writes it (postgresql.org/docs/current/sql-copy.html, "Text Format").
+fn append(text: &mut Vec<u8>, value: ValueRef<'_>, is_uuid: bool) -> Result<()> {
+    let written = match value {
+        ValueRef::Null => write!(text, "\\N"),
+        ValueRef::Integer(number) => write!(text, "{number}"),
+        ValueRef::Real(number) => write!(text, "{number}"),
+        ValueRef::Text(characters) => {
+            characters.iter().for_each(|byte| match byte {
+                b'\\' => text.extend(b"\\\\"),
+                b'\n' => text.extend(b"\\n"),
+                b'\r' => text.extend(b"\\r"),
+                b'\t' => text.extend(b"\\t"),
+                other => text.push(*other),
+            });
+            Ok(())
+        }
+        ValueRef::Blob(bytes) if is_uuid => {
+            let id = Uuid::from_slice(bytes).map_err(|error| StoreError::Failed(format!("a message's id: {error}")))?;
+            write!(text, "{id}")
+        }
+        ValueRef::Blob(bytes) => {
+            text.extend(b"\\\\x");
+            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))
+        }
+    };
+    written.expect("memory accepts every write");
+    Ok(())
+}
+
+/// Writes what `send` reads. `None`, and nothing written, if `send` failed.
 async fn receive(
     target: &Postgres,
     parts: &mut mpsc::Receiver<Part>,
     progress: &(impl Fn(u64, u64) + Sync),
-) -> Result<Copied> {
+) -> Result<Option<Copied>> {
     let mut connection = target.connect().await?;
     let warnings = connection.warnings();
     let transaction = connection.client.transaction().await?;
     let names = TABLES.map(|table| table.name).join(", ");
-    transaction.batch_execute(&format!("LOCK TABLE {names} IN EXCLUSIVE MODE")).await?;
+    transaction.batch_execute(&format!("LOCK TABLE {names} IN EXCLUSIVE MODE; SET LOCAL bytea_output = hex")).await?;
     refuse_unless_empty(&transaction).await?;
-    let Some(Part::Start { rows, keys_version }) = parts.recv().await else { return Err(stopped()) };
+    let Some(Part::Start { rows, keys_version }) = parts.recv().await else { return Ok(None) };
     let bump = "UPDATE meta SET value = ($1::bigint + value::bigint)::text WHERE key = 'keys_version'";
     transaction.execute(bump, &[&keys_version]).await?;
     let mut done = 0;
-    let mut report = |more: usize| {
-        done += more as u64;
+    let mut report = |more: u64| {
+        done += more;
         progress(done, 2 * rows);
     };
     let mut copied = Vec::new();
     for table in &TABLES {
-        let mut sent = Summary::default();
-        let insert = transaction.prepare(&table.insert()).await?;
-        while let Some(Part::Rows(chunk)) = parts.recv().await {
-            chunk.iter().for_each(|row| sent.add(row));
-            let columns = table.transpose(&chunk)?;
-            let parameters: Vec<_> = columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect();
-            transaction.execute(&insert, &parameters).await?;
-            report(chunk.len());
+        let (mut sent, mut kept) = (Sha256::new(), Sha256::new());
+        let insert = format!("COPY {} ({}) FROM STDIN", table.name, table.columns);
+        let mut sink = pin!(transaction.copy_in(&insert).await?);
+        loop {
+            match parts.recv().await {
+                Some(Part::Rows { count, text }) => {
+                    sent.update(&text);
+                    sink.send(Bytes::from(text)).await?;
+                    report(count);
+                }
+                Some(Part::End) => break,
+                Some(Part::Start { .. }) | None => return Ok(None),
+            }
         }
-        let kept = table.read_back(&transaction, &mut report).await?;
-        if sent != kept {
+        let inserted = sink.finish().await?;
+        let mut rows = pin!(transaction.copy_out(&format!("COPY ({}) TO STDOUT", table.select())).await?);
+        while let Some(row) = rows.try_next().await? {
+            kept.update(&row);
+            report(1);
+        }
+        if sent.finalize() != kept.finalize() {
             return Err(StoreError::Failed(format!("{}: the rows read back differ from those sent", table.name)));
         }
         if let Some(restart) = table.restart_sequence() {
             transaction.batch_execute(&restart).await?;
         }
-        copied.push((table.name, kept.rows));
+        copied.push((table.name, inserted));
     }
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
-    Ok(Copied(copied))
+    Ok(Some(Copied(copied)))
 }
 
 async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {
@@ -232,118 +220,9 @@ async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The number of rows and a hash over all of them.
-#[derive(Default)]
-struct Summary {
-    rows: u64,
-    hash: Sha256,
-}
-
-impl PartialEq for Summary {
-    fn eq(&self, other: &Self) -> bool {
-        self.rows == other.rows && self.hash.clone().finalize() == other.hash.clone().finalize()
-    }
-}
-
-impl Summary {
-    fn add(&mut self, row: &[Value]) {
-        self.rows += 1;
-        for value in row {
-            // The type and the length separate adjacent values.
-            let (kind, bytes): (u8, &[u8]) = match value {
-                Value::Null => (b'n', &[]),
-                Value::Integer(number) => (b'i', &number.to_be_bytes()),
-                Value::Real(number) => (b'r', &number.to_be_bytes()),
-                Value::Text(text) => (b't', text.as_bytes()),
-                Value::Blob(bytes) => (b'b', bytes),
-            };
-            self.hash.update([kind]);
-            self.hash.update((bytes.len() as u64).to_be_bytes());
-            self.hash.update(bytes);
-        }
-    }
-}
-
 impl Table {
-    fn select(&self, column: impl Fn(&str, Type) -> String) -> String {
-        let columns: Vec<_> = self.columns.iter().map(|(name, kind)| column(name, *kind)).collect();
-        let key: Vec<_> = self.columns[..self.key].iter().map(|(name, _)| *name).collect();
-        format!("SELECT {} FROM {} ORDER BY {}", columns.join(", "), self.name, key.join(", "))
-    }
-
-    fn insert(&self) -> String {
-        let names = self.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        let given = self.columns.iter().map(|(name, kind)| match kind {
-            Uuid => format!("encode({name}, 'hex')::uuid"),
-            Integer | Text | Bytes => (*name).to_owned(),
-        });
-        let given = given.collect::<Vec<_>>().join(", ");
-        let arrays = self.columns.iter().enumerate().map(|(position, (_, kind))| {
-            let kind = match kind {
-                Integer => "bigint",
-                Text => "text",
-                Bytes | Uuid => "bytea",
-            };
-            format!("${}::{kind}[]", position + 1)
-        });
-        let arrays = arrays.collect::<Vec<_>>().join(", ");
-        format!("INSERT INTO {} ({names}) SELECT {given} FROM unnest({arrays}) AS given ({names})", self.name)
-    }
-
-    /// Converts rows to the arrays that `insert` takes, one for each column.
-    fn transpose(&self, rows: &[Vec<Value>]) -> Result<Vec<Box<dyn ToSql + Sync + Send>>> {
-        let column = |(position, (name, kind)): (usize, &(&str, Type))| -> Result<Box<dyn ToSql + Sync + Send>> {
-            let unexpected = || StoreError::Failed(format!("{}.{name} has a value of an unexpected type", self.name));
-            macro_rules! array {
-                ($variant:ident) => {{
-                    let values = rows.iter().map(|row| match &row[position] {
-                        Value::Null => Ok(None),
-                        Value::$variant(value) => Ok(Some(value.clone())),
-                        _ => Err(unexpected()),
-                    });
-                    Box::new(values.collect::<Result<Vec<_>>>()?)
-                }};
-            }
-            Ok(match kind {
-                Integer => array!(Integer),
-                Text => array!(Text),
-                Bytes | Uuid => array!(Blob),
-            })
-        };
-        self.columns.iter().enumerate().map(column).collect()
-    }
-
-    async fn read_back(&self, transaction: &Transaction<'_>, report: &mut impl FnMut(usize)) -> Result<Summary> {
-        let select = self.select(|name, kind| match kind {
-            Integer => format!("{name}::bigint"),
-            Uuid => format!("uuid_send({name})"),
-            Text | Bytes => name.to_owned(),
-        });
-        let statement = transaction.prepare(&select).await?;
-        let portal = transaction.bind(&statement, &[]).await?;
-        let mut kept = Summary::default();
-        loop {
-            let rows = transaction.query_portal(&portal, CHUNK as i32).await?;
-            if rows.is_empty() {
-                return Ok(kept);
-            }
-            for row in &rows {
-                kept.add(&self.values(row)?);
-            }
-            report(rows.len());
-        }
-    }
-
-    fn values(&self, row: &Row) -> Result<Vec<Value>> {
-        let value = |(position, (_, kind)): (usize, &(&str, Type))| {
-            Ok(match kind {
-                Integer => row.try_get::<_, Option<i64>>(position)?.map(Value::Integer),
-                Text => row.try_get::<_, Option<String>>(position)?.map(Value::Text),
-                Bytes | Uuid => row.try_get::<_, Option<Vec<u8>>>(position)?.map(Value::Blob),
-            }
-            .unwrap_or(Value::Null))
-        };
-        self.columns.iter().enumerate().map(value).collect()
+    fn select(&self) -> String {
+        format!("SELECT {} FROM {} ORDER BY {}", self.columns, self.name, self.key)
     }
 
     /// Returns the statement that makes the next id greater than all that were copied. `None` if the table assigns no ids.
@@ -351,12 +230,8 @@ impl Table {
         let table = self.name;
         let restart =
             format!("SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table} HAVING count(*) > 0");
-        (self.columns[0] == ("id", Integer)).then_some(restart)
+        (self.key == "id").then_some(restart)
     }
-}
-
-fn stopped() -> StoreError {
-    StoreError::Unavailable("cannot read the embedded database".into())
 }
 
 #[cfg(test)]
@@ -373,7 +248,7 @@ mod tests {
         let mut there: Vec<String> = database
             .read(|conn| Ok(conn.prepare(there)?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?))
             .unwrap();
-        let columns = |table: &Table| table.columns.iter().map(|(name, _)| format!("{}.{name}", table.name)).collect();
+        let columns = |table: &Table| table.columns.split(", ").map(|name| format!("{}.{name}", table.name)).collect();
         let mut copied: Vec<String> = TABLES.iter().flat_map(|table| -> Vec<_> { columns(table) }).collect();
         there.sort();
         copied.sort();
@@ -382,18 +257,17 @@ mod tests {
     }
 
     #[test]
-    fn summaries_of_different_rows_differ() {
-        let summary = |rows: &[Vec<Value>]| {
-            let mut summary = Summary::default();
-            rows.iter().for_each(|row| summary.add(row));
-            summary
+    fn values_are_written_in_the_format_of_copy() {
+        let written = |value, is_uuid| {
+            let mut text = Vec::new();
+            append(&mut text, value, is_uuid).unwrap();
+            String::from_utf8(text).unwrap()
         };
-        let text = |text: &str| Value::Text(text.into());
-        let rows = [vec![text("a"), text("bc")], vec![Value::Null, Value::Integer(1)]];
-        assert!(summary(&rows) == summary(&rows));
-        assert!(summary(&rows) != summary(&rows[..1]));
-        assert!(summary(&[vec![text("a"), text("bc")]]) != summary(&[vec![text("ab"), text("c")]]));
-        assert!(summary(&[vec![Value::Null]]) != summary(&[vec![text("")]]));
-        assert!(summary(&[vec![Value::Integer(0)]]) != summary(&[vec![Value::Blob(vec![0; 8])]]));
+        assert_eq!(written(ValueRef::Null, false), r"\N");
+        assert_eq!(written(ValueRef::Integer(i64::MIN), false), "-9223372036854775808");
+        assert_eq!(written(ValueRef::Text("a\tb\r\n\\N ß🦊".as_bytes()), false), r"a\tb\r\n\\N ß🦊");
+        assert_eq!(written(ValueRef::Text(b""), false), "");
+        assert_eq!(written(ValueRef::Blob(&[0, 10, 255]), false), r"\\x000aff");
+        assert_eq!(written(ValueRef::Blob(&[171; 16]), true), "abababab-abab-abab-abab-abababababab");
     }
 }

@@ -85,7 +85,7 @@ fn killed_move_leaves_nothing() {
     let url = PostgresServer::shared().database();
     let moving = Process::start(&mut folder.command(&format!("move --to {url}")));
     let under_way =
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'INSERT INTO pets%'";
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY pets%'";
     within(TIMEOUT, "the start of the copy", || query(&url, under_way) != "0");
     moving.signal(Signal::KILL);
     assert_eq!(moving.end().code, None);
@@ -100,4 +100,26 @@ fn database_url_is_rejected_as_the_source() {
     let folder = Folder::new();
     let refused = folder.run("move --to postgres://db/shop --database-url postgres://db/shop");
     assert_eq!(refused.shown(), "exit 1\nerror: `move` copies from the embedded database: omit --database-url\n");
+}
+
+#[tokio::test]
+async fn move_of_a_damaged_database_leaves_nothing() {
+    let (folder, key) = filled().await;
+    let server = folder.serve("serve");
+    let long = testkit::Request::new(server.address("messages"), "POST", "/v1/messages");
+    let long = long.key(&key).json(format!(r#"{{"message":"{}"}}"#, "x".repeat(9_000)));
+    assert_eq!(long.send().await.status(), 202);
+    server.end_by(Signal::TERM);
+    // A page that only the copy of the row itself reads.
+    let file = folder.path("petstore-data/petstore.db");
+    let mut pages = std::fs::read(&file).unwrap();
+    let page = pages.chunks_mut(4_096).find(|page| page[4..].iter().all(|byte| *byte == b'x')).unwrap();
+    page.fill(0);
+    std::fs::write(&file, pages).unwrap();
+    let url = PostgresServer::shared().database();
+
+    let moved = folder.run(&format!("move --to {url}")).shown();
+
+    assert!(moved.contains("exit 1") && moved.contains("malformed"), "{moved}");
+    assert_eq!(query(&url, "SELECT count(*) FROM accounts"), "0");
 }
