@@ -2,12 +2,13 @@
 
 use super::{AccountId, Invalid, PageQuery, PetStatus, Timestamp};
 
+/// The numbers are those in both databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrderStatus {
-    Placed,
-    Approved,
-    Delivered,
-    Cancelled,
+    Placed = 0,
+    Approved = 1,
+    Delivered = 2,
+    Cancelled = 3,
 }
 
 /// A change of an order's status.
@@ -72,6 +73,14 @@ impl OrderStatus {
             Delivered => "delivered",
             Cancelled => "cancelled",
         }
+    }
+
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+
+    pub fn from_code(code: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| i64::from(status.code()) == code)
     }
 
     /// Parses a lower-case status.

@@ -2,12 +2,12 @@
 
 use super::{Invalid, PageQuery, check_text};
 
-/// Availability of an animal.
+/// Availability of an animal. The numbers are those in both databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PetStatus {
-    Available,
-    Pending,
-    Sold,
+    Available = 0,
+    Pending = 1,
+    Sold = 2,
 }
 
 impl PetStatus {
@@ -19,6 +19,14 @@ impl PetStatus {
             Self::Pending => "pending",
             Self::Sold => "sold",
         }
+    }
+
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+
+    pub fn from_code(code: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| i64::from(status.code()) == code)
     }
 
     /// Parses the lower-case name of a status, as the API writes it.

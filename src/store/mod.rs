@@ -37,6 +37,13 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// Animals to import. The import ends at the first error and adds none of them.
 pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
 
+/// Returns at most `limit` rows, and whether more follow. `rows` was read with one row beyond the limit.
+fn page_of<Row>(mut rows: Vec<Row>, limit: u32) -> (Vec<Row>, bool) {
+    let more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    (rows, more)
+}
+
 /// State of the database that reads see. Equal versions mean that no process has committed in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version([u32; 12]);

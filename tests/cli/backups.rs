@@ -73,7 +73,7 @@ fn backup_overwrites_only_with_force() {
     let (folder, _) = filled(3);
     folder.write("there.db", "mine");
     let refused = folder.run("backup there.db");
-    assert_eq!(refused.shown(), "exit 1\nerror: there.db exists; --force replaces it\n");
+    assert_eq!(refused.shown(), "exit 1\nerror: there.db already exists; use --force to replace it\n");
     assert_eq!(folder.read("there.db"), "mine");
     folder.succeed("backup there.db --force");
 
@@ -81,7 +81,7 @@ fn backup_overwrites_only_with_force() {
     let refused = folder.run("restore there.db");
     expect![[r#"
         exit 1
-        error: there is a database in petstore-data; --force puts the backup in its place
+        error: there is a database in petstore-data; use --force to replace it
     "#]]
     .assert_eq(&refused.shown());
     folder.succeed("key create --account grace@example.com --name test");
@@ -166,7 +166,7 @@ fn other_deployment_and_newer_schema_are_rejected() {
     let refused = folder.run("restore good.db --data-dir new --deployment staging");
     expect![[r#"
         exit 1
-        error: good.db: the database is a production one and can't be opened as staging
+        error: good.db: the database is a production one and cannot be opened as staging
     "#]]
     .assert_eq(&refused.shown());
     assert_eq!(folder.run("backup other.db --deployment staging").code, Some(1));

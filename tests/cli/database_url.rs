@@ -72,7 +72,7 @@ fn database_is_created_once_for_one_deployment() {
     expect![[r#"
         exit 1
         warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
-        error: URL: the database is a staging one and can't be opened as production
+        error: URL: the database is a staging one and cannot be opened as production
     "#]]
     .assert_eq(&shown("migrate --deployment production"));
 }

@@ -89,7 +89,7 @@ fn deployment_is_chosen_once() {
     assert_eq!(folder.serve("serve").listening["deployment"], "staging");
     expect![[r#"
         exit 1
-        ERROR the database is a staging one and can't be opened as production
+        ERROR the database is a staging one and cannot be opened as production
     "#]]
     .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown_log());
 }
@@ -101,7 +101,7 @@ fn commands_except_quickstart_create_production() {
         folder.succeed(line);
         let refused = folder.run("key list --deployment staging");
         assert_eq!(
-            refused.stderr, "error: the database is a production one and can't be opened as staging\n",
+            refused.stderr, "error: the database is a production one and cannot be opened as staging\n",
             "{line}"
         );
     }

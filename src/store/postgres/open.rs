@@ -67,7 +67,7 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
     client.execute(insert, &[&chosen.as_str()]).await?;
     let kept = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
     let kept: &str = kept.try_get(0)?;
-    deployment::agree(deployment::parse(kept)?, options.deployment)
+    deployment::check(kept, options.deployment)
 }
 
 /// Returns the value of a server setting.

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
 
-use super::sync_folder;
+use super::data_dir::sync_folder;
 
 /// Prefix and suffix of unfinished files.
 const NAME: (&str, &str) = (".petstore-", ".partial");

@@ -1,8 +1,8 @@
 //! Backup and restore. A copy is of one moment, complete and checked before it gets its name.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -12,12 +12,13 @@ use rusqlite::backup::StepResult;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::atomic_file::{self, AtomicFile};
-use super::{
-    FILE, LOCK, Sqlite, beside, connect, create_data_dir, has_content, lock_file, migrations, refuse_special_file,
-    stored_deployment, sync_folder, unavailable, without_migrating,
+use super::data_dir::{
+    FILE, LOCK, beside, create_data_dir, has_content, lock_file, refuse_special_file, sync_folder, unavailable,
 };
+use super::open::{connect, connect_unmigrated, stored_deployment};
+use super::{Sqlite, migrations};
 use crate::domain::Deployment;
-use crate::store::{Result, StoreError, deployment};
+use crate::store::{Result, StoreError};
 
 /// Number of pages (of 4 KiB) copied between two calls of the progress function.
 const STEP: i32 = 1_024;
@@ -43,7 +44,7 @@ pub struct Copied {
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub file: &'a Path,
-    /// Whether to replace an existing file.
+    /// Replaces an existing file if true.
     pub replace: bool,
 }
 
@@ -62,11 +63,9 @@ pub fn back_up(
     target: Target<'_>,
     progress: Progress<'_>,
 ) -> Result<Copied> {
-    let (conn, _in_use) = without_migrating(data_dir)?;
+    let (conn, _in_use) = connect_unmigrated(data_dir)?;
     migrations::refuse_newer(&conn)?;
-    if let Some(kept) = stored_deployment(&conn)? {
-        deployment::agree(kept, deployment)?;
-    }
+    stored_deployment(&conn, deployment)?;
     back_up_from(&conn, &data_dir.join(FILE), target, progress)
 }
 
@@ -79,7 +78,7 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     }
     match target.file.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(target.file, &error)),
+        Err(error) => return Err(failed(target.file)(error)),
         Ok(_) if !target.replace => return Err(exists(target.file)),
         Ok(there) if there.is_file() => {}
         // The backup would replace the device or link instead of writing to its target.
@@ -88,21 +87,17 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
     let log = beside(file, "-wal");
     let length = || log.metadata().map_or(0, |log| log.len());
     let at_most = length().max(LONGEST_LOG);
-    let partial = AtomicFile::in_folder(folder).map_err(|error| failed(folder, &error))?;
-    copy(conn, partial.path(), &mut |done, of| match progress(done, of) {
+    let partial = AtomicFile::in_folder(folder).map_err(failed(folder))?;
+    let copied = checked_copy(conn, partial.path(), None, &mut |done, of| match progress(done, of) {
         false => Err(stopped()),
-        true if length() > at_most => {
+        true if done < of && length() > at_most => {
             Err(StoreError::Failed("too much was written during the backup; try again at a quieter time".into()))
         }
         true => Ok(()),
     })?;
-    let copied = check(partial.path(), &mut |bytes| match progress(bytes, bytes) {
-        true => Ok(()),
-        false => Err(stopped()),
-    })?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(target.file),
-        _ => failed(target.file, &error),
+        _ => failed(target.file)(error),
     })?;
     Ok(copied)
 }
@@ -122,55 +117,45 @@ pub fn restore(
     replace: bool,
     progress: Progress<'_>,
 ) -> Result<Copied> {
-    fs::metadata(backup).map_err(|error| failed(backup, &error))?;
+    fs::metadata(backup).map_err(failed(backup))?;
     refuse_special_file(backup)?;
     create_data_dir(data_dir)?;
     // Processes that open the database from now on wait. Processes that have it open hold the folder's lock.
-    let _opening = lock_file(data_dir).map_err(|error| unavailable(&data_dir.join(LOCK), &error))?;
-    let folder = fs::File::open(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+    let _opening = lock_file(data_dir).map_err(unavailable(&data_dir.join(LOCK)))?;
+    let folder = File::open(data_dir).map_err(unavailable(data_dir))?;
     folder.try_lock().map_err(|_| in_use(data_dir))?;
     let file = data_dir.join(FILE);
     let is_there = has_content(&file);
     if (is_there || has_content(&beside(&file, "-wal"))) && !replace {
         let dir = data_dir.display();
-        return Err(StoreError::Failed(format!("there is a database in {dir}; --force puts the backup in its place")));
+        return Err(StoreError::Failed(format!("there is a database in {dir}; use --force to replace it")));
     }
-    let partial = AtomicFile::in_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
+    let partial = AtomicFile::in_folder(data_dir).map_err(unavailable(data_dir))?;
     let source = Connection::open_with_flags(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let named = |error: StoreError| StoreError::Failed(format!("{}: {error}", backup.display()));
-    copy(&source, partial.path(), &mut |done, of| match progress(done, of) {
+    let copied = checked_copy(&source, partial.path(), deployment, &mut |done, of| match progress(done, of) {
         true => Ok(()),
         false => Err(stopped()),
-    })
-    .map_err(named)?;
-    let copied = check(partial.path(), &mut |bytes| match progress(bytes, bytes) {
-        true => Ok(()),
-        false => Err(stopped()),
-    })
-    .map_err(named)?;
-    deployment::agree(copied.deployment, deployment).map_err(named)?;
+    });
+    let copied = copied.map_err(|error| StoreError::Failed(format!("{}: {error}", backup.display())))?;
     end_sessions(partial.path())?;
     // SQLite ignores the log and the journal of an empty file.
     if is_there {
-        settle(&file, data_dir)?;
+        close_old(&file, data_dir)?;
     }
     remove_beside(&file)?;
-    sync_folder(data_dir).map_err(|error| unavailable(data_dir, &error))?;
-    partial.publish(&file, true).map_err(|error| unavailable(&file, &error))?;
+    sync_folder(data_dir).map_err(unavailable(data_dir))?;
+    partial.publish(&file, true).map_err(unavailable(&file))?;
     Ok(copied)
 }
 
 /// Deletes all sessions. Otherwise sessions that were ended since the backup, perhaps because they were stolen, would be
 /// valid again.
 fn end_sessions(file: &Path) -> Result<()> {
-    let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // The file is synced before it gets its name.
-    conn.pragma_update(None, "journal_mode", "OFF")?;
-    conn.pragma_update(None, "synchronous", "OFF")?;
+    let conn = open_unpublished(file)?;
     // Schema version 1 has no sessions.
-    let there: bool =
+    let has_sessions: bool =
         conn.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'sessions'", [], |row| row.get(0))?;
-    if there {
+    if has_sessions {
         conn.execute("DELETE FROM sessions", [])?;
     }
     Ok(())
@@ -178,26 +163,25 @@ fn end_sessions(file: &Path) -> Result<()> {
 
 /// Turns the database that is about to be replaced into a single file, synced to the disk. Fails if another process has
 /// it open, even one of another program, because SQLite then refuses to leave WAL mode.
-fn settle(file: &Path, data_dir: &Path) -> Result<()> {
-    let settled = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
+fn close_old(file: &Path, data_dir: &Path) -> Result<()> {
+    let mode = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .and_then(|conn| conn.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get::<_, String>(0)));
-    let error = match settled {
-        Ok(mode) if mode == "delete" => return Ok(()),
-        Ok(_) => return Err(in_use(data_dir)),
-        Err(error) => error,
-    };
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Err(in_use(data_dir)),
-        // A broken database may be replaced.
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Ok(()),
-        // The database may be intact, and its log or journal may hold part of it.
-        _ => {
-            let file = file.display();
-            Err(StoreError::Failed(format!(
-                "cannot close the old database: {error}; nothing was replaced. Fix the cause, or move {file} away \
-                 together with {file}-wal and {file}-journal"
-            )))
-        }
+    match mode {
+        Ok(mode) if mode == "delete" => Ok(()),
+        Ok(_) => Err(in_use(data_dir)),
+        Err(error) => match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Err(in_use(data_dir)),
+            // A broken database may be replaced.
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Ok(()),
+            // The database may be intact, and its log or journal may hold part of it.
+            _ => {
+                let file = file.display();
+                Err(StoreError::Failed(format!(
+                    "cannot close the old database: {error}; nothing was replaced. Fix the cause, or move {file} away \
+                     together with {file}-wal and {file}-journal"
+                )))
+            }
+        },
     }
 }
 
@@ -223,9 +207,9 @@ fn in_use(data_dir: &Path) -> StoreError {
     ))
 }
 
-/// An error of the backup's own file, not of the database.
-fn failed(path: &Path, error: &std::io::Error) -> StoreError {
-    StoreError::Failed(format!("{}: {error}", path.display()))
+/// Returns the conversion of an error of the backup's own file, not of the database.
+fn failed(path: &Path) -> impl Fn(io::Error) -> StoreError {
+    move |error| StoreError::Failed(format!("{}: {error}", path.display()))
 }
 
 fn stopped() -> StoreError {
@@ -233,37 +217,56 @@ fn stopped() -> StoreError {
 }
 
 fn exists(file: &Path) -> StoreError {
-    StoreError::Failed(format!("{} exists; --force replaces it", file.display()))
+    StoreError::Failed(format!("{} already exists; use --force to replace it", file.display()))
 }
 
-/// Copies what `source` sees now into an empty file, page by page, so that every id stays what it is.
-fn copy(source: &Connection, to: &Path, going_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+/// Opens a file that is not yet published. It needs no journal, because it is discarded after a crash, and is synced before
+/// it gets its name.
+fn open_unpublished(file: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(file, flags)?;
+    conn.pragma_update(None, "journal_mode", "OFF")?;
+    conn.pragma_update(None, "synchronous", "OFF")?;
+    Ok(conn)
+}
+
+/// Copies what `source` sees now into an empty file, and checks that the copy is intact, that this program can open it,
+/// and that its deployment is `expected`. Calls `proceed` from time to time with the bytes copied and their total, and
+/// stops if that fails.
+fn checked_copy(
+    source: &Connection,
+    to: &Path,
+    expected: Option<Deployment>,
+    proceed: &mut dyn FnMut(u64, u64) -> Result<()>,
+) -> Result<Copied> {
     // With one transaction, the copy is of one moment, and commits of others do not restart it.
     source.execute_batch("BEGIN")?;
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    let page: u64 = source.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0))?.try_into().unwrap_or(0);
-    let copied = {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut to = Connection::open_with_flags(to, flags)?;
-        // An unnamed file is discarded after a crash. It is synced before it gets its name.
-        to.pragma_update(None, "journal_mode", "OFF")?;
-        to.pragma_update(None, "synchronous", "OFF")?;
-        steps(&rusqlite::backup::Backup::new(source, &mut to)?, page, going_on)
-    };
+    let copied = copy_pages(source, &mut open_unpublished(to)?, proceed);
     source.execute_batch("ROLLBACK")?;
-    copied
+    copied?;
+
+    atomic_file::without_log(to).map_err(unavailable(to))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(to, flags)?;
+    let bytes = to.metadata().map_err(unavailable(to))?.len();
+    check_integrity(&mut conn, &mut || proceed(bytes, bytes))?;
+    migrations::refuse_newer(&conn)?;
+    if !migrations::has_any(&conn)? {
+        return Err(migrations::foreign());
+    }
+    Ok(Copied { deployment: stored_deployment(&conn, expected)?, bytes })
 }
 
-fn steps(
-    backup: &rusqlite::backup::Backup<'_, '_>,
-    page: u64,
-    going_on: &mut dyn FnMut(u64, u64) -> Result<()>,
-) -> Result<()> {
+/// Copies page by page, so that every id stays the same.
+fn copy_pages(source: &Connection, to: &mut Connection, proceed: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    let page: i64 = source.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let bytes = |pages: i32| i64::from(pages).unsigned_abs() * page.unsigned_abs();
+    let backup = rusqlite::backup::Backup::new(source, to)?;
     loop {
         let step = backup.step(STEP)?;
         let now = backup.progress();
-        let bytes = |pages: i32| u64::try_from(pages).unwrap_or(0) * page;
-        going_on(bytes(now.pagecount - now.remaining), bytes(now.pagecount))?;
+        proceed(bytes(now.pagecount - now.remaining), bytes(now.pagecount))?;
         match step {
             StepResult::Done => return Ok(()),
             StepResult::More => {}
@@ -273,45 +276,24 @@ fn steps(
     }
 }
 
-/// Checks that a copy is intact and that this program can open it. Calls `going_on` with its size from time to time,
-/// and stops if that fails.
-fn check(file: &Path, going_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Copied> {
-    atomic_file::without_log(file).map_err(|error| unavailable(file, &error))?;
-    let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    let bytes = file.metadata().map_err(|error| unavailable(file, &error))?.len();
-    let (conn, verdict) = integrity(conn, &mut || going_on(bytes))?;
-    if verdict != "ok" {
-        return Err(StoreError::Failed(format!("the database is damaged: {verdict}")));
-    }
-    migrations::refuse_newer(&conn)?;
-    if !migrations::has_any(&conn)? {
-        return Err(migrations::foreign());
-    }
-    let deployment = stored_deployment(&conn)?;
-    let deployment = deployment.ok_or_else(|| StoreError::Failed("the database was never completed".into()))?;
-    Ok(Copied { deployment, bytes })
-}
-
-/// Runs SQLite's own check, which may take as long as the copy. Interrupts the check if `going_on` fails.
-fn integrity(conn: Connection, going_on: &mut dyn FnMut() -> Result<()>) -> Result<(Connection, String)> {
+/// Runs SQLite's own check, which may take as long as the copy. Interrupts the check if `proceed` fails.
+fn check_integrity(conn: &mut Connection, proceed: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let interrupt = conn.get_interrupt_handle();
     let (done, ended) = mpsc::channel();
-    let checking = thread::spawn(move || {
-        let verdict = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0));
-        // The receiver waits for it.
-        let _ = done.send((conn, verdict));
-    });
-    let (conn, verdict) = loop {
-        match ended.recv_timeout(POLL) {
-            Ok(ended) => break ended,
-            Err(RecvTimeoutError::Timeout) => going_on().inspect_err(|_| {
-                interrupt.interrupt();
-                // Waits until the connection is closed, because the caller removes the file next.
-                let _ = ended.recv();
-            })?,
-            Err(RecvTimeoutError::Disconnected) => return Err(StoreError::Failed("the check broke off".into())),
+    let verdict: String = thread::scope(|scope| {
+        scope.spawn(move || done.send(conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))));
+        loop {
+            match ended.recv_timeout(POLL) {
+                Ok(verdict) => return Ok(verdict?),
+                Err(RecvTimeoutError::Timeout) => proceed().inspect_err(|_| interrupt.interrupt())?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(StoreError::Failed("the integrity check panicked".into()));
+                }
+            }
         }
-    };
-    let _ = checking.join();
-    Ok((conn, verdict?))
+    })?;
+    match verdict.as_str() {
+        "ok" => Ok(()),
+        damage => Err(StoreError::Failed(format!("the database is damaged: {damage}"))),
+    }
 }

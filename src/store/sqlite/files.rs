@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{beside, unavailable};
+use super::data_dir::{beside, unavailable};
 use crate::store::{Result, StoreError};
 
 /// The names of the files, and the identity that each had when the database was opened.
@@ -22,14 +22,14 @@ impl Files {
     pub fn of(database: &Path, suffixes: &[&str]) -> Result<Self> {
         let files = suffixes.iter().map(|suffix| {
             let path = beside(database, suffix);
-            let identity = identity(&path).map_err(|error| unavailable(&path, &error))?;
+            let identity = identity(&path).map_err(unavailable(&path))?;
             Ok((path, identity))
         });
         Ok(Self(files.collect::<Result<_>>()?))
     }
 
-    /// Fails unless every name still leads to its file. Does not open the files, because closing one would drop this
-    /// process's locks on it.
+    /// Fails unless every name still leads to its file. Takes three `stat` calls, about 5 µs. Does not open the files,
+    /// because closing one would drop this process's locks on it.
     pub fn check(&self) -> Result<()> {
         for (path, opened) in &self.0 {
             let why = match identity(path) {

@@ -82,7 +82,7 @@ pub fn foreign() -> StoreError {
     StoreError::Failed("this is not a petstore database".into())
 }
 
-/// Whether any migration was applied.
+/// Returns whether any migration was applied.
 pub fn has_any(conn: &Connection) -> Result<bool> {
     Ok(applied_version(conn)? > 0)
 }

@@ -1,15 +1,28 @@
 //! Orders in SQLite, and the status of the ordered animals, which changes with them.
 
-use rusqlite::{Connection, Row};
+use rusqlite::Row;
 
-use super::rows::show;
 use super::writer::{Atomicity, Batch};
-use super::{Sqlite, pets};
+use super::{Sqlite, pets, rows};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
     AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp, Transition,
 };
 use crate::store::{Outcome, Result, WriteKey};
+
+/// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
+const LIST_ALL: &str =
+    "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 0 AND id > ?2
+     UNION ALL
+     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 1 AND id > ?2
+     UNION ALL
+     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 2 AND id > ?2
+     UNION ALL
+     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 3 AND id > ?2
+     ORDER BY id LIMIT ?3";
+
+const LIST_BY_STATUS: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
+    WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4";
 
 impl Sqlite {
     pub async fn place_order(
@@ -34,17 +47,24 @@ impl Sqlite {
         query: &OrderQuery,
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
-        self.read(|conn| list(conn, account, query, each))
+        let (limit, after) = (query.limit, query.after.unwrap_or(i64::MIN));
+        let one_more = limit.get() + 1;
+        let each = |row: &Row<'_>| from_row(row).map(&mut *each);
+        self.read(|conn| match query.status {
+            Some(status) => rows::page(conn, LIST_BY_STATUS, (account.0, status.code(), after, one_more), limit, each),
+            None => rows::page(conn, LIST_ALL, (account.0, after, one_more), limit, each),
+        })
     }
 }
 
-/// The constraint `orders_of_pet` decides: an ordered animal gets no second order, even if its own row says that it is available.
+/// The constraint `orders_of_pet` decides: an ordered animal gets no second order, even if its own row says that it is
+/// available.
 fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<std::result::Result<Order, PlaceOrderError>> {
     let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
     let reserved = batch.execute(
         "UPDATE pets SET status = ?3 WHERE id = ?1 AND status = ?4
             AND (SELECT deleted_at IS NULL FROM accounts WHERE id = ?2)",
-        (order.pet_id, order.account.0, pets::to_column(placed.pet()), pets::to_column(available)),
+        (order.pet_id, order.account.0, placed.pet().code(), available.code()),
     )?;
     if reserved == 0 {
         let exists = batch.find("SELECT 1 FROM pets WHERE id = ?1", [order.pet_id], |_| Ok(()))?.is_some();
@@ -53,7 +73,7 @@ fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<std::result::Result<Orde
     let inserted = batch.execute(
         "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
          ON CONFLICT DO NOTHING",
-        (order.account.0, order.pet_id, to_column(placed), order.now.as_milliseconds()),
+        (order.account.0, order.pet_id, placed.code(), order.now.as_milliseconds()),
     )?;
     if inserted == 0 {
         pets::set_status(batch, order.pet_id, available)?;
@@ -75,7 +95,7 @@ fn apply(batch: &Batch<'_>, request: OrderTransition) -> Result<std::result::Res
     };
     batch.execute(
         "UPDATE orders SET status = ?2, updated_at = ?3 WHERE id = ?1",
-        (id, to_column(moved.status), moved.updated_at.as_milliseconds()),
+        (id, moved.status.code(), moved.updated_at.as_milliseconds()),
     )?;
     if moved.status.pet() != order.status.pet() {
         pets::set_status(batch, moved.pet_id, moved.status.pet())?;
@@ -84,73 +104,27 @@ fn apply(batch: &Batch<'_>, request: OrderTransition) -> Result<std::result::Res
 }
 
 /// Cancels an account's open orders. After the account's deletion, nobody else could release their animals.
-pub fn cancel_all(conn: &Connection, account: AccountId, now: Timestamp) -> Result<()> {
+pub fn cancel_all(batch: &Batch<'_>, account: AccountId, now: Timestamp) -> Result<()> {
     let (from, to) = Transition::Cancel.rule();
     for status in from {
-        let status = to_column(*status);
-        conn.prepare_cached(
+        batch.execute(
             "UPDATE pets SET status = ?3 WHERE id IN (SELECT pet_id FROM orders WHERE account_id = ?1 AND status = ?2)",
-        )?
-        .execute((account.0, status, pets::to_column(to.pet())))?;
-        conn.prepare_cached(
+            (account.0, status.code(), to.pet().code()),
+        )?;
+        batch.execute(
             "UPDATE orders SET status = ?3, updated_at = max(updated_at, ?4) WHERE account_id = ?1 AND status = ?2",
-        )?
-        .execute((account.0, status, to_column(to), now.as_milliseconds()))?;
+            (account.0, status.code(), to.code(), now.as_milliseconds()),
+        )?;
     }
     Ok(())
 }
 
-/// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
-const LIST_ALL: &str =
-    "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 0 AND id > ?2
-     UNION ALL
-     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 1 AND id > ?2
-     UNION ALL
-     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 2 AND id > ?2
-     UNION ALL
-     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 3 AND id > ?2
-     ORDER BY id LIMIT ?3";
-
-/// Reads one row beyond the limit to learn whether another page follows.
-fn list(conn: &Connection, account: AccountId, query: &OrderQuery, each: &mut dyn FnMut(Order)) -> Result<bool> {
-    let after = query.after.unwrap_or(i64::MIN);
-    let one_more = query.limit.get() + 1;
-    let mut statement;
-    let mut rows = match query.status {
-        Some(status) => {
-            statement = conn.prepare_cached(
-                "SELECT id, pet_id, status, created_at, updated_at FROM orders
-                 WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4",
-            )?;
-            statement.query((account.0, to_column(status), after, one_more))?
-        }
-        None => {
-            statement = conn.prepare_cached(LIST_ALL)?;
-            statement.query((account.0, after, one_more))?
-        }
-    };
-    show(&mut rows, query.limit, |row| from_row(row).map(&mut *each))
-}
-
 fn from_row(row: &Row<'_>) -> rusqlite::Result<Order> {
-    let status: i64 = row.get(2)?;
     Ok(Order {
         id: row.get(0)?,
         pet_id: row.get(1)?,
-        status: OrderStatus::ALL
-            .into_iter()
-            .find(|known| to_column(*known) == status)
-            .ok_or(rusqlite::Error::IntegralValueOutOfRange(2, status))?,
-        created_at: Timestamp::from_milliseconds(row.get(3)?),
-        updated_at: Timestamp::from_milliseconds(row.get(4)?),
+        status: row.get(2)?,
+        created_at: row.get(3)?,
+        updated_at: row.get(4)?,
     })
-}
-
-const fn to_column(status: OrderStatus) -> i64 {
-    match status {
-        OrderStatus::Placed => 0,
-        OrderStatus::Approved => 1,
-        OrderStatus::Delivered => 2,
-        OrderStatus::Cancelled => 3,
-    }
 }

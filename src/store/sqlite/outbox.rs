@@ -2,23 +2,30 @@
 
 use std::fs::{File, TryLockError};
 
-use rusqlite::Connection;
+use rusqlite::Row;
 
-use super::writer::{Atomicity, Batch};
-use super::{Sqlite, messages, own_file, unavailable};
-use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
-use crate::store::{Result, StoreError, export, message_query};
+use super::data_dir::{own_file, unavailable};
+use super::writer::Atomicity;
+use super::{Sqlite, messages, rows};
+use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
+use crate::store::{Result, export, message_query};
 
 /// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
 const LOCK: &str = "petstore-relay.lock";
 
 /// Orders queued messages by id, then sent messages by time. Created by the first relay and kept. Without a relay, a
 /// message is written to one B-tree only.
+///
+/// The column `sent_at` costs 0.3 % of the instructions of a message, and the index 13 %. An index of the queued messages
+/// alone would cost 12 %, and the search for old sent messages would read the whole table.
 const INDEX: &str = "CREATE INDEX IF NOT EXISTS messages_by_sending ON messages (sent_at, id)";
 
 /// Lock of the process that relays messages.
 #[derive(Debug, Default)]
 pub struct RelayLease(Option<File>);
+
+const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
+    WHERE sent_at IS NULL AND id > ?1 ORDER BY id LIMIT ?2";
 
 impl Sqlite {
     pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
@@ -26,10 +33,10 @@ impl Sqlite {
             return Ok(true);
         }
         let path = self.data_dir().join(LOCK);
-        let file = own_file(&path).map_err(|error| unavailable(&path, &error))?;
+        let file = own_file(&path).map_err(unavailable(&path))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Ok(false),
-            Err(TryLockError::Error(error)) => return Err(unavailable(&path, &error)),
+            Err(TryLockError::Error(error)) => return Err(unavailable(&path)(error)),
             Ok(()) => {}
         }
         self.submit(Atomicity::Statement, |batch| Ok(batch.execute_batch(INDEX)?)).await?;
@@ -38,12 +45,13 @@ impl Sqlite {
     }
 
     pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
-        self.read(|conn| unsent(conn, after, limit))
+        let params = (after.map_or([0; 16], |id| *id.as_bytes()), limit);
+        self.read(|conn| rows::all(conn, UNSENT, params, messages::from_row))
     }
 
     pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
         let count = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE sent_at IS NULL LIMIT ?1)";
-        self.read(|conn| Ok(conn.prepare_cached(count)?.query_row([up_to], |row| row.get::<_, i64>(0))?.unsigned_abs()))
+        self.read(|conn| rows::count(conn, count, [up_to]))
     }
 
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
@@ -58,7 +66,17 @@ impl Sqlite {
     }
 
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Batch, move |batch| delete_sent(batch, before, limit)).await
+        self.submit(Atomicity::Batch, move |batch| {
+            // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
+            let oldest = "SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2";
+            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let keys: Vec<(i64, [u8; 16])> = rows::all(batch, oldest, (before.as_milliseconds(), limit), read)?;
+            for key in &keys {
+                batch.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", *key)?;
+            }
+            Ok(keys.len() as u64)
+        })
+        .await
     }
 
     pub async fn export_messages(
@@ -67,41 +85,15 @@ impl Sqlite {
         each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
     ) -> Result<std::io::Result<u64>> {
         let sql = select(query);
-        let page = async |after| self.read_once(|conn| page(conn, &sql, after));
+        let page = async |after: message_query::Key| self.read_once(|conn| rows::all(conn, &sql, after, record));
         let (size, first) = (message_query::page_size(query), message_query::first(query));
         export::in_pages(size, first, page, message_query::key, each).await
     }
 
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
         let count = message_query::count(query);
-        self.read_long(move |conn| Ok(conn.query_row(&count, [], |row| row.get::<_, i64>(0))?.unsigned_abs())).await
+        self.read_long(move |conn| rows::count(conn, &count, [])).await
     }
-}
-
-fn unsent(conn: &Connection, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT id, account_id, message, created_at FROM messages
-         WHERE sent_at IS NULL AND id > ?1 ORDER BY id LIMIT ?2",
-    )?;
-    let after = after.map_or([0; 16], |id| *id.as_bytes());
-    let mut rows = statement.query((after, limit))?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(messages::from_row(row)?);
-    }
-    Ok(found)
-}
-
-fn delete_sent(batch: &Batch<'_>, before: Timestamp, limit: u32) -> Result<u64> {
-    // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
-    let mut statement =
-        batch.prepare_cached("SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2")?;
-    let keys = statement.query_map((before.as_milliseconds(), limit), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let keys: Vec<(i64, [u8; 16])> = keys.collect::<rusqlite::Result<_>>()?;
-    for key in &keys {
-        batch.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", *key)?;
-    }
-    Ok(keys.len() as u64)
 }
 
 fn select(query: &MessageQuery) -> String {
@@ -110,25 +102,14 @@ fn select(query: &MessageQuery) -> String {
     message_query::select(query, if query.newest.is_some() { "m.sent_at" } else { "+m.sent_at" })
 }
 
-fn page(conn: &Connection, sql: &str, (account, id): message_query::Key) -> Result<Vec<MessageRecord>> {
-    let mut statement = conn.prepare_cached(sql)?;
-    let mut rows = statement.query((account, id))?;
-    let mut records = Vec::new();
-    while let Some(row) = rows.next()? {
-        let sent_at: Option<i64> = row.get(4)?;
-        let email: String = row.get(5)?;
-        let account = Email::parse(&email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?;
-        records.push(MessageRecord {
-            message: messages::from_row(row)?,
-            account,
-            sent_at: sent_at.map(Timestamp::from_milliseconds),
-        });
-    }
-    Ok(records)
+fn record(row: &Row<'_>) -> rusqlite::Result<MessageRecord> {
+    Ok(MessageRecord { message: messages::from_row(row)?, sent_at: row.get(4)?, account: row.get(5)? })
 }
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
+
     use super::*;
     use crate::domain::MessageState;
     use crate::store::sqlite::migrations;

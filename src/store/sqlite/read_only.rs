@@ -8,9 +8,12 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags};
 
+use super::data_dir::{beside, has_content, own_file};
+use super::files::Files;
+use super::migrations;
+use super::open::connect;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::{Files, beside, connect, has_content, migrations, own_file};
 use crate::store::{Result, StoreError};
 
 /// Interval at which the disk is checked for accepting writes again.
@@ -19,7 +22,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Characters to escape in the path of a URI.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
 
-/// How a database is read if no file can be created beside it.
+/// The way to read a database if no file can be created beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     /// The database is a single file, and nobody writes.

@@ -32,7 +32,7 @@ struct Reader {
     conn: Connection,
     /// Version that the open transaction sees. `None` if none is open.
     sees: Option<Stamp>,
-    /// Whether it was used since the last call of `release_idle`.
+    /// True if it was used since the last call of `release_idle`.
     used: bool,
     /// Number of reads so far.
     reads: u64,

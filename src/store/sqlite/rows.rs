@@ -1,16 +1,40 @@
-//! Reading a page of rows.
+//! Reading rows.
 
-use rusqlite::{Row, Rows};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Params, Row};
 
-use crate::domain::PageLimit;
+use crate::domain::{Email, MessageText, OrderStatus, PageLimit, PetStatus, Timestamp};
 use crate::store::Result;
 
-/// Passes at most `limit` rows to `each`. Returns whether another row follows.
-pub fn show(
-    rows: &mut Rows<'_>,
+/// Returns the first row. `None` if there is none.
+pub fn first<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>> {
+    Ok(conn.prepare_cached(sql)?.query_row(params, read).optional()?)
+}
+
+pub fn all<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>> {
+    Ok(conn.prepare_cached(sql)?.query_map(params, read)?.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Passes at most `limit` rows to `each`. Returns whether another row follows, so the query must ask for one row more.
+pub fn page(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
     limit: PageLimit,
     mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
 ) -> Result<bool> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
     for _ in 0..limit.get() {
         match rows.next()? {
             Some(row) => each(row)?,
@@ -18,4 +42,41 @@ pub fn show(
         }
     }
     Ok(rows.next()?.is_some())
+}
+
+/// Runs a query for a single number that is not negative, such as a count.
+pub fn count(conn: &Connection, sql: &str, params: impl Params) -> Result<u64> {
+    Ok(conn.prepare_cached(sql)?.query_row(params, |row| row.get::<_, i64>(0))?.unsigned_abs())
+}
+
+impl FromSql for Timestamp {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(Self::from_milliseconds)
+    }
+}
+
+impl FromSql for PetStatus {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let code = i64::column_result(value)?;
+        Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))
+    }
+}
+
+impl FromSql for OrderStatus {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let code = i64::column_result(value)?;
+        Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))
+    }
+}
+
+impl FromSql for Email {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Self::parse(value.as_str()?).map_err(FromSqlError::other)
+    }
+}
+
+impl FromSql for MessageText {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Self::parse(String::column_result(value)?).map_err(FromSqlError::other)
+    }
 }

@@ -13,8 +13,8 @@ use crate::store::{Result, StoreError};
 /// Size of the WAL, in pages of 4 KiB, from which it is written back into the database.
 const CHECKPOINT_PAGES: u32 = 4_096;
 
-/// How long a checkpoint waits for readers of this process, and for those of other processes. The next checkpoint
-/// continues.
+/// Maximum time that a checkpoint waits for readers of this process, and again for those of other processes. The next
+/// checkpoint continues.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Interval between attempts to truncate a full WAL.
@@ -28,7 +28,7 @@ pub struct Wal {
     /// Size, in pages, from which no write begins.
     limit: u32,
     full_until: Instant,
-    /// How long the connection waits for other processes, except in checkpoints.
+    /// Maximum time that the connection waits for other processes, except in checkpoints.
     busy_timeout: Duration,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The only module with `unsafe`. A `pread` of the same bytes would cost a system call per read of the database.
 
-#![expect(unsafe_code, reason = "memory that other processes write can't be mapped and read without")]
+#![expect(unsafe_code, reason = "memory that other processes write cannot be mapped and read without")]
 
 use std::fs::File;
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use super::data_dir::{beside, unavailable};
 use crate::store::{Result, StoreError, Version};
 
 /// Size of one copy of the WAL-index header, in bytes and in 32-bit words.
@@ -54,18 +55,15 @@ impl Stamp {
 impl WalIndex {
     /// Opens the file of a database. A connection must have it open in WAL mode for longer than this value lives.
     pub fn open(database: &Path) -> Result<Self> {
-        let mut path = database.as_os_str().to_owned();
-        path.push("-shm");
-        let unavailable =
-            |error: std::io::Error| StoreError::Unavailable(format!("{}: {error}", Path::new(&path).display()));
-        let file = File::open(&path).map_err(unavailable)?;
+        let path = beside(database, "-shm");
+        let file = File::open(&path).map_err(unavailable(&path))?;
         // The header must lie within the file, because memory beyond its end cannot be read.
-        if file.metadata().map_err(unavailable)?.len() < HEAD_BYTES as u64 {
-            return Err(StoreError::Unavailable(format!("{}: too short", Path::new(&path).display())));
+        if file.metadata().map_err(unavailable(&path))?.len() < HEAD_BYTES as u64 {
+            return Err(StoreError::Unavailable(format!("{}: too short", path.display())));
         }
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing of ours.
         let head = unsafe { mmap(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
-        let head = head.map_err(|error| unavailable(error.into()))?;
+        let head = head.map_err(|error| unavailable(&path)(error.into()))?;
         Ok(Self { head: head.cast(), _file: Some(file) })
     }
 
@@ -78,7 +76,7 @@ impl WalIndex {
     }
 
     pub fn stamp(&self) -> Stamp {
-        // SAFETY: the mapping is page-aligned, as long as the array and lives as long as `self`. The file can't become
+        // SAFETY: the mapping is page-aligned, as long as the array and lives as long as `self`. The file cannot become
         // shorter under it: SQLite cuts it only where no process has the database open, and a connection of ours has.
         // SQLite writes these words while they are read here, which atomics allow.
         let head = unsafe { &*self.head };

@@ -25,7 +25,7 @@ const BATCH: usize = 512;
 /// Interval at which an idle writer ends unused read transactions and checks the database's files.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
-/// What is undone if a write fails.
+/// Scope of the rollback if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomicity {
     /// The write is a single statement, which SQLite undoes.
@@ -326,7 +326,7 @@ impl Worker {
         let committed =
             batch.iter_mut().try_for_each(|job| job.run(&shared)).and_then(|()| Ok(self.run_cached("COMMIT")?));
         if committed.is_err() && !self.conn.is_autocommit() {
-            // Nothing was acknowledged. The caller checks the connection's state for success.
+            // No write of the batch was acknowledged. The caller checks the connection's state for success.
             let _ = self.run_cached("ROLLBACK");
         }
         committed

@@ -1,0 +1,115 @@
+//! The data directory: its files, its locks, and files that must be durable.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::atomic_file;
+use crate::store::{Result, StoreError};
+
+/// The database.
+pub const FILE: &str = "petstore.db";
+
+/// Lock file. Its lock is held while the database is opened or replaced.
+pub const LOCK: &str = "petstore.lock";
+
+/// Waits until this process may open the database, and removes unfinished files of killed processes.
+///
+/// Returns two locks: while the first is held, no other process opens or replaces the database. The second keeps other
+/// processes from replacing it. `None` if the disk is read-only.
+pub fn lock(data_dir: &Path) -> Result<Option<(File, File)>> {
+    let file = data_dir.join(FILE);
+    refuse_special_file(&file)?;
+    let opening = match lock_file(data_dir) {
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => return Ok(None),
+        locked => locked.map_err(unavailable(data_dir))?,
+    };
+    let in_use = File::open(data_dir).map_err(unavailable(data_dir))?;
+    in_use.lock_shared().map_err(unavailable(data_dir))?;
+    atomic_file::sweep(data_dir).map_err(unavailable(data_dir))?;
+    Ok(Some((opening, in_use)))
+}
+
+/// Waits for the lock under which a database is opened or replaced.
+pub fn lock_file(data_dir: &Path) -> io::Result<File> {
+    let lock = own_file(&data_dir.join(LOCK))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+pub fn require_database(dir: &Path) -> Result<()> {
+    match fs::metadata(dir.join(FILE)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(missing(dir)),
+        Err(error) => Err(unavailable(dir)(error)),
+    }
+}
+
+pub fn missing(dir: &Path) -> StoreError {
+    let dir = dir.display();
+    StoreError::Failed(format!("there is no database in {dir}; `petstore serve` or `petstore quickstart` makes one"))
+}
+
+/// Fails if there is a write-ahead log without its database. SQLite would remove the log while creating a database, and
+/// with it the last acknowledged writes.
+pub fn refuse_log_alone(file: &Path) -> Result<()> {
+    let log = beside(file, "-wal");
+    if has_content(file) || !has_content(&log) {
+        return Ok(());
+    }
+    let (file, log) = (file.display(), log.display());
+    Err(StoreError::Failed(format!(
+        "{file} is gone and its write-ahead log is not: put the file back under its name, or restore a backup with \
+         --force, or move {log} away to begin with an empty database"
+    )))
+}
+
+pub fn has_content(file: &Path) -> bool {
+    file.metadata().is_ok_and(|found| found.len() > 0)
+}
+
+/// Fails if the path exists and is not a regular file. Opening a pipe would block until its other end is opened.
+pub fn refuse_special_file(file: &Path) -> Result<()> {
+    match fs::metadata(file) {
+        Ok(there) if !there.is_file() => Err(StoreError::Failed(format!("{} is no regular file", file.display()))),
+        _ => Ok(()),
+    }
+}
+
+/// Opens or creates a file that only its owner can access. Its folder may be open to others.
+pub fn own_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Creates the data directory if it is missing. Only its owner can access it, because it holds password hashes and
+/// messages.
+pub fn create_data_dir(dir: &Path) -> Result<()> {
+    make_folder(dir).map_err(unavailable(dir))
+}
+
+/// Creates a folder and its parents, and syncs each of their names.
+pub fn make_folder(dir: &Path) -> io::Result<()> {
+    let missing: Vec<_> =
+        dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let parents = missing.into_iter().filter_map(Path::parent);
+    parents.map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).try_for_each(sync_folder)
+}
+
+/// Makes files created in a folder, or removed from it, durable.
+pub fn sync_folder(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Returns the path of a file that SQLite keeps beside the database.
+pub fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}
+
+/// Returns the conversion of an error of `path`.
+pub fn unavailable(path: &Path) -> impl Fn(io::Error) -> StoreError {
+    move |error| StoreError::Unavailable(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,122 @@
+//! Opening a database.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::data_dir::{
+    FILE, LOCK, create_data_dir, lock, missing, own_file, refuse_log_alone, require_database, sync_folder, unavailable,
+};
+use super::files::Files;
+use super::read_only::ReadOnly;
+use super::readers::Readers;
+use super::wal_index::WalIndex;
+use super::writer::Writer;
+use super::{Options, Sqlite, Writes, migrations, rows};
+use crate::domain::Deployment;
+use crate::store::{BackupStatus, Result, StoreError, deployment};
+
+/// The first SQLite without the WAL-reset bug that could corrupt a database (sqlite.org/wal.html, "The WAL-reset bug").
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+impl Sqlite {
+    /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
+    pub fn open(options: &Options) -> Result<Self> {
+        if rusqlite::version_number() < OLDEST_SQLITE {
+            return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
+        }
+        let (data_dir, file) = (&*options.data_dir, options.data_dir.join(FILE));
+        if options.create.is_some() {
+            create_data_dir(data_dir)?;
+        } else {
+            require_database(data_dir)?;
+        }
+        // Processes that start together create and migrate the database one after another.
+        let Some((opening, in_use)) = lock(data_dir)? else { return Self::open_read_only(&file, options) };
+        // We hold the lock, so any process that was creating the database has finished.
+        if options.create.is_none() && fs::metadata(&file).is_ok_and(|file| file.len() == 0) {
+            return Err(missing(data_dir));
+        }
+        refuse_log_alone(&file)?;
+        // SQLite's other files get the mode of this file. Its content is durable only if its name is.
+        own_file(&file).and_then(|_| sync_folder(data_dir)).map_err(unavailable(data_dir))?;
+        let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+        conn.busy_timeout(options.busy_timeout)?;
+        migrations::refuse_foreign(&conn).map_err(|error| match error {
+            StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", file.display())),
+            error => error,
+        })?;
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        // FULL: a commit is durable before it is acknowledged. The WAL is truncated to 64 MiB after a burst.
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
+        conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        conn.pragma_update(None, "cache_size", -65_536)?;
+        migrations::run(&mut conn)?;
+        if find_deployment(&conn)?.is_none() {
+            let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
+            conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
+        }
+        let deployment = stored_deployment(&conn, options.deployment)?;
+        drop(opening);
+
+        let wal_index = Arc::new(WalIndex::open(&file)?);
+        let readers =
+            Arc::new(Readers::open(|| connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY), Arc::clone(&wal_index))?);
+        let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
+        let writer = Writer::start(conn, Arc::clone(&readers), wal_index, Arc::clone(&files), options)?;
+        let backups = BackupStatus::default();
+        Ok(Self { file, files, deployment, writes: Writes::Accepted(writer), readers, backups, _in_use: Some(in_use) })
+    }
+
+    fn open_read_only(file: &Path, options: &Options) -> Result<Self> {
+        let read_only = ReadOnly::of(file, &options.data_dir.join(LOCK))?;
+        let readers = Arc::new(read_only.open(file)?);
+        let deployment = readers.read(|conn| stored_deployment(conn, options.deployment))?;
+        tracing::warn!("disk is read-only, refusing writes");
+        Ok(Self {
+            file: file.to_owned(),
+            files: Arc::new(read_only.files(file)?),
+            deployment,
+            writes: Writes::Refused(read_only),
+            readers,
+            backups: BackupStatus::default(),
+            // On a read-only disk, nobody can replace the database.
+            _in_use: None,
+        })
+    }
+}
+
+/// Opens a connection with the settings that all connections share.
+pub fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
+    let conn = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // Otherwise an SQLite built with STAT4 prepares a statement again when a parameter is bound.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    conn.pragma_update(None, "foreign_keys", true)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// Connects to a database without migrating it. Also returns the lock that keeps others from replacing it.
+pub fn connect_unmigrated(data_dir: &Path) -> Result<(Connection, Option<File>)> {
+    require_database(data_dir)?;
+    let file = data_dir.join(FILE);
+    match lock(data_dir)? {
+        Some((_opening, in_use)) => Ok((connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?, Some(in_use))),
+        None => Ok((ReadOnly::of(&file, &data_dir.join(LOCK))?.connect(&file)?, None)),
+    }
+}
+
+/// Returns the deployment that a database was created for. Fails if it is not `expected`.
+pub fn stored_deployment(conn: &Connection, expected: Option<Deployment>) -> Result<Deployment> {
+    let stored = find_deployment(conn)?;
+    let stored = stored.ok_or_else(|| StoreError::Failed("the database was never completed".into()))?;
+    deployment::check(&stored, expected)
+}
+
+fn find_deployment(conn: &Connection) -> Result<Option<String>> {
+    rows::first(conn, "SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0))
+}
