@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::{AccountId, Invalid, Timestamp};
 
-/// How long a response is stored.
+/// Lifetime of a stored response.
 pub const RETENTION: Duration = Duration::from_hours(24);
 
 /// A client's name for a request: 1 to 255 visible ASCII characters.

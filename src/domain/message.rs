@@ -63,6 +63,13 @@ impl MessageId {
         let digits = text.strip_prefix("msg_").filter(|digits| digits.len() == 32)?;
         uuid::Uuid::try_parse(digits).ok().map(Self)
     }
+
+    /// Returns the id as displayed, in ASCII.
+    pub fn to_ascii(self) -> [u8; 36] {
+        let mut shown = *b"msg_00000000000000000000000000000000";
+        self.0.simple().encode_lower(&mut shown[4..]);
+        shown
+    }
 }
 
 /// Returns the random part of an id. Random bytes are fetched for 64 ids at a time, because a system call per id costs
@@ -77,15 +84,6 @@ fn random_bytes() -> [u8; 10] {
         }
         fetched.pop().expect("some were just fetched")
     })
-}
-
-impl MessageId {
-    /// Returns the id as displayed, in ASCII.
-    pub fn to_ascii(self) -> [u8; 36] {
-        let mut shown = *b"msg_00000000000000000000000000000000";
-        self.0.simple().encode_lower(&mut shown[4..]);
-        shown
-    }
 }
 
 impl std::fmt::Display for MessageId {

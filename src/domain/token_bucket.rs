@@ -24,7 +24,7 @@ pub struct Taken {
 }
 
 impl TokenBucket {
-    /// Time in which an empty bucket becomes full.
+    /// Time until an empty bucket is full.
     pub const fn window(self) -> u64 {
         self.capacity * self.refill
     }

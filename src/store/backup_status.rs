@@ -1,57 +1,44 @@
-//! What came of scheduled backups, for who watches over them.
+//! Status of scheduled backups, for metrics.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
 use std::time::Duration;
 
 use crate::domain::Timestamp;
 
-/// Counters that are written by the schedule and read by anybody.
-#[derive(Debug)]
+/// Written by the schedule, read by any thread.
+#[derive(Debug, Default)]
 pub struct BackupStatus {
-    /// Milliseconds since 1970; the smallest number there is while there was none.
+    /// Milliseconds since 1970; 0 before the first backup.
     last_success: AtomicI64,
     last_bytes: AtomicU64,
     failures: AtomicU64,
-    /// Milliseconds; 0 while there is no schedule.
+    /// Milliseconds; 0 without a schedule.
     every: AtomicU64,
 }
 
-impl Default for BackupStatus {
-    fn default() -> Self {
-        Self {
-            last_success: AtomicI64::new(i64::MIN),
-            last_bytes: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            every: AtomicU64::new(0),
-        }
-    }
-}
-
 impl BackupStatus {
-    /// How often backups are to be made, where there is a schedule.
+    /// Returns the interval of scheduled backups. `None` without a schedule.
     pub fn every(&self) -> Option<Duration> {
         let every = self.every.load(Ordering::Acquire);
         (every != 0).then(|| Duration::from_millis(every))
     }
 
-    /// When the newest backup was made, by this process or one before it, as far as the schedule knows of any.
+    /// Returns the time of the newest backup, by this process or an earlier one. `None` if there is no backup.
     pub fn last_success(&self) -> Option<Timestamp> {
         let at = self.last_success.load(Ordering::Acquire);
-        (at != i64::MIN).then(|| Timestamp::from_milliseconds(at))
+        (at != 0).then(|| Timestamp::from_milliseconds(at))
     }
 
-    /// The size of that one.
+    /// Returns the size of the newest backup.
     pub fn last_bytes(&self) -> u64 {
         self.last_bytes.load(Ordering::Acquire)
     }
 
-    /// How many attempts of this process have failed.
+    /// Returns the number of backups that failed in this process.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// There is a schedule.
     pub fn scheduled(&self, every: Duration) {
         self.every.store(u64::try_from(every.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
     }

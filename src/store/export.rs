@@ -4,6 +4,13 @@
 use std::io;
 
 use super::Result;
+use crate::domain::{MessageRecord, PetRef};
+
+/// Receives the animals of an export.
+pub type PetSink<'a> = &'a mut (dyn FnMut(PetRef<'_>) -> io::Result<()> + Send);
+
+/// Receives the messages of an export.
+pub type MessageSink<'a> = &'a mut (dyn FnMut(MessageRecord) -> io::Result<()> + Send);
 
 /// Number of animals in a page, which take up to a megabyte.
 pub const PETS: usize = 1_000;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::domain::KeyedRequest;
 
@@ -23,14 +24,15 @@ impl StoredResponse {
 }
 
 /// The idempotency key of a write that results in a `T`, and the response to store under it.
+#[derive(Clone)]
 pub struct WriteKey<T> {
     pub request: KeyedRequest,
-    respond: Box<dyn Fn(&T) -> StoredResponse + Send + Sync>,
+    respond: Arc<dyn Fn(&T) -> StoredResponse + Send + Sync>,
 }
 
 impl<T> WriteKey<T> {
     pub fn new(request: KeyedRequest, respond: impl Fn(&T) -> StoredResponse + Send + Sync + 'static) -> Self {
-        Self { request, respond: Box::new(respond) }
+        Self { request, respond: Arc::new(respond) }
     }
 
     /// The response to the write that resulted in `value`.
@@ -52,7 +54,7 @@ pub enum Outcome<T, R = Infallible> {
     Executed(T),
     /// The write was carried out for an earlier request with this response.
     Replayed(StoredResponse),
-    /// The write is not possible. Nothing was changed or stored.
+    /// The write is not possible. The database is unchanged.
     Refused(R),
     /// The key was used for a different request.
     KeyMismatch,

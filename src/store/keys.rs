@@ -83,10 +83,10 @@ impl Store {
         }
     }
 
-    /// Waits until the database notifies this process of a new or changed key. SQLite never does.
+    /// Waits until the database notifies this process of a new or changed key. SQLite does not notify other processes.
     pub async fn keys_changed(&self) {
         match self {
-            Self::Sqlite(db) => db.keys_changed().await,
+            Self::Sqlite(_) => std::future::pending().await,
             Self::Postgres(db) => db.keys_changed().await,
         }
     }

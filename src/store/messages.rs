@@ -1,7 +1,10 @@
 //! Messages and the outbox.
 
+use std::io;
+
+use super::export::MessageSink;
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
-use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp, TrackedMessage};
+use crate::domain::{AccountId, Message, MessageId, MessageQuery, Timestamp, TrackedMessage};
 
 impl Store {
     /// Queues a message; durable once this returns.
@@ -71,11 +74,7 @@ impl Store {
 
     /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
     /// during the calls.
-    pub async fn export_messages(
-        &self,
-        query: &MessageQuery,
-        each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
-    ) -> Result<std::io::Result<u64>> {
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Result<io::Result<u64>> {
         match self {
             Self::Sqlite(db) => db.export_messages(query, each).await,
             Self::Postgres(db) => db.export_messages(query, each).await,

@@ -77,21 +77,19 @@ pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [M
 }
 
 /// Lists the migrations that this program knows. `applied` is the greatest version in the database's history.
-pub fn status(known: &[Migration], applied: i64) -> Vec<MigrationStatus> {
-    let status = |migration: &Migration| MigrationStatus {
-        name: migration.to_string(),
-        applied: i64::from(migration.version) <= applied,
-    };
+pub fn status(known: &[Migration], applied: i32) -> Vec<MigrationStatus> {
+    let status =
+        |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= applied };
     known.iter().map(status).collect()
 }
 
 /// The greatest version that this program knows.
-pub fn newest(known: &[Migration]) -> i64 {
-    known.last().map_or(0, |migration| i64::from(migration.version))
+pub fn newest(known: &[Migration]) -> i32 {
+    known.last().map_or(0, |migration| migration.version)
 }
 
 /// The error for a database that is too new for this program.
-pub fn too_new(applied: i64, newest: i64) -> StoreError {
+pub fn too_new(applied: i32, newest: i32) -> StoreError {
     StoreError::Failed(format!(
         "the database is at schema version {applied} and this program knows up to {newest}: use a newer petstore"
     ))

@@ -29,6 +29,7 @@ pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;
 use postgres::Postgres;
 use sqlite::Sqlite;
+pub use sqlite::Version;
 
 use crate::domain::{Deployment, NewPet, Timestamp};
 
@@ -43,10 +44,6 @@ fn page_of<Row>(mut rows: Vec<Row>, limit: u32) -> (Vec<Row>, bool) {
     rows.truncate(limit as usize);
     (rows, more)
 }
-
-/// State of the database that reads see. Equal versions mean that no process has committed in between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version([u32; 12]);
 
 /// Lease that makes this process the relay. Released on drop.
 #[derive(Debug, Default)]

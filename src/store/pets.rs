@@ -1,5 +1,8 @@
 //! Animals.
 
+use std::io;
+
+use super::export::PetSink;
 use super::{Outcome, PetSource, Result, Store, WriteKey};
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, StatusCounts};
 
@@ -37,10 +40,7 @@ impl Store {
 
     /// Passes every animal to `each`, in order of ids, and stops at the first error it returns. No transaction is open
     /// during the calls, so `each` may receive animals that were added or changed since the start.
-    pub async fn export_pets(
-        &self,
-        each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
-    ) -> Result<std::io::Result<u64>> {
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
         match self {
             Self::Sqlite(db) => db.export_pets(each).await,
             Self::Postgres(db) => db.export_pets(each).await,

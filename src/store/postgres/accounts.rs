@@ -2,10 +2,10 @@
 
 use tokio_postgres::Row;
 
-use super::Postgres;
+use super::{Postgres, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};
-use crate::store::{Result, StoreError};
+use crate::store::Result;
 
 const INSERT: &str = "INSERT INTO accounts (email, email_folded, password_hash, created_at)
     VALUES ($1, $2, $3, $4) ON CONFLICT (email_folded) DO NOTHING RETURNING id";
@@ -55,18 +55,15 @@ impl Postgres {
 
     pub async fn has_accounts(&self) -> Result<bool> {
         let rows = self.readers.query(EXIST, &[]).await?;
-        let row = rows.first().ok_or_else(|| StoreError::Failed("EXISTS returned no row".into()))?;
-        Ok(row.try_get(0)?)
+        Ok(rows::only(&rows)?.try_get(0)?)
     }
 }
 
 fn account(row: &Row) -> Result<Account> {
-    let id = row.try_get(0)?;
     Ok(Account {
-        id: AccountId(id),
-        email: Email::parse(row.try_get(1)?)
-            .map_err(|error| StoreError::Failed(format!("account {id}: email {error}")))?,
-        created_at: Timestamp::from_milliseconds(row.try_get(2)?),
+        id: AccountId(row.try_get(0)?),
+        email: rows::email(row, 1)?,
+        created_at: row.try_get(2)?,
         has_password: row.try_get(3)?,
     })
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connection::{Connection, PreparedConnection};
+use super::connection::{Connection, Connector};
 use super::error::{ends_connection, timed_out};
-use super::supervisor::{Supervisor, Watch};
-use super::url::DatabaseUrl;
+use super::supervisor::Supervisor;
+use super::write::{KeyedWrite, Write, WriteOutcome};
 use super::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT, Settings, idempotency};
 use crate::store::{Outcome, Result, StoreError, WriteKey, WriterMeter};
 
@@ -26,36 +26,6 @@ const MIN_WAIT: Duration = Duration::from_micros(500);
 const IN_PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
 const IN_PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A write that shares a statement with other writes of its type.
-pub trait Write: Send + Sync + Sized + 'static {
-    /// Result of the write.
-    type Output: Send + Sync + 'static;
-
-    /// Why the write may not be possible.
-    type Refusal: Send + Sync + 'static;
-
-    /// Maximum number of writes with keys per batch.
-    ///
-    /// Each key takes a lock from a table of the server, which has room for 6,400 by default.
-    const KEYED_BATCH: usize = 128;
-
-    /// The statements of `run`, which are prepared when the connection opens.
-    fn statements() -> Vec<&'static str>;
-
-    /// Approximate number of bytes that the write adds to a statement.
-    fn bytes(&self) -> usize;
-
-    /// Carries out the writes in one statement. Returns their results in order.
-    fn run(
-        prepared: &PreparedConnection,
-        writes: Vec<Self>,
-    ) -> impl Future<Output = std::result::Result<Vec<WriteResult<Self>>, tokio_postgres::Error>> + Send;
-}
-
-pub type WriteResult<W> = std::result::Result<<W as Write>::Output, <W as Write>::Refusal>;
-
-type WriteOutcome<W> = Outcome<<W as Write>::Output, <W as Write>::Refusal>;
-
 /// Queues of one type of write, each with its own connection.
 ///
 /// Writes with and without idempotency keys do not share batches: a batch with keys takes two more round trips.
@@ -67,15 +37,10 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Opens both queues, whose connections the log calls by these names.
-    pub async fn open(
-        url: &DatabaseUrl,
-        keys_changed: &Arc<Notify>,
-        settings: &Settings,
-        [plain, keyed]: [&'static str; 2],
-    ) -> Result<Self> {
+    pub async fn open(connector: &Connector, settings: &Settings, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
         let (plain, keyed) = tokio::try_join!(
-            Queue::open(url, keys_changed, settings, BATCH, W::statements(), plain),
-            Queue::open_keyed(url, keys_changed, settings, keyed),
+            Queue::open(connector, settings, BATCH, W::STATEMENTS.to_vec(), plain),
+            Queue::open_keyed(connector, settings, keyed),
         )?;
         Ok(Self { plain, keyed })
     }
@@ -94,7 +59,7 @@ impl<W: Write> Writer<W> {
 pub struct Queue<W: Write> {
     commands: mpsc::Sender<Command<W>>,
     meter: Arc<WriterMeter>,
-    connection: Watch,
+    supervisor: Arc<Supervisor>,
 }
 
 enum Command<W: Write> {
@@ -110,64 +75,42 @@ struct Job<W: Write> {
     reply: Reply<W>,
 }
 
-/// A write and its idempotency key.
-#[derive(Debug)]
-pub struct KeyedWrite<W: Write> {
-    pub write: W,
-    pub key: Option<WriteKey<W::Output>>,
-}
-
-/// Result of a write in a batch.
-pub enum Completion<W: Write> {
-    Done(WriteOutcome<W>),
-    /// Another write with the key is in progress. This one was not carried out and is returned.
-    InProgress(KeyedWrite<W>),
-}
-
-type Reply<W> = oneshot::Sender<Result<Completion<W>>>;
+type Reply<W> = oneshot::Sender<Result<WriteOutcome<W>>>;
 
 impl<W: Write> Queue<W> {
     /// Opens a queue for writes with keys, whose connection the log calls `name`.
-    pub async fn open_keyed(
-        url: &DatabaseUrl,
-        keys_changed: &Arc<Notify>,
-        settings: &Settings,
-        name: &'static str,
-    ) -> Result<Self> {
-        let statements = [idempotency::BATCH, &W::statements()].concat();
-        Self::open(url, keys_changed, settings, W::KEYED_BATCH, statements, name).await
+    pub async fn open_keyed(connector: &Connector, settings: &Settings, name: &'static str) -> Result<Self> {
+        let statements = [idempotency::BATCH, W::STATEMENTS].concat();
+        Self::open(connector, settings, W::KEYED_BATCH, statements, name).await
     }
 
     async fn open(
-        url: &DatabaseUrl,
-        keys_changed: &Arc<Notify>,
+        connector: &Connector,
         settings: &Settings,
         max_batch: usize,
         statements: Vec<&'static str>,
         name: &'static str,
     ) -> Result<Self> {
-        let supervisor = Supervisor::open(url, keys_changed, statements, name).await?;
+        let supervisor = Arc::new(Supervisor::open(connector, statements, name).await?);
         let (commands, queued) = mpsc::channel(settings.queue);
-        let (meter, connection) = (Arc::<WriterMeter>::default(), supervisor.watch());
-        tokio::spawn(work(supervisor, queued, max_batch, Arc::clone(&meter)));
-        Ok(Self { commands, meter, connection })
+        let meter = Arc::<WriterMeter>::default();
+        tokio::spawn(work(Arc::clone(&supervisor), queued, max_batch, Arc::clone(&meter)));
+        Ok(Self { commands, meter, supervisor })
     }
 
     /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
     pub async fn submit(&self, write: W, key: Option<WriteKey<W::Output>>) -> Result<WriteOutcome<W>> {
-        let mut write = KeyedWrite { write, key };
+        let Some(key) = key else { return self.submit_once((write, None)).await };
         let until = Instant::now() + IN_PROGRESS_TIMEOUT;
         loop {
-            write = match self.submit_once(write).await? {
-                Completion::Done(outcome) => return Ok(outcome),
-                Completion::InProgress(_) if Instant::now() >= until => return Ok(Outcome::InProgress),
-                Completion::InProgress(write) => write,
-            };
-            sleep(IN_PROGRESS_INTERVAL).await;
+            match self.submit_once((write.clone(), Some(key.clone()))).await? {
+                Outcome::InProgress if Instant::now() < until => sleep(IN_PROGRESS_INTERVAL).await,
+                outcome => return Ok(outcome),
+            }
         }
     }
 
-    async fn submit_once(&self, write: KeyedWrite<W>) -> Result<Completion<W>> {
+    async fn submit_once(&self, write: KeyedWrite<W>) -> Result<WriteOutcome<W>> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
         let (reply, completed) = oneshot::channel();
         self.commands.try_send(Command::Write(Job { write, deadline, reply })).map_err(|rejected| {
@@ -189,7 +132,7 @@ impl<W: Write> Queue<W> {
 
     /// Returns the queue's metrics, and whether its connection is up.
     pub fn status(&self) -> (&WriterMeter, bool) {
-        (&self.meter, self.connection.is_up())
+        (&self.meter, self.supervisor.is_up())
     }
 
     pub async fn close(&self) {
@@ -202,7 +145,7 @@ impl<W: Write> Queue<W> {
 }
 
 async fn work<W: Write>(
-    supervisor: Supervisor,
+    supervisor: Arc<Supervisor>,
     commands: mpsc::Receiver<Command<W>>,
     max_batch: usize,
     meter: Arc<WriterMeter>,
@@ -250,7 +193,7 @@ struct Worker<W: Write> {
     writes: Vec<KeyedWrite<W>>,
     replies: Vec<Reply<W>>,
     /// Results of the last batch that are not yet sent.
-    completed: Vec<(Reply<W>, Result<Completion<W>>)>,
+    completed: Vec<(Reply<W>, Result<WriteOutcome<W>>)>,
 }
 
 impl<W: Write> Worker<W> {
@@ -258,7 +201,8 @@ impl<W: Write> Worker<W> {
     ///
     /// Replies to the last batch are sent before any wait. Clients often send their next request at once. If commits are
     /// slow, because of the disk or a remote standby, the batch waits for these requests. Otherwise half of them would
-    /// always just miss a batch. The wait ends when as many writes have arrived as were completed, or after `max_wait`.
+    /// always just miss a batch. The wait ends when as many writes have arrived as were completed, or after `max_wait`: a
+    /// quarter of the last commit, and none for commits shorter than 2 ms.
     async fn gather(&mut self, expected: usize, max_wait: Duration) -> Option<oneshot::Sender<()>> {
         let waits = max_wait >= MIN_WAIT;
         let mut next = self.commands.try_recv().ok();
@@ -276,7 +220,7 @@ impl<W: Write> Worker<W> {
             }
             match next? {
                 Command::Write(job) if job.deadline > Instant::now() => {
-                    bytes += job.write.write.bytes();
+                    bytes += job.write.0.bytes();
                     self.writes.push(job.write);
                     self.replies.push(job.reply);
                 }
@@ -297,36 +241,30 @@ impl<W: Write> Worker<W> {
     }
 
     /// Assigns the results of a batch to its callers.
-    fn complete(&mut self, outcome: Result<Vec<Completion<W>>>) {
+    fn complete(&mut self, result: Result<Vec<WriteOutcome<W>>>) {
         let replies = self.replies.drain(..);
-        match outcome {
-            Ok(completions) => self.completed.extend(replies.zip(completions.into_iter().map(Ok))),
+        match result {
+            Ok(outcomes) => self.completed.extend(replies.zip(outcomes.into_iter().map(Ok))),
             Err(error) => self.completed.extend(replies.map(|reply| (reply, Err(error.clone())))),
         }
     }
 }
 
-async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) -> Result<Vec<Completion<W>>> {
+async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
     let size = batch.len();
     let prepared = supervisor.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-    let deadline = Instant::now() + COMMIT_TIMEOUT;
-    let completions = await_commit(&prepared.connection, deadline, run(&prepared, batch)).await?;
-    if completions.len() != size {
-        return Err(StoreError::Failed(format!("{} of {size} writes were completed", completions.len())));
+    let outcomes = await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, async {
+        if batch.iter().any(|(_, key)| key.is_some()) {
+            return idempotency::run(&prepared, batch).await;
+        }
+        let results = W::run(&prepared, batch.into_iter().map(|(write, _)| write).collect()).await?;
+        Ok(results.into_iter().map(Outcome::from).collect())
+    });
+    let outcomes: Vec<_> = outcomes.await?;
+    if outcomes.len() != size {
+        return Err(StoreError::Failed(format!("{} of {size} writes were completed", outcomes.len())));
     }
-    Ok(completions)
-}
-
-/// Carries out a batch. Without keys, it is a single statement.
-async fn run<W: Write>(
-    prepared: &PreparedConnection,
-    batch: Vec<KeyedWrite<W>>,
-) -> std::result::Result<Vec<Completion<W>>, tokio_postgres::Error> {
-    if batch.iter().any(|write| write.key.is_some()) {
-        return idempotency::run(prepared, batch).await;
-    }
-    let results = W::run(prepared, batch.into_iter().map(|write| write.write).collect()).await?;
-    Ok(results.into_iter().map(|result| Completion::Done(result.into())).collect())
+    Ok(outcomes)
 }
 
 /// Waits for a write until `deadline`.

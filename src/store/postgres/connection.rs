@@ -8,12 +8,11 @@ use std::time::Duration;
 use futures_util::future::{select_ok, try_join_all};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::timeout;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Error, Row, Socket, Statement};
 
-use super::error::timed_out;
+use super::error::within;
 use super::tls;
 use super::url::DatabaseUrl;
 use crate::store::{Result, StoreError};
@@ -50,28 +49,49 @@ pub struct Connection {
     discarded: AtomicBool,
 }
 
-impl Connection {
-    /// Connects to the first host that answers and accepts writes. All hosts are tried at once, so that one that hangs
-    /// delays nothing. Signals `keys_changed` when the server notifies of a changed key.
-    pub async fn open(url: &DatabaseUrl, keys_changed: Arc<Notify>) -> Result<(Self, JoinHandle<()>)> {
-        let tls = url.tls().connector()?;
-        let attempts = url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
-        let connected = timeout(OPEN_TIMEOUT, select_ok(attempts)).await;
-        let ((client, connection), _others) = connected.map_err(|_| timed_out(OPEN_TIMEOUT))??;
-        let warnings = Arc::new(AtomicU64::new(0));
-        let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), keys_changed));
-        let discarded = AtomicBool::new(false);
-        let connection = Self { client, warnings, driver: driver.abort_handle(), discarded };
-        let configured = timeout(OPEN_TIMEOUT, connection.client.batch_execute(DURABLE)).await;
-        match configured.map_err(|_| timed_out(OPEN_TIMEOUT)).and_then(|configured| Ok(configured?)) {
-            Ok(()) => Ok((connection, driver)),
-            Err(error) => {
-                connection.discard();
-                Err(error)
-            }
-        }
+/// Opens connections to one database.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    url: DatabaseUrl,
+    /// Signalled when the server notifies of a changed key.
+    pub keys_changed: Arc<Notify>,
+}
+
+impl Connector {
+    pub fn new(url: &DatabaseUrl) -> Self {
+        Self { url: url.clone(), keys_changed: Arc::default() }
     }
 
+    /// Connects to the first host that answers and accepts writes. All hosts are tried at once, so that one that hangs
+    /// delays nothing. Also returns the task that drives the connection.
+    pub async fn connect(&self) -> Result<(Connection, JoinHandle<()>)> {
+        let tls = self.url.tls().connector()?;
+        let attempts = self.url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
+        let ((client, connection), _others) = within(OPEN_TIMEOUT, select_ok(attempts)).await?;
+        let warnings = Arc::new(AtomicU64::new(0));
+        let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), Arc::clone(&self.keys_changed)));
+        let discarded = AtomicBool::new(false);
+        let connection = Connection { client, warnings, driver: driver.abort_handle(), discarded };
+        let configured = within(OPEN_TIMEOUT, connection.client.batch_execute(DURABLE)).await;
+        configured.inspect_err(|_| connection.discard())?;
+        Ok((connection, driver))
+    }
+
+    /// Connects and prepares `statements`, all in one round trip.
+    pub async fn prepare(&self, statements: &[&'static str]) -> Result<(Arc<PreparedConnection>, JoinHandle<()>)> {
+        let (connection, driver) = self.connect().await?;
+        let client = &connection.client;
+        let prepared = within(OPEN_TIMEOUT, async {
+            client.batch_execute(SETTINGS).await?;
+            let prepare = async |sql| Ok::<_, Error>((sql, client.prepare(sql).await?));
+            try_join_all(statements.iter().copied().chain([READ_ONLY]).map(prepare)).await
+        });
+        let statements = prepared.await.inspect_err(|_| connection.discard())?.into_iter().collect();
+        Ok((Arc::new(PreparedConnection { connection, statements }), driver))
+    }
+}
+
+impl Connection {
     /// Number of warnings that the server has sent on this connection.
     ///
     /// If a commit's wait for the synchronous standby is cancelled, PostgreSQL reports success after a warning. A write
@@ -132,38 +152,13 @@ pub struct PreparedConnection {
 }
 
 impl PreparedConnection {
-    /// Connects and prepares `statements`, all in one round trip.
-    pub async fn open(
-        url: &DatabaseUrl,
-        keys_changed: Arc<Notify>,
-        statements: &[&'static str],
-    ) -> Result<(Arc<Self>, JoinHandle<()>)> {
-        let (connection, driver) = Connection::open(url, keys_changed).await?;
-        let prepared = timeout(OPEN_TIMEOUT, async {
-            let client = &connection.client;
-            client.batch_execute(SETTINGS).await?;
-            let prepare = async |sql| Ok::<_, Error>((sql, client.prepare(sql).await?));
-            try_join_all(statements.iter().copied().chain([READ_ONLY]).map(prepare)).await
-        });
-        match prepared.await.map_err(|_| timed_out(OPEN_TIMEOUT)).and_then(|prepared| Ok(prepared?)) {
-            Ok(prepared) => Ok((Arc::new(Self { connection, statements: prepared.into_iter().collect() }), driver)),
-            Err(error) => {
-                connection.discard();
-                Err(error)
-            }
-        }
-    }
-
     /// Runs a statement. It is sent whole before the first wait, so a caller that goes away leaves nothing half done.
     pub async fn query(
         &self,
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> std::result::Result<Vec<Row>, Error> {
-        match self.statement(sql) {
-            Some(statement) => self.connection.client.query(statement, parameters).await,
-            None => self.connection.client.query(sql, parameters).await,
-        }
+        self.connection.client.query(self.statement(sql), parameters).await
     }
 
     /// Runs a statement as [`PreparedConnection::query`] does and returns the number of rows it affected.
@@ -172,21 +167,16 @@ impl PreparedConnection {
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> std::result::Result<u64, Error> {
-        match self.statement(sql) {
-            Some(statement) => self.connection.client.execute(statement, parameters).await,
-            None => self.connection.client.execute(sql, parameters).await,
-        }
+        self.connection.client.execute(self.statement(sql), parameters).await
     }
 
-    /// `None` if the owner did not list `sql`: it then costs another round trip. Debug builds panic.
-    fn statement(&self, sql: &str) -> Option<&Statement> {
-        let statement = self.statements.get(sql);
-        debug_assert!(statement.is_some(), "not among the statements of this connection's owner: {sql}");
-        statement
+    /// Panics if the connection's owner did not list `sql`.
+    fn statement(&self, sql: &str) -> &Statement {
+        self.statements.get(sql).unwrap_or_else(|| panic!("not among the statements of this connection's owner: {sql}"))
     }
 
     pub async fn accepts_writes(&self, limit: Duration) -> Result<bool> {
-        let rows = timeout(limit, self.query(READ_ONLY, &[])).await.map_err(|_| timed_out(limit))??;
+        let rows = within(limit, self.query(READ_ONLY, &[])).await?;
         let is_read_only = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose()?;
         Ok(is_read_only == Some("off"))
     }

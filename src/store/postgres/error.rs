@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
@@ -20,7 +21,7 @@ pub fn ends_connection(error: &Error) -> bool {
         || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
 }
 
-/// Whether a retry may succeed, because the cause is the server's state and not the statement.
+/// Returns whether a retry may succeed, because the cause is the server's state and not the statement.
 fn may_pass(error: &Error) -> bool {
     // Besides a lost connection: conflicts (40), resources (53), locks (55), cancelled by an operator (57), I/O (58).
     ends_connection(error)
@@ -43,6 +44,11 @@ impl From<Error> for StoreError {
             Self::Failed(describe(&error))
         }
     }
+}
+
+/// Waits for an answer of the server, for at most `limit`.
+pub async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
+    Ok(timeout(limit, answer).await.map_err(|_| timed_out(limit))??)
 }
 
 /// The error for a server that did not answer within `limit`.

@@ -6,7 +6,7 @@
 //! the lock.
 //!
 //! From its write to its commit, a transaction locks the rows it writes, and holds the lock that orders ids
-//! (`pets::INSERT`). Other processes wait for these locks. If the process hangs there, PostgreSQL ends its transaction
+//! (`INSERT` of `pets.rs`, `PLACE` of `orders.rs`). Other processes wait for these locks. If the process hangs there, PostgreSQL ends its transaction
 //! after half a second ([`BEGIN`]).
 //!
 //! A stored response must be durable before it is replayed. The transaction that stored it may have lost its wait for the
@@ -19,8 +19,8 @@ use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 use super::Postgres;
-use super::batch_writer::{Completion, KeyedWrite, Write, WriteResult};
 use super::connection::PreparedConnection;
+use super::write::{KeyedWrite, Write, WriteOutcome, WriteResult};
 use crate::domain::idempotency::RETENTION;
 use crate::domain::{KeyedRequest, Timestamp};
 use crate::store::{Outcome, Result as StoreResult, StoredResponse, WriteKey};
@@ -78,80 +78,62 @@ impl Postgres {
 }
 
 /// Carries out a batch that has writes with keys. Writes without a key share its transaction.
-pub async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<W>>) -> Result<Vec<Completion<W>>> {
-    let completions = transact(prepared, batch).await;
-    if completions.is_err() {
+pub async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
+    let outcomes = transact(prepared, batch).await;
+    if outcomes.is_err() {
         // If this cannot be sent, the connection is lost, and the transaction with it.
         let _ = prepared.connection.client.batch_execute("ROLLBACK").await;
     }
-    completions
+    outcomes
 }
 
-async fn transact<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<W>>) -> Result<Vec<Completion<W>>> {
-    let claims = claim(prepared, &batch).await?;
-    // In order of arrival, in which ids increase.
-    let (mut writes, mut keys, mut completions) = (Vec::new(), Vec::new(), Vec::with_capacity(batch.len()));
-    for (write, claim) in batch.into_iter().zip(claims) {
-        completions.push(match claim {
-            Claim::New => {
-                writes.push(write.write);
-                keys.push(write.key);
-                None
-            }
-            Claim::Used(response) => Some(Completion::Done(Outcome::Replayed(response))),
-            Claim::Mismatch => Some(Completion::Done(Outcome::KeyMismatch)),
-            Claim::InProgress => Some(Completion::InProgress(write)),
-        });
-    }
+async fn transact<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
+    let known = claim(prepared, &batch).await?;
+    // In order of arrival, which is the order of ids.
+    let new = batch.into_iter().zip(&known).filter(|(_, outcome)| outcome.is_none());
+    let (writes, keys): (Vec<_>, Vec<_>) = new.map(|(write, _)| write).unzip();
     let client = &prepared.connection.client;
-    let mut results = Vec::new();
     if writes.is_empty() {
         client.batch_execute("COMMIT").await?;
-    } else {
-        results = W::run(prepared, writes).await?;
-        if results.len() != keys.len() {
-            // The results cannot be assigned. The writer reports the missing completions.
-            client.batch_execute("ROLLBACK").await?;
-            return Ok(Vec::new());
-        }
-        store_and_commit::<W>(prepared, &keys, &results).await?;
+        return Ok(known.into_iter().flatten().collect());
     }
+    let results = W::run(prepared, writes).await?;
+    if results.len() != keys.len() {
+        // The results cannot be assigned. The writer reports the missing outcomes.
+        client.batch_execute("ROLLBACK").await?;
+        return Ok(Vec::new());
+    }
+    store_and_commit::<W>(prepared, &keys, &results).await?;
     let mut results = results.into_iter();
-    let done = |completion: Option<_>| completion.or_else(|| Some(Completion::Done(results.next()?.into())));
-    Ok(completions.into_iter().filter_map(done).collect())
+    Ok(known.into_iter().filter_map(|outcome| outcome.or_else(|| Some(results.next()?.into()))).collect())
 }
 
-/// State of a write's key.
-enum Claim {
-    /// The key was claimed, or the write has none.
-    New,
-    /// The key was used for the same request, which had this response.
-    Used(StoredResponse),
-    /// The key was used for a different request.
-    Mismatch,
-    /// The key belongs to another transaction, or to an earlier write of this batch.
-    InProgress,
-}
-
-/// Begins the transaction and claims the keys of its batch. Returns a claim for each write, in order.
-async fn claim<W: Write>(prepared: &PreparedConnection, batch: &[KeyedWrite<W>]) -> Result<Vec<Claim>> {
+/// Begins the transaction and claims the keys of its batch. Returns an outcome for each write, in order: `None` if the write
+/// is to be carried out, because its key was claimed or it has none.
+async fn claim<W: Write>(
+    prepared: &PreparedConnection,
+    batch: &[KeyedWrite<W>],
+) -> Result<Vec<Option<WriteOutcome<W>>>> {
     let client = &prepared.connection.client;
-    let mut claims = Vec::with_capacity(batch.len());
+    let mut outcomes = Vec::with_capacity(batch.len());
     // If several writes of a batch have the same key, the first is carried out and the others are tried again.
     let mut requests: HashMap<&[u8], Vec<(usize, &KeyedRequest)>> = HashMap::with_capacity(batch.len());
-    for (position, write) in batch.iter().enumerate() {
-        claims.push(if write.key.is_some() { Claim::InProgress } else { Claim::New });
-        if let Some(WriteKey { request, .. }) = &write.key {
+    for (position, (_, key)) in batch.iter().enumerate() {
+        outcomes.push(key.as_ref().map(|_| Outcome::InProgress));
+        if let Some(WriteKey { request, .. }) = key {
             requests.entry(&request.key_hash).or_default().push((position, request));
         }
     }
 
-    let asked: Vec<_> = requests.values().map(|same| same[0].1).collect();
-    let keys: Vec<_> = asked.iter().map(|request| &request.key_hash[..]).collect();
-    let accounts: Vec<_> = asked.iter().map(|request| request.account.0).collect();
-    let fingerprints: Vec<_> = asked.iter().map(|request| &request.fingerprint[..]).collect();
-    let expiries: Vec<_> = asked.iter().map(|request| request.expires_at().as_milliseconds()).collect();
-    let numbers: Vec<_> = asked.iter().map(|request| lock_number(request)).collect();
+    let (keys, accounts, fingerprints, expiries, numbers): (Vec<_>, Vec<_>, Vec<_>, Vec<_>, Vec<_>) = requests
+        .values()
+        .map(|same| {
+            let request = same[0].1;
+            let expires_at = request.expires_at().as_milliseconds();
+            let (key, fingerprint) = (&request.key_hash[..], &request.fingerprint[..]);
+            (key, request.account.0, fingerprint, expires_at, lock_number(request))
+        })
+        .collect();
     let retention = i64::try_from(RETENTION.as_millis()).expect("a day in milliseconds");
     let parameters: [&(dyn ToSql + Sync); 6] = [&keys, &accounts, &fingerprints, &expiries, &numbers, &retention];
     let (begun, claimed) = tokio::join!(client.batch_execute(BEGIN), prepared.query(CLAIM, &parameters));
@@ -161,7 +143,7 @@ async fn claim<W: Write>(prepared: &PreparedConnection, batch: &[KeyedWrite<W>])
         if let Some(same) = requests.remove(key)
             && !busy
         {
-            claims[same[0].0] = Claim::New;
+            outcomes[same[0].0] = None;
         }
     }
 
@@ -171,16 +153,16 @@ async fn claim<W: Write>(prepared: &PreparedConnection, batch: &[KeyedWrite<W>])
         for row in &prepared.query(FIND, &[&keys]).await? {
             let (key, fingerprint): (&[u8], &[u8]) = (row.try_get(0)?, row.try_get(1)?);
             for (position, request) in requests.get(key).into_iter().flatten() {
-                claims[*position] = if fingerprint == request.fingerprint {
+                outcomes[*position] = Some(if fingerprint == request.fingerprint {
                     let status = u16::try_from(row.try_get::<_, i16>(2)?).unwrap_or(500);
-                    Claim::Used(StoredResponse { status, location: row.try_get(3)?, body: row.try_get(4)? })
+                    Outcome::Replayed(StoredResponse { status, location: row.try_get(3)?, body: row.try_get(4)? })
                 } else {
-                    Claim::Mismatch
-                };
+                    Outcome::KeyMismatch
+                });
             }
         }
     }
-    Ok(claims)
+    Ok(outcomes)
 }
 
 /// Stores the responses of the writes that were carried out, releases the keys of those that were refused, and commits.
@@ -204,9 +186,10 @@ async fn store_and_commit<W: Write>(
     if !refused.is_empty() {
         prepared.execute(RELEASE, &[&refused]).await?;
     }
-    let statuses: Vec<_> = responses.iter().map(|response| response.status.cast_signed()).collect();
-    let locations: Vec<_> = responses.iter().map(|response| response.location.as_deref()).collect();
-    let bodies: Vec<_> = responses.iter().map(|response| &*response.body).collect();
+    let (statuses, locations, bodies): (Vec<_>, Vec<_>, Vec<_>) = responses
+        .iter()
+        .map(|response| (response.status.cast_signed(), response.location.as_deref(), &*response.body))
+        .collect();
     let parameters: [&(dyn ToSql + Sync); 4] = [&stored, &statuses, &locations, &bodies];
     let (stored, committed) = tokio::join!(prepared.execute(STORE, &parameters), client.batch_execute("COMMIT"));
     // If a response could not be stored, the commit was a rollback.

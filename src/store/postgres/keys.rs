@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use super::Postgres;
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
+use super::{Postgres, rows};
 use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
-use crate::domain::{AccountId, Email, KeyHash, KeyId, KeyRecord, Timestamp};
-use crate::store::{Result, StoreError};
+use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::store::{Result, StoreError, page_of};
 
 /// Locks the account's row first, so that an account that is being deleted gets no key.
 const INSERT: &str = "WITH owner AS (
@@ -76,14 +77,7 @@ impl Postgres {
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
         let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
         let (name, hash, created_at) = (key.name.as_str(), &key.hash.0[..], key.created_at.as_milliseconds());
-        let parameters = [
-            &key.account.0 as &(dyn tokio_postgres::types::ToSql + Sync),
-            &name,
-            &hash,
-            &key.hint,
-            &created_at,
-            &expires_at,
-        ];
+        let parameters: [&(dyn ToSql + Sync); 6] = [&key.account.0, &name, &hash, &key.hint, &created_at, &expires_at];
         let rows = self.write(INSERT, &parameters).await?;
         id(&rows)?.ok_or_else(|| StoreError::Refused("the account no longer exists".into()))
     }
@@ -101,8 +95,7 @@ impl Postgres {
     ) -> Result<(Vec<KeyRecord>, bool)> {
         let before = before.unwrap_or(KeyId(i64::MAX));
         let rows = self.readers.query(LIST_OF, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
-        let shown = rows.len().min(limit as usize);
-        Ok((rows[..shown].iter().map(record).collect::<Result<_>>()?, rows.len() > shown))
+        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
@@ -128,15 +121,13 @@ impl Postgres {
     pub async fn touch_keys(&self, mut used: Vec<(KeyId, Timestamp)>) -> Result<()> {
         // All processes lock keys in the same order, so that they do not deadlock.
         used.sort_unstable_by_key(|(id, _)| id.0);
-        let ids: Vec<_> = used.iter().map(|(id, _)| id.0).collect();
-        let times: Vec<_> = used.iter().map(|(_, at)| at.as_milliseconds()).collect();
+        let (ids, times): (Vec<_>, Vec<_>) = used.iter().map(|(id, at)| (id.0, at.as_milliseconds())).unzip();
         self.write(TOUCH, &[&ids, &times]).await.map(|_| ())
     }
 
     pub async fn keys_version(&self) -> Result<i64> {
         let rows = self.readers.query(VERSION, &[]).await?;
-        let row = rows.first().ok_or_else(|| StoreError::Failed("the database has no keys_version".into()))?;
-        Ok(row.try_get(0)?)
+        Ok(rows::only(&rows)?.try_get(0)?)
     }
 }
 
@@ -161,8 +152,8 @@ fn grant(row: &Row) -> Result<KeyGrant> {
     Ok(KeyGrant {
         id: KeyId(row.try_get(1)?),
         account: AccountId(row.try_get(2)?),
-        expires_at: time(row, 3)?,
-        last_used_at: time(row, 4)?,
+        expires_at: row.try_get(3)?,
+        last_used_at: row.try_get(4)?,
     })
 }
 
@@ -170,19 +161,15 @@ fn record(row: &Row) -> Result<KeyRecord> {
     Ok(KeyRecord {
         id: KeyId(row.try_get(0)?),
         name: row.try_get(1)?,
-        account: Email::parse(row.try_get(2)?).map_err(|error| StoreError::Failed(format!("email {error}")))?,
+        account: rows::email(row, 2)?,
         hint: row.try_get(3)?,
-        created_at: Timestamp::from_milliseconds(row.try_get(4)?),
-        last_used_at: time(row, 5)?,
-        expires_at: time(row, 6)?,
-        revoked_at: time(row, 7)?,
+        created_at: row.try_get(4)?,
+        last_used_at: row.try_get(5)?,
+        expires_at: row.try_get(6)?,
+        revoked_at: row.try_get(7)?,
     })
 }
 
 fn id(rows: &[Row]) -> Result<Option<KeyId>> {
     rows.first().map(|row| Ok(KeyId(row.try_get(0)?))).transpose()
-}
-
-fn time(row: &Row, column: usize) -> Result<Option<Timestamp>> {
-    Ok(row.try_get::<_, Option<i64>>(column)?.map(Timestamp::from_milliseconds))
 }

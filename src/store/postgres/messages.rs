@@ -6,10 +6,10 @@ use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 use super::Postgres;
-use super::batch_writer::{Write, WriteResult};
 use super::connection::PreparedConnection;
-use crate::domain::{AccountId, Message, MessageId, MessageText, Timestamp, TrackedMessage};
-use crate::store::{Outcome, Result, StoreError, WriteKey};
+use super::write::{Write, WriteResult};
+use crate::domain::{AccountId, Message, MessageId, MessageText, TrackedMessage};
+use crate::store::{Outcome, Result, StoreError, WriteKey, page_of};
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
@@ -26,8 +26,6 @@ impl Postgres {
         self.messages.submit(message, key).await
     }
 
-    /// An account's own messages, newest first: those before `before`. Reads one more than asked for, which tells if more
-    /// follow.
     pub async fn list_messages_of(
         &self,
         account: AccountId,
@@ -36,12 +34,8 @@ impl Postgres {
     ) -> Result<(Vec<TrackedMessage>, bool)> {
         let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
         let rows = self.readers.query(LIST_OF, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
-        let shown = rows.len().min(limit as usize);
-        let listed = rows[..shown].iter().map(|row| {
-            let sent_at: Option<i64> = row.try_get(4)?;
-            Ok((from_row(row)?, sent_at.map(Timestamp::from_milliseconds)))
-        });
-        Ok((listed.collect::<Result<_>>()?, rows.len() > shown))
+        let messages = rows.iter().map(|row| Ok((from_row(row)?, row.try_get(4)?)));
+        Ok(page_of(messages.collect::<Result<_>>()?, limit))
     }
 }
 
@@ -49,9 +43,7 @@ impl Write for Message {
     type Output = Self;
     type Refusal = Infallible;
 
-    fn statements() -> Vec<&'static str> {
-        vec![INSERT]
-    }
+    const STATEMENTS: &[&str] = &[INSERT];
 
     fn bytes(&self) -> usize {
         self.text.as_str().len()
@@ -61,22 +53,25 @@ impl Write for Message {
         prepared: &PreparedConnection,
         messages: Vec<Self>,
     ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
-        let accounts: Vec<_> = messages.iter().map(|message| message.account.0).collect();
-        let ids: Vec<_> = messages.iter().map(|message| Uuid::from_bytes(*message.id.as_bytes())).collect();
-        let texts: Vec<_> = messages.iter().map(|message| message.text.as_str()).collect();
-        let times: Vec<_> = messages.iter().map(|message| message.created_at.as_milliseconds()).collect();
+        let (accounts, ids, texts, times): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = messages
+            .iter()
+            .map(|message| {
+                let id = Uuid::from_bytes(*message.id.as_bytes());
+                (message.account.0, id, message.text.as_str(), message.created_at.as_milliseconds())
+            })
+            .collect();
         prepared.execute(INSERT, &[&accounts, &ids, &texts, &times]).await?;
         Ok(messages.into_iter().map(Ok).collect())
     }
 }
 
-/// Of a row that begins with id, account, text, and when the message was taken on.
+/// Reads a row that begins with the id, account, text and creation time.
 pub fn from_row(row: &Row) -> Result<Message> {
     let text = MessageText::parse(row.try_get(2)?);
     Ok(Message {
         id: MessageId::from_bytes(row.try_get::<_, Uuid>(0)?.into_bytes()),
         account: AccountId(row.try_get(1)?),
         text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
-        created_at: Timestamp::from_milliseconds(row.try_get(3)?),
+        created_at: row.try_get(3)?,
     })
 }

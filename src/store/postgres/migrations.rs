@@ -32,7 +32,7 @@ const LOCK: i64 = i64::from_be_bytes(*b"petstore");
 
 const TAKE_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 
-/// Whether no session builds an index on `messages`. A role without the privilege does not see which table an index is
+/// True if no session builds an index on `messages`. A role without the privilege does not see which table an index is
 /// built on, so any build in the database counts then.
 const NO_INDEX_BUILD: &str = "SELECT NOT EXISTS (SELECT FROM pg_stat_progress_create_index
     WHERE datname = current_database() AND coalesce(relid, to_regclass('messages')) = to_regclass('messages'))";
@@ -46,22 +46,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The version of a database's schema.
 pub struct Schema {
     /// The greatest version applied, 0 for a new database.
-    applied: i64,
+    applied: i32,
     /// The oldest version whose programs still work with it.
-    oldest: i64,
+    oldest: i32,
 }
 
 impl Schema {
     pub async fn read(client: &Client) -> Result<Self> {
-        if !exists(client, "refinery_schema_history").await? {
-            return Ok(Self { applied: 0, oldest: 0 });
-        }
-        let applied = "SELECT coalesce(max(version), 0)::bigint FROM refinery_schema_history";
-        let applied = client.query_one(applied, &[]).await?.try_get(0)?;
+        let applied = history(client).await?.last().map_or(0, |applied| applied.version);
         if !exists(client, "meta").await? {
             return Ok(Self { applied, oldest: 0 });
         }
-        let oldest = client.query_opt("SELECT value::bigint FROM meta WHERE key = 'oldest_schema'", &[]).await?;
+        let oldest = client.query_opt("SELECT value::int FROM meta WHERE key = 'oldest_schema'", &[]).await?;
         Ok(Self { applied, oldest: oldest.map_or(Ok(0), |row| row.try_get(0))? })
     }
 
@@ -69,7 +65,7 @@ impl Schema {
         self.applied == 0
     }
 
-    /// Whether no migration is missing. Rejects a database that is too new for this program.
+    /// Returns whether the database has every migration. Rejects a database that is too new for this program.
     pub fn is_current(&self) -> Result<bool> {
         let newest = migrations::newest(MIGRATIONS);
         if self.oldest > newest {
@@ -138,7 +134,7 @@ pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(MIGRATIONS, Schema::read(client).await?.applied))
 }
 
-/// Whether the table exists in the schema search path.
+/// Returns whether the table exists in the schema search path.
 async fn exists(client: &Client, table: &str) -> Result<bool> {
     Ok(client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?.try_get(0)?)
 }

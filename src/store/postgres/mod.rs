@@ -24,17 +24,17 @@ mod sessions;
 mod supervisor;
 mod tls;
 mod url;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use batch_writer::{Queue, Writer, await_commit};
-use connection::Connection;
+use connection::{Connection, Connector};
 use error::timed_out;
 use migrations::Schema;
 pub use outbox::RelayLease;
@@ -56,7 +56,7 @@ const COMMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Part of it for a write to wait until a lost connection is replaced.
 const RECONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How to open a database.
+/// Location and limits of a database.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub url: DatabaseUrl,
@@ -91,7 +91,7 @@ impl Default for Settings {
 
 #[derive(Debug)]
 pub struct Postgres {
-    url: DatabaseUrl,
+    connector: Connector,
     deployment: Deployment,
     /// Version of the server at start.
     version: String,
@@ -107,17 +107,16 @@ pub struct Postgres {
     keyed_transitions: Queue<OrderTransition>,
     /// Connection for writes that are too rare for a batch.
     single: Supervisor,
-    keys_changed: Arc<Notify>,
 }
 
 impl Postgres {
     /// Connects to a database, creates its tables if `options` allow that, and migrates it.
     pub async fn open(options: &Options) -> Result<Self> {
-        let Options { url, settings, .. } = options;
-        let mut connection = open::connect(url).await?;
+        let settings = &options.settings;
+        let connector = Connector::new(&options.url);
+        let mut connection = open::connect(&connector).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
         let version = open::setting(&connection.client, "server_version").await?;
-        let keys_changed = Arc::new(Notify::new());
         let meter = Arc::<ReaderMeter>::default();
         let reads =
             [pets::READS, orders::READS, messages::READS, outbox::READS, accounts::READS, sessions::READS, keys::READS]
@@ -127,17 +126,17 @@ impl Postgres {
                 .concat();
         let one_reader = Settings { readers: 1, ..*settings };
         let (readers, key_readers, pets, messages, orders, keyed_transitions, single) = tokio::try_join!(
-            Readers::open(url, &keys_changed, settings, &meter, &reads, "read"),
-            Readers::open(url, &keys_changed, &one_reader, &meter, keys::LOOKUPS, "keys"),
-            Writer::open(url, &keys_changed, settings, ["animals", "animals with idempotency keys"]),
-            Writer::open(url, &keys_changed, settings, ["messages", "messages with idempotency keys"]),
-            Writer::open(url, &keys_changed, settings, ["orders", "orders with idempotency keys"]),
-            Queue::open_keyed(url, &keys_changed, settings, "order transitions with idempotency keys"),
-            Supervisor::open(url, &keys_changed, writes, "accounts and keys"),
+            Readers::open(&connector, settings, &meter, &reads, "read"),
+            Readers::open(&connector, &one_reader, &meter, keys::LOOKUPS, "keys"),
+            Writer::open(&connector, settings, ["animals", "animals with idempotency keys"]),
+            Writer::open(&connector, settings, ["messages", "messages with idempotency keys"]),
+            Writer::open(&connector, settings, ["orders", "orders with idempotency keys"]),
+            Queue::open_keyed(&connector, settings, "order transitions with idempotency keys"),
+            Supervisor::open(&connector, writes, "accounts and keys"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {
-            url: url.clone(),
+            connector,
             deployment,
             version,
             lists: ReadBatcher::start(&readers, settings),
@@ -150,13 +149,12 @@ impl Postgres {
             orders,
             keyed_transitions,
             single,
-            keys_changed,
         })
     }
 
     /// Lists the migrations of a database without changing it.
     pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
-        let connection = open::connect(url).await?;
+        let connection = open::connect(&Connector::new(url)).await?;
         if Schema::read(&connection.client).await?.is_new() {
             return Err(open::no_tables());
         }
@@ -199,12 +197,12 @@ impl Postgres {
         if !self.single.is_open() {
             return Err(StoreError::Unavailable("the store is closed".into()));
         }
-        Ok(Connection::open(&self.url, Arc::default()).await?.0)
+        Ok(self.connector.connect().await?.0)
     }
 
     /// Waits until any process may have changed a key.
     pub async fn keys_changed(&self) {
-        self.keys_changed.notified().await;
+        self.connector.keys_changed.notified().await;
     }
 
     /// Fails unless the database answers and accepts writes.
@@ -224,7 +222,7 @@ impl Postgres {
         let mut meters = Meters { writers: Vec::new(), readers, reads, connections: Vec::new() };
         meters.connections.extend(self.readers.are_up().map(|up| ("reads", up)));
         meters.connections.extend(self.key_readers.are_up().map(|up| ("keys", up)));
-        meters.connections.push(("accounts", self.single.watch().is_up()));
+        meters.connections.push(("accounts", self.single.is_up()));
         let mut add = |name, (meter, up)| {
             meters.writers.push((name, meter));
             meters.connections.push((name, up));

@@ -1,26 +1,24 @@
 //! Opening a database: connecting at start, checking the server, and preparing the schema.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-use super::connection::Connection;
+use super::connection::{Connection, Connector};
 use super::migrations::{self, Schema};
-use super::url::DatabaseUrl;
 use super::{Options, pooler};
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
 
-/// Time for which a starting process retries while the server refuses connections: the server may be starting too.
+/// Limit of a starting process's attempts to connect: the server may be starting too.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects, and fails if a pooler shares the connection with other clients.
-pub async fn connect(url: &DatabaseUrl) -> Result<Connection> {
+pub async fn connect(connector: &Connector) -> Result<Connection> {
     retry(async || {
-        let connection = Connection::open(url, Arc::default()).await?.0;
-        pooler::refuse_shared(&connection, url).await?;
+        let connection = connector.connect().await?.0;
+        pooler::refuse_shared(&connection, connector).await?;
         Ok(connection)
     })
     .await

@@ -1,27 +1,30 @@
-//! Orders, and the status of the animals they are for, which moves with them.
+//! Orders, and the status of the ordered animals, which changes with them.
 
 use std::collections::{HashMap, HashSet};
 
-use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
+use tokio::time::Instant;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::Postgres;
-use super::batch_writer::{Write, WriteResult};
+use super::batch_writer::await_commit;
 use super::connection::PreparedConnection;
-use super::pets;
-use super::rows::show;
+use super::rows::page;
+use super::write::{Write, WriteResult};
+use super::{COMMIT_TIMEOUT, Postgres, RECONNECT_TIMEOUT};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
     AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp, Transition,
 };
 use crate::store::{Outcome, Result, WriteKey};
 
-/// Orders for different animals. Shows those that were placed, and then, without an order, the animals there are.
+/// Places orders for different animals. Returns each placed order with its animal, and then each existing animal without
+/// an order.
 ///
-/// The account's row is locked, so that none that is being deleted gets an order. The animals are locked in order of their
-/// ids, so that no two batches wait for each other. Who had to wait sees by then whether the animal still is available. The constraint `orders_of_pet` has the last word.
+/// The account's row is locked, so that an account that is being deleted gets no order. The animals are locked in order of
+/// their ids, so that no two batches wait for each other. A statement that waited for an animal checks again whether it is
+/// available. The constraint `orders_of_pet` decides.
 ///
-/// `turn` makes ids visible in increasing order, as in the `INSERT` of `pets`. The statement takes its lock after all row
+/// `turn` makes ids visible in increasing order, as `INSERT` of `pets.rs` does. The statement takes its lock after all row
 /// locks and before the first id. A transaction that holds it therefore waits for no other transaction.
 const PLACE: &str = "WITH given AS (
         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
@@ -83,12 +86,11 @@ impl Postgres {
             return self.keyed_transitions.submit(transition, key).await;
         }
         // Transitions do not share statements, so there is nothing to queue for.
-        let parameters = TransitionParameters::of(&transition);
-        let rows = self.write(TRANSITION, &parameters.all()).await?;
-        Ok(transitioned(&rows, transition.transition)?.into())
+        let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
+        let result = apply(&prepared, &transition);
+        Ok(await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, result).await?.into())
     }
 
-    /// Reads one row more than asked for: whether it is there tells if another page follows.
     pub async fn list_orders(
         &self,
         account: AccountId,
@@ -99,12 +101,12 @@ impl Postgres {
         let one_more = query.limit.get() + 1;
         let rows = match query.status {
             Some(status) => {
-                let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &to_column(status), &after, &one_more];
+                let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &status.code(), &after, &one_more];
                 self.readers.query(LIST_BY_STATUS, &parameters).await?
             }
             None => self.readers.query(LIST, &[&account.0, &after, &one_more]).await?,
         };
-        show(&rows, query.limit, |row| {
+        page(&rows, query.limit, |row| {
             each(order(row, row.try_get(2)?, row.try_get(4)?)?);
             Ok(())
         })
@@ -115,13 +117,7 @@ impl Write for NewOrder {
     type Output = Order;
     type Refusal = PlaceOrderError;
 
-    fn statements() -> Vec<&'static str> {
-        vec![PLACE]
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-    }
+    const STATEMENTS: &[&str] = &[PLACE];
 
     async fn run(
         prepared: &PreparedConnection,
@@ -130,14 +126,16 @@ impl Write for NewOrder {
         // Of several orders for one animal, only the first is attempted.
         let mut first = HashMap::with_capacity(orders.len());
         orders.iter().enumerate().for_each(|(position, order)| _ = first.entry(order.pet_id).or_insert(position));
-        let given = || orders.iter().enumerate().filter(|(position, order)| first[&order.pet_id] == *position);
-        let accounts: Vec<_> = given().map(|(_, order)| order.account.0).collect();
-        let pets: Vec<_> = given().map(|(_, order)| order.pet_id).collect();
-        let times: Vec<_> = given().map(|(_, order)| order.now.as_milliseconds()).collect();
-        let (placed, available) = (OrderStatus::Placed, pets::to_column(PetStatus::Available));
-        let rows = prepared
-            .query(PLACE, &[&accounts, &pets, &times, &available, &to_column(placed), &pets::to_column(placed.pet())])
-            .await?;
+        let (accounts, pets, times): (Vec<_>, Vec<_>, Vec<_>) = orders
+            .iter()
+            .enumerate()
+            .filter(|(position, order)| first[&order.pet_id] == *position)
+            .map(|(_, order)| (order.account.0, order.pet_id, order.now.as_milliseconds()))
+            .collect();
+        let (placed, available) = (OrderStatus::Placed, PetStatus::Available.code());
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&accounts, &pets, &times, &available, &placed.code(), &placed.pet().code()];
+        let rows = prepared.query(PLACE, &parameters).await?;
         let (mut placed, mut existing) = (HashMap::new(), HashSet::new());
         for row in &rows {
             let pet: i64 = row.try_get(0)?;
@@ -162,13 +160,7 @@ impl Write for OrderTransition {
     /// If transactions had several transitions, two processes could wait for each other's orders.
     const KEYED_BATCH: usize = 1;
 
-    fn statements() -> Vec<&'static str> {
-        vec![TRANSITION]
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-    }
+    const STATEMENTS: &[&str] = &[TRANSITION];
 
     async fn run(
         prepared: &PreparedConnection,
@@ -176,90 +168,43 @@ impl Write for OrderTransition {
     ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
         let mut results = Vec::with_capacity(transitions.len());
         for transition in &transitions {
-            let parameters = TransitionParameters::of(transition);
-            let rows = prepared.query(TRANSITION, &parameters.all()).await?;
-            results.push(transitioned(&rows, transition.transition)?);
+            results.push(apply(prepared, transition).await?);
         }
         Ok(results)
     }
 }
 
-struct TransitionParameters {
-    order: i64,
-    account: i64,
-    from: Vec<i16>,
-    to: i16,
-    pet: i16,
-    now: i64,
-}
-
-impl TransitionParameters {
-    fn of(request: &OrderTransition) -> Self {
-        let (from, to) = request.transition.rule();
-        Self {
-            order: request.order,
-            account: request.account.0,
-            from: from.iter().map(|status| to_column(*status)).collect(),
-            to: to_column(to),
-            pet: pets::to_column(to.pet()),
-            now: request.now.as_milliseconds(),
-        }
-    }
-
-    fn all(&self) -> [&(dyn ToSql + Sync); 6] {
-        [&self.order, &self.account, &self.from, &self.to, &self.pet, &self.now]
-    }
-}
-
-/// Reads the result of [`TRANSITION`].
-fn transitioned(rows: &[Row], transition: Transition) -> std::result::Result<WriteResult<OrderTransition>, Error> {
+async fn apply(
+    prepared: &PreparedConnection,
+    request: &OrderTransition,
+) -> std::result::Result<WriteResult<OrderTransition>, Error> {
+    let transition = request.transition;
+    let (from, to) = transition.rule();
+    let from: Vec<_> = from.iter().map(|status| status.code()).collect();
+    let (status, pet, now) = (to.code(), to.pet().code(), request.now.as_milliseconds());
+    let parameters: [&(dyn ToSql + Sync); 6] = [&request.order, &request.account.0, &from, &status, &pet, &now];
+    let rows = prepared.query(TRANSITION, &parameters).await?;
     let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };
-    let updated_at: Option<i64> = row.try_get(4)?;
-    match updated_at {
-        Some(updated_at) => order(row, transition.rule().1, updated_at).map(Ok),
-        None => Ok(Err(TransitionError::WrongStatus { transition, status: row.try_get(2)? })),
-    }
+    Ok(match row.try_get(4)? {
+        Some(updated_at) => Ok(order(row, to, updated_at)?),
+        None => Err(TransitionError::WrongStatus { transition, status: row.try_get(2)? }),
+    })
 }
 
-/// Cancels what can be cancelled of an account's orders, within a transaction that has locked the account's row: nobody
-/// else could, and their animals would stay reserved.
+/// Cancels an account's open orders, in a transaction that has locked the account's row. After the account's deletion,
+/// nobody else could release their animals.
 pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> std::result::Result<(), Error> {
     let (from, to) = Transition::Cancel.rule();
-    let from: Vec<_> = from.iter().map(|status| to_column(*status)).collect();
+    let from: Vec<_> = from.iter().map(|status| status.code()).collect();
     let cancel = "WITH cancelled AS (
             UPDATE orders SET status = $3, updated_at = greatest(updated_at, $5)
             WHERE account_id = $1 AND status = ANY ($2::smallint[]) RETURNING pet_id
         )
         UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
-    let (status, pet, now) = (to_column(to), pets::to_column(to.pet()), now.as_milliseconds());
+    let (status, pet, now) = (to.code(), to.pet().code(), now.as_milliseconds());
     client.execute(cancel, &[&account.0, &from, &status, &pet, &now]).await.map(|_| ())
 }
 
-fn order(row: &Row, status: OrderStatus, updated_at: i64) -> std::result::Result<Order, Error> {
-    Ok(Order {
-        id: row.try_get(0)?,
-        pet_id: row.try_get(1)?,
-        status,
-        created_at: Timestamp::from_milliseconds(row.try_get(3)?),
-        updated_at: Timestamp::from_milliseconds(updated_at),
-    })
-}
-
-impl FromSql<'_> for OrderStatus {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        let column = i16::from_sql(kind, raw)?;
-        let status = Self::ALL.into_iter().find(|status| to_column(*status) == column);
-        status.ok_or_else(|| format!("an order's status is {column}").into())
-    }
-
-    accepts!(INT2);
-}
-
-const fn to_column(status: OrderStatus) -> i16 {
-    match status {
-        OrderStatus::Placed => 0,
-        OrderStatus::Approved => 1,
-        OrderStatus::Delivered => 2,
-        OrderStatus::Cancelled => 3,
-    }
+fn order(row: &Row, status: OrderStatus, updated_at: Timestamp) -> std::result::Result<Order, Error> {
+    Ok(Order { id: row.try_get(0)?, pet_id: row.try_get(1)?, status, created_at: row.try_get(3)?, updated_at })
 }

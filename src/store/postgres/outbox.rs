@@ -1,16 +1,18 @@
 //! The outbox: queued messages, sent messages, and the relay lease.
 
-use tokio::time::timeout;
+use std::io;
+
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::connection::Connection;
-use super::error::timed_out;
+use super::error::within;
 use super::rows::long_query;
-use super::{OPERATION_TIMEOUT, Postgres, messages};
-use crate::domain::{AccountId, Email, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
-use crate::store::{Result, StoreError, export, message_query};
+use super::{OPERATION_TIMEOUT, Postgres, messages, rows};
+use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
+use crate::store::export::{self, MessageSink};
+use crate::store::{Result, message_query};
 
 /// Ordered by the columns of the index. The planner does not use the index for `id` alone.
 const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
@@ -40,15 +42,9 @@ const LOCK: i64 = i64::from_be_bytes(*b"messages");
 /// the lock.
 const SETTINGS: &str = "SET idle_session_timeout = '30s'";
 
-/// The relay lease. The server releases it when its connection ends.
+/// The session that holds the relay lease, or tries to. The server releases the lease when its connection ends.
 #[derive(Debug, Default)]
-pub struct RelayLease(Option<LeaseConnection>);
-
-#[derive(Debug)]
-struct LeaseConnection {
-    connection: Connection,
-    held: bool,
-}
+pub struct RelayLease(Option<Connection>);
 
 impl Postgres {
     pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
@@ -56,22 +52,23 @@ impl Postgres {
         if held.is_err()
             && let Some(lost) = lease.0.take()
         {
-            lost.connection.discard();
+            lost.discard();
         }
         held
     }
 
+    /// Takes the lock. A session that has the lock already takes it once more, which confirms that it is still alive.
     async fn acquire(&self, lease: &mut RelayLease) -> Result<bool> {
-        if lease.0.is_none() {
-            let connection = self.connect().await?;
-            connection.client.batch_execute(SETTINGS).await?;
-            lease.0 = Some(LeaseConnection { connection, held: false });
-        }
-        let Some(LeaseConnection { connection, held }) = &mut lease.0 else { return Ok(false) };
-        let ask = if *held { "SELECT $1::bigint > 0" } else { "SELECT pg_try_advisory_lock($1)" };
-        let answer = timeout(OPERATION_TIMEOUT, connection.client.query_one(ask, &[&LOCK])).await;
-        *held = answer.map_err(|_| timed_out(OPERATION_TIMEOUT))??.try_get(0)?;
-        Ok(*held)
+        let connection = match &mut lease.0 {
+            Some(connection) => connection,
+            none => {
+                let connection = self.connect().await?;
+                connection.client.batch_execute(SETTINGS).await?;
+                none.insert(connection)
+            }
+        };
+        let take = connection.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]);
+        Ok(within(OPERATION_TIMEOUT, take).await?.try_get(0)?)
     }
 
     pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
@@ -81,8 +78,8 @@ impl Postgres {
     }
 
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
-        let accounts: Vec<_> = messages.iter().map(|(account, _)| account.0).collect();
-        let ids: Vec<_> = messages.iter().map(|(_, id)| Uuid::from_bytes(*id.as_bytes())).collect();
+        let key = |(account, id): &(AccountId, MessageId)| (account.0, Uuid::from_bytes(*id.as_bytes()));
+        let (accounts, ids): (Vec<_>, Vec<_>) = messages.iter().map(key).unzip();
         self.write(MARK_SENT, &[&accounts, &ids, &now.as_milliseconds()]).await.map(|_| ())
     }
 
@@ -93,14 +90,10 @@ impl Postgres {
 
     pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
         let rows = self.readers.query(COUNT_UNSENT, &[&i64::from(up_to)]).await?;
-        number(rows.first())
+        rows::count(rows::only(&rows)?)
     }
 
-    pub async fn export_messages(
-        &self,
-        query: &MessageQuery,
-        each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
-    ) -> Result<std::io::Result<u64>> {
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Result<io::Result<u64>> {
         let connection = self.connect().await?;
         let sql = message_query::select(query, "m.sent_at");
         let page = async |(account, id): message_query::Key| {
@@ -113,20 +106,10 @@ impl Postgres {
 
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
         let connection = self.connect().await?;
-        number(connection.client.query_opt(&message_query::count(query), &[]).await?.as_ref())
+        rows::count(&connection.client.query_one(&message_query::count(query), &[]).await?)
     }
 }
 
 fn record(row: &Row) -> Result<MessageRecord> {
-    let email: &str = row.try_get(5)?;
-    Ok(MessageRecord {
-        message: messages::from_row(row)?,
-        account: Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))?,
-        sent_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp::from_milliseconds),
-    })
-}
-
-fn number(row: Option<&Row>) -> Result<u64> {
-    let row = row.ok_or_else(|| StoreError::Failed("a count has no row".into()))?;
-    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+    Ok(MessageRecord { message: messages::from_row(row)?, sent_at: row.try_get(4)?, account: rows::email(row, 5)? })
 }

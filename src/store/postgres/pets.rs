@@ -2,23 +2,23 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
-use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use tokio_postgres::{Error, Row};
 
 use super::Postgres;
-use super::batch_writer::{Write, WriteResult};
 use super::connection::PreparedConnection;
-use super::error::timed_out;
+use super::error::within;
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
-use super::rows::{long_query, show};
-use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
-use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey, export};
+use super::rows::{self, long_query, page};
+use super::write::{Write, WriteResult};
+use crate::domain::{NewPet, Pet, PetQuery, PetRef, StatusCounts};
+use crate::store::export::{self, PetSink};
+use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
 /// `ORDER BY`, and `RETURNING` keeps that order.
@@ -55,18 +55,20 @@ const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = AN
 /// Statements prepared on connections for reads.
 pub const READS: &[&str] = &[LIST, LIST_BY_STATUS, FIND];
 
-/// How many animals of an import share a statement.
-const IMPORTED_AT_ONCE: usize = 1_000;
+/// Number of animals of an import in one statement.
+const IMPORT_CHUNK: usize = 1_000;
+
+/// Timeout of a count by status. Counting a hundred million animals takes about as long.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Postgres {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet>>) -> Result<Outcome<Pet>> {
         self.pets.submit(pet, key).await
     }
 
-    /// Shows the animals. One row more than asked for was read: whether it is there tells if another page follows.
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
         let rows = self.lists.read(*query).await?;
-        show(&rows, query.limit, |row| from_row(row).map(&mut *each))
+        page(&rows, query.limit, |row| from_row(row).map(&mut *each))
     }
 
     pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
@@ -84,13 +86,14 @@ impl Postgres {
         loop {
             let chunk: Vec<_> = source
                 .by_ref()
-                .take(IMPORTED_AT_ONCE)
+                .take(IMPORT_CHUNK)
                 .collect::<std::result::Result<_, _>>()
                 .map_err(StoreError::Refused)?;
             if chunk.is_empty() {
                 break;
             }
-            client.execute(&stage, &Columns::of(&chunk).parameters()).await?;
+            let (names, categories, statuses) = columns(&chunk);
+            client.execute(&stage, &[&names, &categories, &statuses]).await?;
         }
         // Both are sent without waiting for a response in between, so a process that hangs here does not keep the lock.
         let (added, committed) = tokio::join!(client.execute(&insert, &[]), client.batch_execute("COMMIT"));
@@ -100,32 +103,28 @@ impl Postgres {
         Ok(added)
     }
 
-    pub async fn export_pets(
-        &self,
-        each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
-    ) -> Result<std::io::Result<u64>> {
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
         let connection = self.connect().await?;
-        let page = async |after: i64| {
+        let read = async |after: i64| {
             let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;
             rows.iter().map(|row| from_row(row).map(PetRef::to_owned)).collect()
         };
-        export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
+        export::in_pages(export::PETS, i64::MIN, read, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
     }
 
     pub async fn count_pets(&self) -> Result<u64> {
         let connection = self.connect().await?;
-        let row = connection.client.query_one("SELECT count(*) FROM pets", &[]).await?;
-        Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+        rows::count(&connection.client.query_one("SELECT count(*) FROM pets", &[]).await?)
     }
 
     pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
         let connection = self.connect().await?;
-        let limit = format!("SET statement_timeout = {}", COUNTING.as_millis());
-        let counted = timeout(COUNTING, async {
+        let limit = format!("SET statement_timeout = {}", COUNT_TIMEOUT.as_millis());
+        let rows = within(COUNT_TIMEOUT, async {
             connection.client.batch_execute(&limit).await?;
             connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await
         });
-        let rows = counted.await.map_err(|_| timed_out(COUNTING))??;
+        let rows = rows.await?;
         let mut counts = StatusCounts::default();
         for row in &rows {
             *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
@@ -138,41 +137,25 @@ impl Write for NewPet {
     type Output = Pet;
     type Refusal = Infallible;
 
-    fn statements() -> Vec<&'static str> {
-        vec![INSERT]
-    }
+    const STATEMENTS: &[&str] = &[INSERT];
 
     fn bytes(&self) -> usize {
         self.name.as_str().len()
     }
 
     async fn run(prepared: &PreparedConnection, pets: Vec<Self>) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
-        let rows = prepared.query(INSERT, &Columns::of(&pets).parameters()).await?;
+        let (names, categories, statuses) = columns(&pets);
+        let rows = prepared.query(INSERT, &[&names, &categories, &statuses]).await?;
         pets.into_iter().zip(&rows).map(|(pet, row)| Ok(Ok(pet.with_id(row.try_get(0)?)))).collect()
     }
 }
 
-struct Columns<'a> {
-    names: Vec<&'a str>,
-    categories: Vec<i64>,
-    statuses: Vec<i16>,
+/// Returns the arrays that [`INSERT`] and [`ADD_TO_STAGE`] take.
+fn columns(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
+    pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
 }
 
-impl<'a> Columns<'a> {
-    fn of(pets: &'a [NewPet]) -> Self {
-        Self {
-            names: pets.iter().map(|pet| pet.name.as_str()).collect(),
-            categories: pets.iter().map(|pet| pet.category_id).collect(),
-            statuses: pets.iter().map(|pet| to_column(pet.status)).collect(),
-        }
-    }
-
-    fn parameters(&self) -> [&(dyn ToSql + Sync); 3] {
-        [&self.names, &self.categories, &self.statuses]
-    }
-}
-
-/// Equal lists are asked for once, and the others one by one: twenty rows cost more than what sharing saves.
+/// Equal lists share a query. Others do not, because twenty rows cost more than a shared query saves.
 impl Read for PetQuery {
     type Answer = Arc<Vec<Row>>;
 
@@ -193,16 +176,15 @@ async fn rows_of(readers: &Readers, query: &PetQuery) -> Result<Vec<Row>> {
     let after = query.after.unwrap_or(i64::MIN);
     let one_more = query.limit.get() + 1;
     match query.status {
-        Some(status) => readers.query(LIST_BY_STATUS, &[&to_column(status), &after, &one_more]).await,
+        Some(status) => readers.query(LIST_BY_STATUS, &[&status.code(), &after, &one_more]).await,
         None => readers.query(LIST, &[&after, &one_more]).await,
     }
 }
 
-/// Which animal to find.
 #[derive(Debug)]
 pub struct PetId(i64);
 
-/// All in one statement.
+/// Finds all animals of a batch in one statement.
 impl Read for PetId {
     type Answer = Option<Pet>;
 
@@ -218,28 +200,7 @@ impl Read for PetId {
     }
 }
 
-/// How long a count may take: about as long as a hundred million animals do.
-const COUNTING: Duration = Duration::from_secs(30);
-
-pub const fn to_column(status: PetStatus) -> i16 {
-    match status {
-        PetStatus::Available => 0,
-        PetStatus::Pending => 1,
-        PetStatus::Sold => 2,
-    }
-}
-
-/// The animal, its name seen where it came in from the network.
+/// Borrows the name from the row.
 fn from_row(row: &Row) -> Result<PetRef<'_>> {
     Ok(PetRef { id: row.try_get(0)?, name: row.try_get(1)?, category_id: row.try_get(2)?, status: row.try_get(3)? })
-}
-
-impl FromSql<'_> for PetStatus {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        let column = i16::from_sql(kind, raw)?;
-        let status = Self::ALL.into_iter().find(|status| to_column(*status) == column);
-        status.ok_or_else(|| format!("an animal's status is {column}").into())
-    }
-
-    accepts!(INT2);
 }

@@ -2,12 +2,9 @@
 //! statement mode. Prepared statements, notifications and settings belong to a server connection, so they do not work
 //! there.
 
-use std::sync::Arc;
-
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::connection::Connection;
-use super::url::DatabaseUrl;
+use super::connection::{Connection, Connector};
 use crate::store::{Result, StoreError};
 
 /// Number of probes. A round-robin pooler gives both clients the same server connection only by chance, but gives each
@@ -15,8 +12,8 @@ use crate::store::{Result, StoreError};
 const LOOKS: usize = 4;
 
 /// Fails if `first` shares its server process with other clients.
-pub async fn refuse_shared(first: &Connection, url: &DatabaseUrl) -> Result<()> {
-    let second = Connection::open(url, Arc::default()).await?.0;
+pub async fn refuse_shared(first: &Connection, connector: &Connector) -> Result<()> {
+    let second = connector.connect().await?.0;
     let mut looks = Vec::new();
     for _ in 0..LOOKS {
         looks.push((backend(&first.client).await?, backend(&second.client).await?));

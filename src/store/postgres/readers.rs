@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::connection::Connector;
 use super::error::{ends_connection, timed_out};
 use super::supervisor::Supervisor;
-use super::url::DatabaseUrl;
 use super::{OPERATION_TIMEOUT, Settings};
 use crate::store::{ReaderMeter, Result, StoreError};
 use crate::telemetry::metrics::Gauge;
@@ -29,14 +28,13 @@ pub struct Readers {
 impl Readers {
     /// Opens the connections. The log calls them `name`.
     pub async fn open(
-        url: &DatabaseUrl,
-        keys_changed: &Arc<Notify>,
+        connector: &Connector,
         settings: &Settings,
         meter: &Arc<ReaderMeter>,
         statements: &[&'static str],
         name: &'static str,
     ) -> Result<Self> {
-        let supervisors = (0..settings.readers).map(|_| Supervisor::open(url, keys_changed, statements.to_vec(), name));
+        let supervisors = (0..settings.readers).map(|_| Supervisor::open(connector, statements.to_vec(), name));
         let supervisors = futures_util::future::try_join_all(supervisors).await?;
         Ok(Self {
             supervisors,
@@ -95,9 +93,9 @@ impl Readers {
         self.waiting.get()
     }
 
-    /// Whether each connection is up.
+    /// Returns for each connection whether it is up.
     pub fn are_up(&self) -> impl Iterator<Item = bool> {
-        self.supervisors.iter().map(|supervisor| supervisor.watch().is_up())
+        self.supervisors.iter().map(Supervisor::is_up)
     }
 
     pub fn close(&self) {

@@ -1,22 +1,22 @@
-//! Rows of a page, and rows of long queries.
+//! Reading rows.
 
+use std::error::Error;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 
 use super::connection::Connection;
-use super::error::timed_out;
-use crate::domain::PageLimit;
-use crate::store::Result;
+use super::error::within;
+use crate::domain::{Email, OrderStatus, PageLimit, PetStatus, Timestamp};
+use crate::store::{Result, StoreError};
 
 /// Maximum time for a long query, such as a page of an export.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Passes the rows of a page to `each` and returns whether another page follows. The query must ask for one row more
 /// than `limit`.
-pub fn show(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>) -> Result<bool> {
+pub fn page(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>) -> Result<bool> {
     let shown = rows.len().min(usize::try_from(limit.get()).unwrap_or(usize::MAX));
     rows[..shown].iter().try_for_each(each)?;
     Ok(rows.len() > shown)
@@ -24,6 +24,46 @@ pub fn show(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>
 
 /// Runs a long query, on a connection that no other query uses.
 pub async fn long_query(connection: &Connection, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-    let rows = timeout(LONG, connection.client.query(sql, parameters)).await;
-    Ok(rows.map_err(|_| timed_out(LONG))??)
+    within(LONG, connection.client.query(sql, parameters)).await
+}
+
+/// Returns the only row of a query that always has one.
+pub fn only(rows: &[Row]) -> Result<&Row> {
+    rows.first().ok_or_else(|| StoreError::Failed("a query for one row returned none".into()))
+}
+
+/// Reads the first column, a number that is not negative, such as a count.
+pub fn count(row: &Row) -> Result<u64> {
+    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+}
+
+pub fn email(row: &Row, column: usize) -> Result<Email> {
+    let email: &str = row.try_get(column)?;
+    Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))
+}
+
+impl FromSql<'_> for Timestamp {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        i64::from_sql(kind, raw).map(Self::from_milliseconds)
+    }
+
+    accepts!(INT8);
+}
+
+impl FromSql<'_> for PetStatus {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        let code = i16::from_sql(kind, raw)?;
+        Self::from_code(code.into()).ok_or_else(|| format!("an animal's status is {code}").into())
+    }
+
+    accepts!(INT2);
+}
+
+impl FromSql<'_> for OrderStatus {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        let code = i16::from_sql(kind, raw)?;
+        Self::from_code(code.into()).ok_or_else(|| format!("an order's status is {code}").into())
+    }
+
+    accepts!(INT2);
 }

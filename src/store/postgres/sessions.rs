@@ -9,11 +9,11 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
-use super::{Postgres, orders};
+use super::{Postgres, orders, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
-use crate::domain::{AccountId, Email, Session, SessionHash, Timestamp};
-use crate::store::{Result, StoreError};
+use crate::domain::{AccountId, Session, SessionHash, Timestamp};
+use crate::store::Result;
 
 /// Also deletes expired sessions, which otherwise accumulate. Locks the account's row, so that no session starts with a
 /// password that is being changed.
@@ -52,15 +52,13 @@ impl Postgres {
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
         let rows = self.readers.query(FIND, &[&&hash.0[..]]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let account = row.try_get(0)?;
         Ok(Some(Session {
             hash: *hash,
-            account: AccountId(account),
-            email: Email::parse(row.try_get(1)?)
-                .map_err(|error| StoreError::Failed(format!("account {account}: {error}")))?,
-            account_created_at: Timestamp::from_milliseconds(row.try_get(2)?),
-            created_at: Timestamp::from_milliseconds(row.try_get(3)?),
-            last_used_at: Timestamp::from_milliseconds(row.try_get(4)?),
+            account: AccountId(row.try_get(0)?),
+            email: rows::email(row, 1)?,
+            account_created_at: row.try_get(2)?,
+            created_at: row.try_get(3)?,
+            last_used_at: row.try_get(4)?,
         }))
     }
 

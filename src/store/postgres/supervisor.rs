@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
-use super::connection::PreparedConnection;
-use super::url::DatabaseUrl;
+use super::connection::{Connector, PreparedConnection};
 use super::{OPERATION_TIMEOUT, open};
 use crate::backoff::Backoff;
 use crate::store::{Result, StoreError};
@@ -26,19 +25,8 @@ const MAX_DELAY: Duration = Duration::from_millis(500);
 /// Owns one connection. Its worker replaces the connection when it is lost or old.
 #[derive(Debug)]
 pub struct Supervisor {
-    state: watch::Receiver<State>,
-    closing: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<State>>,
     worker: AbortHandle,
-}
-
-/// A view of the connection's state for other tasks.
-#[derive(Debug)]
-pub struct Watch(watch::Receiver<State>);
-
-impl Watch {
-    pub fn is_up(&self) -> bool {
-        matches!(&*self.0.borrow(), State::Open(current) if current.connection.is_usable())
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -53,25 +41,12 @@ enum State {
 
 impl Supervisor {
     /// Opens the connection, prepares `statements` on it and on every later one. The log calls it `name`.
-    pub async fn open(
-        url: &DatabaseUrl,
-        keys_changed: &Arc<Notify>,
-        statements: Vec<&'static str>,
-        name: &'static str,
-    ) -> Result<Self> {
-        let (current, driver) =
-            open::retry(async || PreparedConnection::open(url, Arc::clone(keys_changed), &statements).await).await?;
-        let (closing, state) = watch::channel(State::Open(Arc::clone(&current)));
-        let closing = Arc::new(closing);
-        let worker = Worker {
-            url: url.clone(),
-            keys_changed: Arc::clone(keys_changed),
-            statements,
-            name,
-            state: Arc::clone(&closing),
-        };
+    pub async fn open(connector: &Connector, statements: Vec<&'static str>, name: &'static str) -> Result<Self> {
+        let (current, driver) = open::retry(async || connector.prepare(&statements).await).await?;
+        let state = Arc::new(watch::Sender::new(State::Open(Arc::clone(&current))));
+        let worker = Worker { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
         let worker = tokio::spawn(worker.run(current, driver)).abort_handle();
-        Ok(Self { state, closing, worker })
+        Ok(Self { state, worker })
     }
 
     /// Returns the connection, or the next one if it opens before `deadline`. Fails at once if the last attempt to
@@ -82,7 +57,7 @@ impl Supervisor {
         {
             return Ok(Arc::clone(current));
         }
-        let mut state = self.state.clone();
+        let mut state = self.state.subscribe();
         let settled = |state: &State| match state {
             State::Open(current) => current.connection.is_usable(),
             State::Lost => false,
@@ -97,8 +72,8 @@ impl Supervisor {
         }))
     }
 
-    pub fn watch(&self) -> Watch {
-        Watch(self.state.clone())
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Open(current) if current.connection.is_usable())
     }
 
     pub fn is_open(&self) -> bool {
@@ -108,7 +83,7 @@ impl Supervisor {
     pub fn close(&self) {
         self.worker.abort();
         // The connection ends when its last user drops it.
-        self.closing.send_replace(State::Closed);
+        self.state.send_replace(State::Closed);
     }
 }
 
@@ -119,8 +94,7 @@ impl Drop for Supervisor {
 }
 
 struct Worker {
-    url: DatabaseUrl,
-    keys_changed: Arc<Notify>,
+    connector: Connector,
     statements: Vec<&'static str>,
     name: &'static str,
     state: Arc<watch::Sender<State>>,
@@ -169,7 +143,7 @@ impl Worker {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         let mut is_first = true;
         loop {
-            match PreparedConnection::open(&self.url, Arc::clone(&self.keys_changed), &self.statements).await {
+            match self.connector.prepare(&self.statements).await {
                 Ok(opened) => return opened,
                 // The first attempt may fail for the same reason as the connection. An old connection still serves.
                 Err(error) if lost && !is_first => self.publish(State::Refused(error.to_string())),

@@ -19,7 +19,7 @@ pub type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
 /// The TLS settings of a URL.
 ///
-/// They are parsed here because tokio-postgres supports neither the modes that verify nor `sslrootcert`.
+/// They are parsed here because tokio-postgres does not support `sslrootcert` or the modes that verify certificates.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     mode: Mode,
@@ -143,7 +143,7 @@ impl Mode {
     }
 }
 
-/// Whether the server's certificate was rejected. Retrying does not help then.
+/// Returns whether the server's certificate was rejected. Retrying does not help then.
 pub fn is_refused(error: &tokio_postgres::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
     let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());

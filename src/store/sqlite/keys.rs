@@ -110,11 +110,6 @@ impl Sqlite {
     pub async fn keys_version(&self) -> Result<i64> {
         self.read(version)
     }
-
-    /// Never returns, because SQLite does not notify other processes.
-    pub async fn keys_changed(&self) {
-        std::future::pending::<()>().await;
-    }
 }
 
 /// Revokes all keys of an account.

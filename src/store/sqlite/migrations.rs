@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use super::rows;
 use crate::store::migrations::{self, Applied, CREATE_HISTORY, Migration, MigrationStatus, READ_HISTORY};
 use crate::store::{Result, StoreError};
 
@@ -45,10 +46,9 @@ fn history(conn: &Connection) -> Result<Vec<Applied>> {
     if !has_history(conn)? {
         return Ok(Vec::new());
     }
-    let mut statement = conn.prepare(READ_HISTORY)?;
-    let rows = statement
-        .query_map([], |row| Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? }))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    rows::all(conn, READ_HISTORY, [], |row| {
+        Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
+    })
 }
 
 /// Rejects a database that lacks a migration, or has one that this program does not know.
@@ -66,8 +66,7 @@ pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
 
 /// Rejects a database that is newer than this program.
 pub fn refuse_newer(conn: &Connection) -> Result<()> {
-    let newest = migrations::newest(MIGRATIONS);
-    let applied = applied_version(conn)?;
+    let (applied, newest) = (applied_version(conn)?, migrations::newest(MIGRATIONS));
     if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
 }
 
@@ -93,11 +92,8 @@ fn has_history(conn: &Connection) -> Result<bool> {
 }
 
 /// The greatest version applied, 0 for a new database.
-fn applied_version(conn: &Connection) -> Result<i64> {
-    if !has_history(conn)? {
-        return Ok(0);
-    }
-    Ok(conn.query_row("SELECT coalesce(max(version), 0) FROM refinery_schema_history", [], |row| row.get(0))?)
+fn applied_version(conn: &Connection) -> Result<i32> {
+    Ok(history(conn)?.last().map_or(0, |applied| applied.version))
 }
 
 #[cfg(test)]

@@ -37,10 +37,11 @@ use files::Files;
 pub use outbox::RelayLease;
 use read_only::ReadOnly;
 use readers::Readers;
+pub use wal_index::Version;
 use writer::Writer;
 pub use writer::{Atomicity, Batch};
 
-use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError, Version};
+use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
 
 /// Location and limits of the database.
@@ -150,7 +151,7 @@ impl Sqlite {
     }
 
     pub fn version(&self) -> Option<Version> {
-        self.readers.version().map(wal_index::Stamp::version)
+        self.readers.version()
     }
 
     pub fn check(&self) -> Result<()> {

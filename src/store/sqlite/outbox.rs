@@ -1,6 +1,7 @@
 //! The outbox in SQLite: queued and sent messages, and the lease of the process that relays them.
 
 use std::fs::{File, TryLockError};
+use std::io;
 
 use rusqlite::Row;
 
@@ -8,7 +9,8 @@ use super::data_dir::{own_file, unavailable};
 use super::writer::Atomicity;
 use super::{Sqlite, messages, rows};
 use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
-use crate::store::{Result, export, message_query};
+use crate::store::export::{self, MessageSink};
+use crate::store::{Result, message_query};
 
 /// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
 const LOCK: &str = "petstore-relay.lock";
@@ -79,11 +81,7 @@ impl Sqlite {
         .await
     }
 
-    pub async fn export_messages(
-        &self,
-        query: &MessageQuery,
-        each: &mut (dyn FnMut(MessageRecord) -> std::io::Result<()> + Send),
-    ) -> Result<std::io::Result<u64>> {
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Result<io::Result<u64>> {
         let sql = select(query);
         let page = async |after: message_query::Key| self.read_once(|conn| rows::all(conn, &sql, after, record));
         let (size, first) = (message_query::page_size(query), message_query::first(query));

@@ -1,11 +1,14 @@
 //! Animals in SQLite.
 
+use std::io;
+
 use rusqlite::{Connection, Row};
 
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, rows};
 use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
-use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey, export};
+use crate::store::export::{self, PetSink};
+use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)";
 
@@ -48,10 +51,7 @@ impl Sqlite {
         .await
     }
 
-    pub async fn export_pets(
-        &self,
-        each: &mut (dyn FnMut(PetRef<'_>) -> std::io::Result<()> + Send),
-    ) -> Result<std::io::Result<u64>> {
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
         let page = async |after: i64| {
             let params = (after, export::PETS as i64);
             self.read_once(|conn| rows::all(conn, LIST, params, |row| Ok(from_row(row)?.to_owned())))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::wal_index::{Stamp, WalIndex};
+use super::wal_index::{Version, WalIndex};
 use crate::store::{ReaderMeter, Result, StoreError};
 
 /// One connection per thread that reads.
@@ -31,7 +31,7 @@ type Slot = Mutex<Option<Reader>>;
 struct Reader {
     conn: Connection,
     /// Version that the open transaction sees. `None` if none is open.
-    sees: Option<Stamp>,
+    sees: Option<Version>,
     /// True if it was used since the last call of `release_idle`.
     used: bool,
     /// Number of reads so far.
@@ -57,8 +57,8 @@ impl Readers {
         Ok(Self { slots, meter: ReaderMeter::default(), keep_nothing, closed, wal_index })
     }
 
-    pub fn version(&self) -> Option<Stamp> {
-        if self.closed.load(Ordering::SeqCst) { None } else { Some(self.wal_index.stamp()) }
+    pub fn version(&self) -> Option<Version> {
+        if self.closed.load(Ordering::SeqCst) { None } else { Some(self.wal_index.version()) }
     }
 
     pub const fn meter(&self) -> &ReaderMeter {
@@ -80,7 +80,7 @@ impl Readers {
         let began = reader.reads.is_multiple_of(TIMED).then(Instant::now);
         reader.reads += 1;
         // Taken before the transaction begins, so that the next read notices a commit in between.
-        let now = self.wal_index.stamp();
+        let now = self.wal_index.version();
         if reader.sees != Some(now) {
             reader.release();
             reader.conn.prepare_cached("BEGIN")?.execute([])?;

@@ -47,7 +47,7 @@ impl Wal {
     /// Writes the WAL back and restarts it, so that it does not grow without bound and slow down readers. An error is fatal
     /// to the process.
     pub fn checkpoint_if_due(&mut self, conn: &Connection) -> std::result::Result<(), String> {
-        let pages = self.index.stamp().wal_pages();
+        let pages = self.index.version().wal_pages();
         if pages < CHECKPOINT_PAGES {
             self.checkpoint_at = CHECKPOINT_PAGES;
         }
@@ -77,7 +77,7 @@ impl Wal {
     }
 
     fn is_full(&self) -> bool {
-        self.index.stamp().wal_pages() >= self.limit
+        self.index.version().wal_pages() >= self.limit
     }
 
     /// Writes the WAL back as far as readers of other processes allow. Fails only if a sync failed.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::data_dir::{beside, unavailable};
-use crate::store::{Result, StoreError, Version};
+use crate::store::{Result, StoreError};
 
 /// Size of one copy of the WAL-index header, in bytes and in 32-bit words.
 const HEAD_BYTES: usize = 48;
@@ -33,22 +33,18 @@ unsafe impl Send for WalIndex {}
 // SAFETY: as above.
 unsafe impl Sync for WalIndex {}
 
-/// The state of the database that a reader would see. Equal stamps mean that nothing was committed in between.
+/// State of the database that reads see. Equal versions mean that no process has committed in between.
 ///
 /// These are the 48 bytes of the WAL-index header (sqlite.org/walformat.html, section 2.1). SQLite writes them after
-/// the WAL's sync and before `COMMIT` returns, so acknowledged commits are always visible. A stamp read in the middle of a
+/// the WAL's sync and before `COMMIT` returns, so acknowledged commits are always visible. A version read in the middle of a
 /// write differs from the one before and, by its checksum, from the one after. It counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp([u32; HEAD_WORDS]);
+pub struct Version([u32; HEAD_WORDS]);
 
-impl Stamp {
+impl Version {
     /// Number of pages in the WAL (`mxFrame`).
-    pub fn wal_pages(&self) -> u32 {
+    pub(super) const fn wal_pages(&self) -> u32 {
         self.0[4]
-    }
-
-    pub const fn version(self) -> Version {
-        Version(self.0)
     }
 }
 
@@ -67,29 +63,29 @@ impl WalIndex {
         Ok(Self { head: head.cast(), _file: Some(file) })
     }
 
-    /// Header of a database that nobody writes to. Its stamp never changes.
+    /// Header of a database that nobody writes to. Its version never changes.
     pub fn unchanging() -> Result<Self> {
-        // SAFETY: as above; what it holds are zeros.
+        // SAFETY: as above. It holds zeros.
         let head = unsafe { mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::PRIVATE) };
         let head = head.map_err(|error| StoreError::Unavailable(format!("memory: {error}")))?;
         Ok(Self { head: head.cast(), _file: None })
     }
 
-    pub fn stamp(&self) -> Stamp {
+    pub fn version(&self) -> Version {
         // SAFETY: the mapping is page-aligned, as long as the array and lives as long as `self`. The file cannot become
         // shorter under it: SQLite cuts it only where no process has the database open, and a connection of ours has.
         // SQLite writes these words while they are read here, which atomics allow.
         let head = unsafe { &*self.head };
-        let stamp = Stamp(std::array::from_fn(|word| head[word].load(Ordering::Relaxed)));
-        // Later reads of the database are at least as new as the stamp.
+        let version = Version(std::array::from_fn(|word| head[word].load(Ordering::Relaxed)));
+        // Later reads of the database are at least as new as the version.
         fence(Ordering::Acquire);
-        stamp
+        version
     }
 }
 
 impl Drop for WalIndex {
     fn drop(&mut self) {
-        // SAFETY: mapped when it was made, with this length, and reachable only through `self`.
+        // SAFETY: the memory was mapped by a constructor, with this length, and is reachable only through `self`.
         let _ = unsafe { munmap(self.head.cast_mut().cast(), HEAD_BYTES) };
     }
 }
