@@ -9,8 +9,6 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
 
-use super::data_dir::sync_folder;
-
 /// Prefix and suffix of unfinished files.
 const NAME: (&str, &str) = (".petstore-", ".partial");
 
@@ -58,6 +56,11 @@ impl AtomicFile {
 /// Returns the folder that contains a file.
 pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes files created in a folder, or removed from it, durable.
+pub fn sync_folder(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// Removes unfinished files of killed processes.

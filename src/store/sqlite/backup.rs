@@ -11,11 +11,10 @@ use std::time::Duration;
 use rusqlite::backup::StepResult;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::atomic_file::{self, AtomicFile};
-use super::data_dir::{
-    FILE, LOCK, beside, create_data_dir, has_content, lock_file, refuse_special_file, sync_folder, unavailable,
-};
-use super::open::{connect, connect_unmigrated, stored_deployment};
+use super::atomic_file::{self, AtomicFile, sync_folder};
+use super::connection::connect;
+use super::data_dir::{FILE, LOCK, beside, create_data_dir, has_content, lock_file, refuse_special_file, unavailable};
+use super::open::{connect_unmigrated, stored_deployment};
 use super::{Sqlite, migrations};
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError};

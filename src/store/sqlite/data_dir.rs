@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::atomic_file;
+use super::atomic_file::{self, sync_folder};
 use crate::store::{Result, StoreError};
 
 /// The database.
@@ -95,11 +95,6 @@ pub fn make_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let parents = missing.into_iter().filter_map(Path::parent);
     parents.map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).try_for_each(sync_folder)
-}
-
-/// Makes files created in a folder, or removed from it, durable.
-pub fn sync_folder(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 /// Returns the path of a file that SQLite keeps beside the database.

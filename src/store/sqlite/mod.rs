@@ -6,6 +6,7 @@
 mod accounts;
 mod atomic_file;
 pub mod backup;
+mod connection;
 mod data_dir;
 mod files;
 mod idempotency;

@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::atomic_file::sync_folder;
+use super::connection::connect;
 use super::data_dir::{
-    FILE, LOCK, create_data_dir, lock, missing, own_file, refuse_log_alone, require_database, sync_folder, unavailable,
+    FILE, LOCK, create_data_dir, lock, missing, own_file, refuse_log_alone, require_database, unavailable,
 };
 use super::files::Files;
 use super::read_only::ReadOnly;
@@ -88,16 +89,6 @@ impl Sqlite {
             _in_use: None,
         })
     }
-}
-
-/// Opens a connection with the settings that all connections share.
-pub fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
-    let conn = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // Otherwise an SQLite built with STAT4 prepares a statement again when a parameter is bound.
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    conn.pragma_update(None, "foreign_keys", true)?;
-    conn.set_prepared_statement_cache_capacity(64);
-    Ok(conn)
 }
 
 /// Connects to a database without migrating it. Also returns the lock that keeps others from replacing it.

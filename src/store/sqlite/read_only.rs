@@ -8,10 +8,10 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags};
 
+use super::connection::connect;
 use super::data_dir::{beside, has_content, own_file};
 use super::files::Files;
 use super::migrations;
-use super::open::connect;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError};
