@@ -1,18 +1,14 @@
 //! The listeners: their sockets and what they serve.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
 
-use axum::Router;
-use axum::http::{HeaderMap, Request, Response};
-use axum::routing::get;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::{App, Result};
-use crate::config::{Addresses, BaseUrl, Listener, Scheme, Service};
+use crate::config::{Addresses, Listener, Service};
 use crate::console;
-use crate::http::{ApiError, Code, ListenerService, Sent, cors, openapi};
-use crate::server::{self, Access, Connections, Rejection, TimedBody};
+use crate::http::ListenerService;
+use crate::server::Access;
 use crate::store::Store;
 
 /// Connections that the system queues until the process accepts them. tokio's own `bind` queues 128, fewer than may
@@ -71,10 +67,12 @@ impl Sockets {
 
     /// Pairs each socket with what it serves.
     pub fn serving(self, app: &App) -> Vec<(TcpListener, ListenerService, Access)> {
+        let service = |listener| ListenerService::new(listener, &app.api);
+        let store = service(Listener::Store).with_pages(console::routes(&app.console));
         let listeners = [
-            (self.store, app.store_listener(), Access::Public),
-            (self.messages, app.messages_listener(), Access::Public),
-            (self.operations, app.operations_listener(), Access::Operator),
+            (self.store, store, Access::Public),
+            (self.messages, service(Listener::Messages), Access::Public),
+            (self.operations, service(Listener::Ops), Access::Operator),
         ];
         listeners.into_iter().filter_map(|(socket, service, access)| Some((socket?, service, access))).collect()
     }
@@ -108,69 +106,4 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
-}
-
-impl App {
-    /// The store listener: animals and orders, their document and reference, and the console.
-    fn store_listener(&self) -> ListenerService {
-        let api = &self.api;
-        let document = Router::new()
-            .route("/openapi.json", get(openapi::serve))
-            .method_not_allowed_fallback(async || ApiError::method_not_allowed())
-            .with_state(api.clone());
-        let pages = console::routes(&self.console).merge(document);
-        ListenerService::new(Listener::Store, api)
-            .with_pages(pages)
-            .with_cors(cors::layer(Listener::Store, &api.addresses.cors_origins, |_| None))
-            .https_only(self.is_https_only(&api.addresses.base_url))
-    }
-
-    /// The messages listener. The API reference on the store listener calls it from the browser.
-    fn messages_listener(&self) -> ListenerService {
-        let addresses = Arc::clone(&self.api.addresses);
-        let origins = [addresses.cors_origins.clone(), addresses.store_origins()].concat();
-        let store_origin = move |request: &HeaderMap| addresses.store_origin_beside(request);
-        ListenerService::new(Listener::Messages, &self.api)
-            .with_cors(cors::layer(Listener::Messages, &origins, store_origin))
-            .https_only(self.is_https_only(&self.api.addresses.messages_base_url))
-    }
-
-    /// The operations listener, for the operator.
-    fn operations_listener(&self) -> ListenerService {
-        ListenerService::new(Listener::Ops, &self.api).https_only(self.api.addresses.scheme == Scheme::Https)
-    }
-
-    /// Returns whether clients use TLS: the listener's own, or that of the proxy in front of it.
-    fn is_https_only(&self, public: &BaseUrl) -> bool {
-        let behind_a_proxy = !self.api.trusted_proxies.is_empty();
-        self.api.addresses.scheme == Scheme::Https || (behind_a_proxy && public.is_https())
-    }
-}
-
-impl server::Service for ListenerService {
-    type Body = Sent;
-
-    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Response<Sent>> + Send {
-        Self::answer(self, request, peer)
-    }
-
-    fn connections(&self) -> &Connections {
-        Self::connections(self)
-    }
-
-    fn reject(&self, why: Rejection) -> Vec<u8> {
-        let error = match why {
-            Rejection::ConnectionLimit => ApiError::unavailable("all connections are taken"),
-            Rejection::HeadTimeout(limit) => {
-                let seconds = limit.as_secs_f32();
-                let message = format!("The head of the request did not arrive within {seconds} seconds.");
-                ApiError::new(Code::RequestTimeout, message)
-            }
-            // Not a redirect: it would work despite having sent the key in plain text.
-            Rejection::TlsRequired => {
-                ApiError::new(Code::InvalidValue, "This port speaks TLS: the address begins with https://.")
-            }
-        };
-        error.last_response()
-    }
 }

@@ -1,91 +1,128 @@
 //! The user of a page, signed in or not: the session behind the cookie.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
-use axum::http::header::{COOKIE, SET_COOKIE};
+use axum::extract::{FromRequestParts, Request};
+use axum::http::header::{CACHE_CONTROL, COOKIE, LOCATION, SET_COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Uri};
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 
 use super::Console;
 use super::form::Form;
-use super::layout::redirect;
 use crate::config::Addresses;
+use crate::domain::session::SessionHash;
 use crate::domain::{Session, SessionToken};
+use crate::http::Api;
 use crate::http::client_address::{Peer, client_address};
 use crate::store;
 
 /// The user of a page, signed in or not.
 #[derive(Clone, Debug)]
 pub struct CurrentUser {
+    pub console: Console,
     /// Relative path from the page to the root of our paths, so that links work behind a path prefix.
     pub root: String,
     /// The addresses by which this user reaches the service.
     pub addresses: Arc<Addresses>,
+    /// The network address of the client, if known.
+    pub address: Option<IpAddr>,
     /// A message from the previous page.
     pub notice: Option<&'static str>,
     pub session: Option<Session>,
-    /// Whether a cookie was sent whose session has ended.
-    had_session: bool,
+    /// The session that the cookie names. It may have ended.
+    presented: Option<SessionHash>,
 }
 
 impl CurrentUser {
-    pub async fn of(console: &Console, uri: &Uri, headers: &HeaderMap) -> store::Result<Self> {
-        let mut user = Self { addresses: console.api.addresses.reached_by(headers), ..Self::stranger(console, uri) };
-        let Some(hash) = cookie(headers, name(console)).and_then(SessionToken::hash_presented) else {
-            return Ok(user);
-        };
-        let now = console.api.clock.steady();
-        user.session = console.api.store.find_session(&hash).await?.filter(|session| session.lasts(now));
-        user.had_session = user.session.is_none();
-        if user.session.as_ref().is_some_and(|session| session.is_stale(now))
-            && let Err(error) = console.api.store.touch_session(hash, now.to_the_minute()).await
+    /// Returns the user of a request, not yet signed in.
+    pub fn new(console: &Console, request: &Request) -> Self {
+        let (uri, headers) = (request.uri(), request.headers());
+        let depth = uri.path().matches('/').count().saturating_sub(1);
+        let peer: Option<&Peer> = request.extensions().get();
+        Self {
+            console: console.clone(),
+            root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
+            addresses: console.api.addresses.reached_by(headers),
+            address: peer.map(|Peer(peer)| client_address(*peer, headers, &console.api.trusted_proxies)),
+            notice: notice(uri),
+            session: None,
+            presented: cookie(headers, cookie_name(console)).and_then(SessionToken::hash_presented),
+        }
+    }
+
+    /// Signs the user in, if the session of the cookie lasts.
+    pub async fn find_session(&mut self) -> store::Result<()> {
+        let Some(hash) = &self.presented else { return Ok(()) };
+        let api = &self.console.api;
+        let now = api.clock.steady();
+        self.session = api.store.find_session(hash).await?.filter(|session| session.lasts(now));
+        if self.session.as_ref().is_some_and(|session| session.is_stale(now))
+            && let Err(error) = api.store.touch_session(*hash, now.to_the_minute()).await
         {
             // The page can be shown. Only the session ends a little earlier.
             let error = error.to_string();
-            if console.unstored_sessions.is_first(&error) {
+            if self.console.unstored_sessions.is_first(&error) {
                 tracing::warn!(error, "session use not stored");
             }
         }
-        Ok(user)
+        Ok(())
     }
 
     /// Returns the user of a public page. If the session cannot be read, the user counts as signed out.
-    pub async fn or_stranger(console: &Console, uri: &Uri, headers: &HeaderMap) -> Self {
-        Self::of(console, uri, headers).await.unwrap_or_else(|_| Self::stranger(console, uri))
+    pub async fn or_signed_out(mut self) -> Self {
+        let _ = self.find_session().await;
+        self
     }
 
-    pub fn stranger(console: &Console, uri: &Uri) -> Self {
-        let depth = uri.path().matches('/').count().saturating_sub(1);
-        Self {
-            root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
-            addresses: Arc::clone(&console.api.addresses),
-            notice: notice(uri),
-            session: None,
-            had_session: false,
-        }
+    pub fn api(&self) -> &Api {
+        &self.console.api
     }
 
-    /// Redirects to another page.
+    /// Redirects to another page with GET.
     pub fn redirect(&self, path: &str) -> Response {
-        redirect(&format!("{}{path}", self.root))
+        let to = HeaderValue::try_from(format!("{}{path}", self.root));
+        let to = to.expect("our paths have visible ASCII characters only");
+        (StatusCode::SEE_OTHER, [(LOCATION, to), (CACHE_CONTROL, HeaderValue::from_static("no-store"))]).into_response()
+    }
+
+    /// Redirects, with the cookie of a new session.
+    pub fn redirect_signed_in(&self, path: &str, token: &SessionToken) -> Response {
+        self.redirect_with_cookie(path, token.expose(), "")
+    }
+
+    /// Redirects, and removes the session cookie.
+    pub fn redirect_signed_out(&self, path: &str) -> Response {
+        self.redirect_with_cookie(path, "", "; Max-Age=0")
+    }
+
+    fn redirect_with_cookie(&self, path: &str, value: &str, age: &str) -> Response {
+        // Not readable by scripts, and not sent with forms of other sites.
+        let secure = if is_https(&self.console) { "; Secure" } else { "" };
+        let name = cookie_name(&self.console);
+        let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}");
+        let mut cookie = HeaderValue::try_from(cookie).expect("a token has hexadecimal digits only");
+        cookie.set_sensitive(true);
+        let mut response = self.redirect(path);
+        response.headers_mut().insert(SET_COOKIE, cookie);
+        response
     }
 }
 
 impl FromRequestParts<Console> for CurrentUser {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Self::Rejection> {
-        let user: Option<&Arc<Self>> = parts.extensions.get();
-        Ok(user.map_or_else(|| Self::stranger(console, &parts.uri), |user| user.as_ref().clone()))
+    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().expect("the middleware finds the user").clone())
     }
 }
 
 /// The user of a page that requires a session. Other users are redirected to the sign-in page.
 pub struct SignedIn {
-    pub user: CurrentUser,
+    user: CurrentUser,
     pub session: Session,
 }
 
@@ -96,49 +133,23 @@ impl FromRequestParts<Console> for SignedIn {
         let Ok(user) = CurrentUser::from_request_parts(parts, console).await;
         match user.session.clone() {
             Some(session) => Ok(Self { user, session }),
-            None if user.had_session => Err(user.redirect("sign-in?notice=session-ended")),
+            None if user.presented.is_some() => Err(user.redirect("sign-in?notice=session-ended")),
             None => Err(user.redirect("sign-in")),
         }
     }
 }
 
-/// The network address of the client, if known.
-#[derive(Clone, Copy, Debug)]
-pub struct Client(pub Option<IpAddr>);
+impl Deref for SignedIn {
+    type Target = CurrentUser;
 
-impl FromRequestParts<Console> for Client {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Self::Rejection> {
-        let trusted = &console.api.trusted_proxies;
-        let peer: Option<&Peer> = parts.extensions.get();
-        Ok(Self(peer.map(|Peer(peer)| client_address(*peer, &parts.headers, trusted))))
+    fn deref(&self) -> &CurrentUser {
+        &self.user
     }
-}
-
-/// Adds the session cookie to a response.
-pub fn with_token(console: &Console, token: &SessionToken, response: Response) -> Response {
-    with_cookie(console, token.expose(), "", response)
-}
-
-/// Removes the session cookie.
-pub fn without_token(console: &Console, response: Response) -> Response {
-    with_cookie(console, "", "; Max-Age=0", response)
-}
-
-fn with_cookie(console: &Console, value: &str, age: &str, mut response: Response) -> Response {
-    // Not readable by scripts, and not sent with forms of other sites.
-    let secure = if is_https(console) { "; Secure" } else { "" };
-    let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}", name(console));
-    let mut cookie = HeaderValue::try_from(cookie).expect("a token has hexadecimal digits only");
-    cookie.set_sensitive(true);
-    response.headers_mut().insert(SET_COOKIE, cookie);
-    response
 }
 
 /// Returns the cookie's name. Browsers accept the prefix `__Host-` only from this host and over TLS (RFC 6265bis,
 /// section 4.1.3).
-fn name(console: &Console) -> &'static str {
+fn cookie_name(console: &Console) -> &'static str {
     if is_https(console) { "__Host-petstore" } else { "petstore" }
 }
 

@@ -8,20 +8,22 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use sha2::{Digest, Sha256};
 
-use super::{Console, CurrentUser, Site};
+use super::Console;
+use super::current_user::CurrentUser;
+use super::layout::{self, Site};
 use crate::config::{Addresses, BaseUrl};
 
-/// Size of the pieces in which files are sent, in bytes.
+/// Size of the pieces of a file that is sent, in bytes.
 const PIECE: usize = 16 * 1024;
 
 #[derive(Template)]
@@ -50,32 +52,26 @@ pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> 
     is_ours.then(|| Redirect::temporary(&format!("{}{path}", address.root())).into_response())
 }
 
-pub async fn reference(State(console): State<Console>, uri: Uri, request: HeaderMap) -> Response {
-    if let Some(elsewhere) = at_own_address(&console.api.addresses, &uri, &request) {
+pub async fn reference(State(console): State<Console>, request: Request) -> Response {
+    if let Some(elsewhere) = at_own_address(&console.api.addresses, request.uri(), request.headers()) {
         return elsewhere;
     }
-    let user = CurrentUser::or_stranger(&console, &uri, &request).await;
-    let site = Site::new(&console, &user, "API reference", "docs");
-    page(&Reference { site }, &console.api.addresses.reached_by(&request))
+    let user = CurrentUser::new(&console, &request).or_signed_out().await;
+    page(&Reference { site: Site::new(&user, "API reference", "docs") }, &user.addresses)
 }
 
-pub async fn deprecations(State(console): State<Console>, uri: Uri, request: HeaderMap) -> Response {
-    let user = CurrentUser::or_stranger(&console, &uri, &request).await;
-    let site = Site::new(&console, &user, "Deprecations", "docs/deprecations");
-    let addresses = console.api.addresses.reached_by(&request);
-    page(&Deprecations { site, base_url: addresses.base_url.as_str() }, &addresses)
+pub async fn deprecations(State(console): State<Console>, request: Request) -> Response {
+    let user = CurrentUser::new(&console, &request).or_signed_out().await;
+    let site = Site::new(&user, "Deprecations", "docs/deprecations");
+    page(&Deprecations { site, base_url: user.addresses.base_url.as_str() }, &user.addresses)
 }
 
 /// Renders a documentation page. Its header shows the current user, so shared caches must not store it.
 fn page(template: &impl Template, addresses: &Addresses) -> Response {
-    let html = template.render().expect("writing into a string does not fail");
-    let headers = [
-        (CONTENT_SECURITY_POLICY, content_security_policy(addresses)),
-        (CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
-        (REFERRER_POLICY, HeaderValue::from_static("same-origin")),
-        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    ];
-    (headers, Html(html)).into_response()
+    let mut page = layout::page(StatusCode::OK, template);
+    page.headers_mut().insert(CONTENT_SECURITY_POLICY, content_security_policy(addresses));
+    page.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    page
 }
 
 /// Allows only our own files, and calls only to the API's servers, so that a key cannot be sent elsewhere.

@@ -3,14 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use askama::Template;
-use axum::http::header::{CONNECTION, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::Console;
-use super::current_user::CurrentUser;
-use super::layout::{NO_SECTION, Site, page};
 use super::password_hasher::Busy;
 use crate::http::Cause;
 use crate::store::StoreError;
@@ -19,18 +14,11 @@ use crate::store::StoreError;
 /// response.
 #[derive(Clone, Debug)]
 pub struct PageError {
-    status: StatusCode,
-    title: &'static str,
-    message: Cow<'static, str>,
-    cause: Option<Cause>,
-    retry_after: Option<Duration>,
-}
-
-#[derive(Template)]
-#[template(path = "console/error.html")]
-struct ErrorPage<'a> {
-    site: Site<'a>,
-    error: &'a PageError,
+    pub status: StatusCode,
+    pub title: &'static str,
+    pub message: Cow<'static, str>,
+    pub cause: Option<Cause>,
+    pub retry_after: Option<Duration>,
 }
 
 impl PageError {
@@ -81,30 +69,6 @@ impl PageError {
         let message = format!("There were too many failed attempts. Try again in {later}.");
         Self { retry_after: Some(wait), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", message) }
     }
-
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    pub fn into_page(self, console: &Console, user: &CurrentUser) -> Response {
-        let mut response =
-            page(self.status, &ErrorPage { site: Site::new(console, user, self.title, NO_SECTION), error: &self });
-        let headers = response.headers_mut();
-        if let Some(wait) = self.retry_after {
-            headers.insert(
-                RETRY_AFTER,
-                wait.as_millis().div_ceil(1_000).max(1).to_string().parse().expect("it is a number"),
-            );
-        }
-        if matches!(self.status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE) {
-            // The rest of the request is not read, so the connection cannot be reused.
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        if let Some(cause) = self.cause {
-            response.extensions_mut().insert(cause);
-        }
-        response
-    }
 }
 
 impl From<StoreError> for PageError {
@@ -123,10 +87,10 @@ impl From<StoreError> for PageError {
 
 impl From<Busy> for PageError {
     fn from(_: Busy) -> Self {
-        // Without a cause, because these rejections are logged together.
         let message = "Too many people are signing in at the same time. Try again in a moment.";
         let retry_after = Some(Duration::from_secs(1));
-        Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
+        let cause = Some(Cause("the password queue is full".to_owned()));
+        Self { cause, retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
     }
 }
 

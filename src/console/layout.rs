@@ -1,12 +1,14 @@
 //! The layout of all pages and their headers.
 
 use askama::Template;
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::Console;
 use super::current_user::CurrentUser;
+use super::error::PageError;
 use crate::domain::Deployment;
 
 /// Allows only our own files, no inline scripts or styles, forms to this host only, and no framing.
@@ -31,14 +33,14 @@ pub struct Site<'a> {
 
 impl<'a> Site<'a> {
     /// `section` is the path of the header's link that the page belongs to, or `NO_SECTION`.
-    pub fn new(console: &Console, user: &'a CurrentUser, title: &'a str, section: &'static str) -> Self {
+    pub fn new(user: &'a CurrentUser, title: &'a str, section: &'static str) -> Self {
         Self {
             root: &user.root,
             title,
             notice: user.notice,
             email: user.session.as_ref().map(|session| session.email.as_str()),
-            deployment: console.api.store.deployment(),
-            may_sign_up: console.may_sign_up(),
+            deployment: user.api().store.deployment(),
+            may_sign_up: user.console.may_sign_up(),
             version: env!("CARGO_PKG_VERSION"),
             section,
         }
@@ -78,8 +80,28 @@ pub fn page(status: StatusCode, template: &impl Template) -> Response {
     (status, headers, Html(html)).into_response()
 }
 
-/// Redirects to another page with GET.
-pub fn redirect(to: &str) -> Response {
-    let to = HeaderValue::try_from(to).expect("our paths have visible ASCII characters only");
-    (StatusCode::SEE_OTHER, [(LOCATION, to), (CACHE_CONTROL, HeaderValue::from_static("no-store"))]).into_response()
+#[derive(Template)]
+#[template(path = "console/error.html")]
+struct ErrorPage<'a> {
+    site: Site<'a>,
+    message: &'a str,
+}
+
+/// Renders an error for its user.
+pub fn error_page(user: &CurrentUser, error: PageError) -> Response {
+    let site = Site::new(user, error.title, NO_SECTION);
+    let mut response = page(error.status, &ErrorPage { site, message: &error.message });
+    let headers = response.headers_mut();
+    if let Some(wait) = error.retry_after {
+        let seconds = u64::try_from(wait.as_millis().div_ceil(1_000).max(1)).unwrap_or(u64::MAX);
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    if matches!(error.status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE) {
+        // The rest of the request is not read, so the connection cannot be reused.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if let Some(cause) = error.cause {
+        response.extensions_mut().insert(cause);
+    }
+    response
 }

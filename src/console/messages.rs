@@ -1,11 +1,9 @@
 //! The messages page: send a message, list the account's own.
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::Console;
 use super::api_call::ApiCall;
 use super::current_user::SignedIn;
 use super::error::PageError;
@@ -14,6 +12,7 @@ use super::layout::Site;
 use super::request_key::RequestKey;
 use super::times::moment;
 use crate::domain::{Message, MessageId, MessageText};
+use crate::http::Operation;
 
 /// Number of messages on a page, and of characters of each: the longest have 10,000.
 const PAGE: u32 = 10;
@@ -55,26 +54,25 @@ impl Row {
     }
 }
 
-pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let before = MessageId::parse(Form::of_query(&uri).get("before"));
-    show(&console, &who, StatusCode::OK, before, Field::default(), RequestKey::generate(), None).await
+    show(&who, StatusCode::OK, before, Field::default(), RequestKey::generate(), None).await
 }
 
-pub async fn send(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     // Browsers send a line break as two characters (HTML standard, section 4.10.22.4), but the user typed one.
     let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
     let key = RequestKey::of(&fields);
     let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
-        return show(&console, &who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
+        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
     };
     let body = serde_json::json!({ "message": parsed.as_str() });
-    let api_call = ApiCall::send_message(&console.api, &who, &key, &body.to_string()).await;
+    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body.to_string()).await;
     let text = if api_call.status.is_success() { Field::default() } else { text };
-    show(&console, &who, api_call.status, None, text, key.after(&api_call), Some(api_call)).await
+    show(&who, api_call.status, None, text, key.after(api_call.status), Some(api_call)).await
 }
 
 async fn show(
-    console: &Console,
     who: &SignedIn,
     status: StatusCode,
     before: Option<MessageId>,
@@ -82,10 +80,10 @@ async fn show(
     key: RequestKey,
     api_call: Option<ApiCall>,
 ) -> Result<Response, PageError> {
-    let (messages, more) = console.api.store.list_messages_of(who.session.account, before, PAGE).await?;
+    let (messages, more) = who.api().store.list_messages_of(who.session.account, before, PAGE).await?;
     let messages: Vec<Row> = messages.iter().map(|(message, sent_at)| Row::new(message, sent_at.is_some())).collect();
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
-    let site = Site::new(console, &who.user, "Messages", "messages");
+    let site = Site::new(who, "Messages", "messages");
     let list = List { site, text, key, api_call, messages, older, is_first: before.is_none() };
     Ok(ApiCall::page(status, &list, list.api_call.as_ref()))
 }

@@ -1,7 +1,6 @@
 //! The middleware of all pages.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -10,34 +9,33 @@ use futures_util::FutureExt;
 
 use super::current_user::CurrentUser;
 use super::error::PageError;
+use super::layout::error_page;
 use super::{Console, docs, origin};
 use crate::http::Cause;
 
 /// Rejects forms of other sites, finds the current user, and renders errors as pages.
 pub async fn frame(State(console): State<Console>, mut request: Request, next: Next) -> Response {
+    let mut user = CurrentUser::new(&console, &request);
     if !request.method().is_safe() && !origin::is_ours(request.headers(), &console.api.addresses) {
         let error = PageError::forbidden("This form was sent from another site, so nothing was changed.");
-        return error.into_page(&console, &CurrentUser::stranger(&console, request.uri()));
+        return error_page(&user, error);
     }
     if request.method().is_safe()
         && let Some(elsewhere) = docs::at_own_address(&console.api.addresses, request.uri(), request.headers())
     {
         return elsewhere;
     }
-    let user = match CurrentUser::of(&console, request.uri(), request.headers()).await {
-        Ok(user) => Arc::new(user),
-        Err(error) => {
-            return PageError::from(error).into_page(&console, &CurrentUser::stranger(&console, request.uri()));
-        }
-    };
-    request.extensions_mut().insert(Arc::clone(&user));
+    if let Err(error) = user.find_session().await {
+        return error_page(&user, error.into());
+    }
+    request.extensions_mut().insert(user.clone());
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         // The API's middleware would catch it too, but respond with JSON.
         Err(panic) => PageError::internal(Cause::of_panic(&*panic)).into_response(),
     };
-    match response.extensions_mut().remove::<PageError>() {
-        Some(error) => error.into_page(&console, &user),
+    match response.extensions_mut().remove() {
+        Some(error) => error_page(&user, error),
         None => response,
     }
 }

@@ -41,9 +41,9 @@ use crate::config::Registration;
 use crate::http::{Api, ApiError};
 use crate::telemetry::Sampler;
 use counts::Counts;
-pub use current_user::CurrentUser;
+use current_user::CurrentUser;
 use error::PageError;
-pub use layout::Site;
+use layout::error_page;
 use login_throttle::LoginThrottle;
 use password_hasher::PasswordHasher;
 
@@ -133,8 +133,8 @@ pub async fn not_found(State(console): State<Console>, request: Request) -> Resp
     if !is_for_people || path.matches('/').count() > DEEPEST {
         return ApiError::route_not_found().into_response();
     }
-    let user = CurrentUser::or_stranger(&console, request.uri(), request.headers()).await;
-    PageError::not_found("There is no page at this address.").into_page(&console, &user)
+    let user = CurrentUser::new(&console, &request).or_signed_out().await;
+    error_page(&user, PageError::not_found("There is no page at this address."))
 }
 
 /// Returns whether the client names `text/html` in `Accept`, as browsers do when they open a page.

@@ -1,11 +1,9 @@
 //! The orders page: list the account's own, place them, change their status.
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::Console;
 use super::api_call::ApiCall;
 use super::current_user::{CurrentUser, SignedIn};
 use super::error::PageError;
@@ -16,6 +14,7 @@ use super::path::Path;
 use super::request_key::RequestKey;
 use super::times::moment;
 use crate::domain::{Order, OrderQuery, OrderStatus, Transition};
+use crate::http::Operation;
 use crate::http::input::integer;
 
 #[derive(Template)]
@@ -59,22 +58,22 @@ impl Row {
     }
 }
 
-pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
     let query = pagination::query(&parameters, OrderStatus::parse)?;
     // Links from an animal fill in its id.
-    show(&console, &who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
+    show(&who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
 }
 
-pub async fn place(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
     let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
-        return show(&console, &who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
+        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
-    let api_call = ApiCall::place_order(&console.api, &who, &key, &body).await;
+    let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
-    done(&console, &who, pet_id, key, api_call).await
+    done(&who, pet_id, key, api_call).await
 }
 
 /// Redirects to the orders, because the address of a step stays in the browser's address bar.
@@ -83,7 +82,6 @@ pub async fn show_step(user: CurrentUser) -> Response {
 }
 
 pub async fn step(
-    State(console): State<Console>,
     who: SignedIn,
     Path((id, step)): Path<(String, String)>,
     fields: Form,
@@ -91,19 +89,18 @@ pub async fn step(
     let (Some(id), Some(step)) = (integer(&id), Transition::parse(&step)) else {
         return Err(PageError::not_found("There is no page at this address."));
     };
+    let operation = match step {
+        Transition::Approve => Operation::ApproveOrder,
+        Transition::Deliver => Operation::DeliverOrder,
+        Transition::Cancel => Operation::CancelOrder,
+    };
     let key = RequestKey::of(&fields);
-    let api_call = ApiCall::step_order(&console.api, &who, &key, id, step).await;
-    done(&console, &who, Field::default(), RequestKey::generate(), api_call).await
+    let api_call = ApiCall::post(&who, operation, Some(id), &key, "").await;
+    done(&who, Field::default(), RequestKey::generate(), api_call).await
 }
 
 /// Returns the list after a form, beginning with the order that the form was about.
-async fn done(
-    console: &Console,
-    who: &SignedIn,
-    pet_id: Field,
-    key: RequestKey,
-    api_call: ApiCall,
-) -> Result<Response, PageError> {
+async fn done(who: &SignedIn, pet_id: Field, key: RequestKey, api_call: ApiCall) -> Result<Response, PageError> {
     let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
     let (after, done) = match (answer["id"].as_i64(), status) {
@@ -115,11 +112,10 @@ async fn done(
     };
     let outcome = api_call.outcome(&done, "Nothing was changed.");
     let (status, query) = (api_call.status, OrderQuery { after, ..OrderQuery::default() });
-    show(console, who, status, query, pet_id, key.after(&api_call), Some((outcome, api_call))).await
+    show(who, status, query, pet_id, key.after(api_call.status), Some((outcome, api_call))).await
 }
 
 async fn show(
-    console: &Console,
     who: &SignedIn,
     status_code: StatusCode,
     query: OrderQuery,
@@ -128,13 +124,11 @@ async fn show(
     done: Option<(String, ApiCall)>,
 ) -> Result<Response, PageError> {
     let mut orders: Vec<Row> = Vec::new();
-    let more =
-        console.api.store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
+    let more = who.api().store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
     let next = orders.last().filter(|_| more).map(|last| last.id);
     let mut first = None;
     if query.after.is_some() {
-        console
-            .api
+        who.api()
             .store
             .list_orders(who.session.account, &pagination::first(&query), &mut |order| first = Some(order.id))
             .await?;
@@ -142,9 +136,11 @@ async fn show(
     let is_first = query.after.is_none() || first == orders.first().map(|order| order.id);
     let (outcome, api_call) = match done {
         Some((outcome, api_call)) => (Some(outcome), api_call),
-        None => (None, ApiCall::list_orders(&console.api, who, &pagination::as_api(&query, OrderStatus::as_str)).await),
+        None => {
+            (None, ApiCall::list(who, Operation::ListOrders, &pagination::as_api(&query, OrderStatus::as_str)).await)
+        }
     };
-    let site = Site::new(console, &who.user, "Orders", "orders");
+    let site = Site::new(who, "Orders", "orders");
     let list = List { site, pet_id, key, orders, status: query.status, next, is_first, outcome, api_call };
     Ok(ApiCall::page(status_code, &list, Some(&list.api_call)))
 }

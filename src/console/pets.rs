@@ -1,11 +1,9 @@
 //! The animals pages: browse and add.
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::Console;
 use super::api_call::ApiCall;
 use super::current_user::SignedIn;
 use super::error::PageError;
@@ -14,6 +12,7 @@ use super::layout::Site;
 use super::pagination::{self, parse_integer};
 use super::request_key::RequestKey;
 use crate::domain::{Pet, PetName, PetRef, PetStatus};
+use crate::http::Operation;
 
 #[derive(Template)]
 #[template(path = "console/pets.html")]
@@ -38,27 +37,27 @@ struct New<'a> {
     api_call: Option<ApiCall>,
 }
 
-pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let query = pagination::query(&Form::of_query(&uri), PetStatus::parse)?;
     let mut pets: Vec<Pet> = Vec::new();
-    let more = console.api.store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
+    let more = who.api().store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
     let next = pets.last().filter(|_| more).map(|last| last.id);
     let mut first = None;
     if query.after.is_some() {
-        console.api.store.list_pets(&pagination::first(&query), &mut |pet: PetRef<'_>| first = Some(pet.id)).await?;
+        who.api().store.list_pets(&pagination::first(&query), &mut |pet: PetRef<'_>| first = Some(pet.id)).await?;
     }
     let is_first = query.after.is_none() || first == pets.first().map(|pet| pet.id);
-    let api_call = ApiCall::list_pets(&console.api, &who, &pagination::as_api(&query, PetStatus::as_str)).await;
-    let site = Site::new(&console, &who.user, "Animals", "animals");
+    let api_call = ApiCall::list(&who, Operation::ListPets, &pagination::as_api(&query, PetStatus::as_str)).await;
+    let site = Site::new(&who, "Animals", "animals");
     let list = List { site, pets, status: query.status, next, is_first, api_call };
     Ok(ApiCall::page(StatusCode::OK, &list, Some(&list.api_call)))
 }
 
-pub async fn new(State(console): State<Console>, who: SignedIn) -> Response {
-    new_pet(&console, &who, StatusCode::OK, empty_fields(), RequestKey::generate(), None)
+pub async fn new(who: SignedIn) -> Response {
+    new_pet(&who, StatusCode::OK, empty_fields(), RequestKey::generate(), None)
 }
 
-pub async fn create(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let [mut name, mut category_id, mut status] = ["name", "categoryId", "status"].map(|name| fields.field(name));
     let key = RequestKey::of(&fields);
     let parsed = (
@@ -68,16 +67,16 @@ pub async fn create(State(console): State<Console>, who: SignedIn, fields: Form)
     );
     let (Some(named), Some(category), Some(kept)) = parsed else {
         let fields = [name, category_id, status];
-        return Ok(new_pet(&console, &who, StatusCode::UNPROCESSABLE_ENTITY, fields, key, None));
+        return Ok(new_pet(&who, StatusCode::UNPROCESSABLE_ENTITY, fields, key, None));
     };
     let body = serde_json::json!({ "name": named.as_str(), "categoryId": category, "status": kept.as_str() });
-    let api_call = ApiCall::create_pet(&console.api, &who, &key, &body.to_string()).await;
+    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string()).await;
     // A successful form is cleared for the next animal. A failed one keeps its values.
     let fields = match api_call.status.is_success() {
         true => empty_fields(),
         false => [name, category_id, status],
     };
-    Ok(new_pet(&console, &who, api_call.status, fields, key.after(&api_call), Some(api_call)))
+    Ok(new_pet(&who, api_call.status, fields, key.after(api_call.status), Some(api_call)))
 }
 
 fn empty_fields() -> [Field; 3] {
@@ -85,7 +84,6 @@ fn empty_fields() -> [Field; 3] {
 }
 
 fn new_pet(
-    console: &Console,
     who: &SignedIn,
     status_code: StatusCode,
     fields: [Field; 3],
@@ -93,7 +91,7 @@ fn new_pet(
     api_call: Option<ApiCall>,
 ) -> Response {
     let [name, category_id, status] = fields;
-    let site = Site::new(console, &who.user, "Add an animal", "animals");
+    let site = Site::new(who, "Add an animal", "animals");
     let new = New { site, name, category_id, status, key, api_call };
     ApiCall::page(status_code, &new, new.api_call.as_ref())
 }

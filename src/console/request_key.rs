@@ -1,8 +1,7 @@
 //! Keeps a form that is sent twice from being executed twice.
 
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 
-use super::api_call::ApiCall;
 use super::form::Form;
 use crate::domain::IdempotencyKey;
 
@@ -28,19 +27,14 @@ impl RequestKey {
         }
     }
 
-    /// Returns the key for the form shown after `api_call`. It stays until the request is executed: if the outcome is
-    /// unknown, sending the form again settles it.
-    pub fn after(self, api_call: &ApiCall) -> Self {
-        let belongs_to_another = api_call.status == StatusCode::UNPROCESSABLE_ENTITY;
-        if api_call.status.is_success() || belongs_to_another { Self::generate() } else { self }
+    /// Returns the key for the form shown after an API call with the response `status`. It stays until the request is
+    /// executed: if the outcome is unknown, sending the form again settles it.
+    pub fn after(self, status: StatusCode) -> Self {
+        let belongs_to_another = status == StatusCode::UNPROCESSABLE_ENTITY;
+        if status.is_success() || belongs_to_another { Self::generate() } else { self }
     }
 
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// Returns the key as a header value.
-    pub fn to_header(&self) -> HeaderValue {
-        HeaderValue::from_str(&self.0).expect("a key has visible ASCII characters only")
     }
 }

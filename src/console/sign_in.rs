@@ -1,12 +1,10 @@
 //! Signing in and out.
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::Console;
-use super::current_user::{Client, CurrentUser, with_token, without_token};
+use super::current_user::CurrentUser;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::{NO_SECTION, Site, page};
@@ -23,49 +21,43 @@ struct SignIn<'a> {
     password: Field,
 }
 
-pub async fn show(State(console): State<Console>, user: CurrentUser) -> Response {
+pub async fn show(user: CurrentUser) -> Response {
     if user.session.is_some() {
         return user.redirect("");
     }
-    form(&console, &user, StatusCode::OK, Field::default(), Field::default())
+    form(&user, StatusCode::OK, Field::default(), Field::default())
 }
 
-pub async fn submit(
-    State(console): State<Console>,
-    user: CurrentUser,
-    from: Client,
-    fields: Form,
-) -> Result<Response, PageError> {
+pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
     let mut email = fields.field("email");
     let password = fields.password("password", "Enter your password.");
     let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
     let Some(address) = address.filter(|_| password.error.is_none()) else {
-        return Ok(form(&console, &user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
     };
-    let place = begin_attempt(&console, from, &address)?;
-    let Some((account, checked)) = check_password(&console, &place, &address, fields.secret("password")).await? else {
-        return Ok(refused(&console, &user, email));
+    let place = begin_attempt(&user, &address)?;
+    let Some((account, checked)) = check_password(&user, &place, &address, fields.secret("password")).await? else {
+        return Ok(refused(&user, email));
     };
-    let signed_in = begin_session(&console, &user, account, checked).await?;
+    let signed_in = begin_session(&user, account, checked).await?;
     // `None` if the password was changed while this one was being checked.
-    Ok(signed_in.unwrap_or_else(|| refused(&console, &user, email)))
+    Ok(signed_in.unwrap_or_else(|| refused(&user, email)))
 }
 
 /// Begins a session with a new token and ends the user's previous one. `None` if `checked` is no longer the digest
 /// of the account's password.
 pub async fn begin_session(
-    console: &Console,
     user: &CurrentUser,
     account: AccountId,
     checked: PasswordDigest,
 ) -> Result<Option<Response>, PageError> {
     if let Some(before) = &user.session {
-        console.api.store.delete_session(before.hash).await?;
+        user.api().store.delete_session(before.hash).await?;
     }
     let token = SessionToken::generate();
-    let session = NewSession { hash: token.hash(), account, now: console.api.clock.steady() };
-    let begun = console.api.store.create_session(session, checked).await?;
-    Ok(begun.then(|| with_token(console, &token, user.redirect(""))))
+    let session = NewSession { hash: token.hash(), account, now: user.api().clock.steady() };
+    let begun = user.api().store.create_session(session, checked).await?;
+    Ok(begun.then(|| user.redirect_signed_in("", &token)))
 }
 
 /// Redirects to the overview. Does not sign out, because a GET changes nothing.
@@ -73,43 +65,43 @@ pub async fn show_sign_out(user: CurrentUser) -> Response {
     user.redirect("")
 }
 
-pub async fn sign_out(State(console): State<Console>, user: CurrentUser) -> Result<Response, PageError> {
+pub async fn sign_out(user: CurrentUser) -> Result<Response, PageError> {
     if let Some(session) = &user.session {
-        console.api.store.delete_session(session.hash).await?;
+        user.api().store.delete_session(session.hash).await?;
     }
-    Ok(without_token(&console, user.redirect("?notice=signed-out")))
+    Ok(user.redirect_signed_out("?notice=signed-out"))
 }
 
 /// Returns the account, and the digest that the password matched. `None` if the password is wrong.
 ///
-/// Does the same work if there is no account, so that neither the response nor its time reveals whether there is one.
+/// Does the same work if there is no account, so that the response and its time do not reveal whether there is one.
 pub async fn check_password(
-    console: &Console,
+    user: &CurrentUser,
     place: &Place<'_>,
     email: &Email,
     password: Secret,
 ) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
-    let known = console.api.store.find_password(email).await?;
+    let known = user.api().store.find_password(email).await?;
     let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await;
     Ok(known.filter(|_| matches))
 }
 
 /// Counts an attempt. Fails if there were too many. Attempts rejected for lack of hashing capacity are not counted.
-pub fn begin_attempt<'a>(console: &'a Console, Client(from): Client, email: &Email) -> Result<Place<'a>, PageError> {
-    let place = console.passwords.place()?;
-    console.throttle.count(from, email, console.api.clock.steady()).map_err(|wait| {
-        console.api.password_counters.throttled.increment();
+pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<Place<'a>, PageError> {
+    let place = user.console.passwords.place()?;
+    user.console.throttle.count(user.address, email, user.api().clock.steady()).map_err(|wait| {
+        user.api().password_counters.throttled.increment();
         PageError::too_many_attempts(wait)
     })?;
     Ok(place)
 }
 
-fn refused(console: &Console, user: &CurrentUser, email: Field) -> Response {
+fn refused(user: &CurrentUser, email: Field) -> Response {
     let why = "The e-mail address or the password is wrong.".to_owned();
-    form(console, user, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
+    form(user, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
 }
 
-fn form(console: &Console, user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
-    let site = Site::new(console, user, "Sign in", NO_SECTION);
+fn form(user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
+    let site = Site::new(user, "Sign in", NO_SECTION);
     page(status, &SignIn { site, email, password }).into_response()
 }

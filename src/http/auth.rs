@@ -1,38 +1,48 @@
-//! Credentials as extractors: an operation that needs a key has a [`Caller`] among its arguments.
+//! The callers of operations: their accounts and rate limits.
 
-use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use axum::http::request::Parts;
 
 use super::error::{ApiError, Code};
-use super::request_context::RequestContext;
+use super::rate_limit::Quota;
 use super::state::Api;
 use crate::domain::AccountId;
 
-/// The account of the request's API key. Its rate limit allows the request.
-#[derive(Clone, Copy, Debug)]
+/// The caller of an operation, as far as it is known. The log and the headers of the response need it.
+#[derive(Debug, Default)]
 pub struct Caller {
-    pub account: AccountId,
+    /// `None` before the API key is found to be valid.
+    pub account: Option<AccountId>,
+    /// `None` without a rate limit.
+    pub quota: Option<Quota>,
 }
 
-impl FromRequestParts<Api> for Caller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        let mut presented = parts.headers.get_all(AUTHORIZATION).iter();
+impl Caller {
+    /// Checks the API key and the rate limit of its account.
+    pub async fn authenticate(&mut self, api: &Api, headers: &HeaderMap) -> Result<AccountId, ApiError> {
+        let mut presented = headers.get_all(AUTHORIZATION).iter();
         let key = match (presented.next(), presented.next()) {
             (None, _) => return Err(missing()),
             (Some(_), Some(_)) => return Err(invalid()),
             (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing)?,
         };
         let account = api.api_keys.authenticate(key).await?.ok_or_else(invalid)?;
-        RequestContext::set_account(&parts.extensions, account);
-        if let Some(limits) = &api.rate_limits {
-            let quota = limits.take(account);
-            RequestContext::set_quota(&parts.extensions, quota);
-            limits.check(quota)?;
+        self.account = Some(account);
+        self.count(api, account)?;
+        Ok(account)
+    }
+
+    /// Counts a request against the rate limit of `account`. Rejects one that exceeds it.
+    pub fn count(&mut self, api: &Api, account: AccountId) -> Result<(), ApiError> {
+        let Some(limits) = &api.rate_limits else { return Ok(()) };
+        limits.check(*self.quota.insert(limits.take(account)))
+    }
+
+    /// Writes the headers about the rate limit, if the request was counted.
+    pub fn write_headers(&self, api: &Api, headers: &mut HeaderMap) {
+        if let (Some(limits), Some(quota)) = (&api.rate_limits, self.quota) {
+            limits.write_headers(quota, headers);
         }
-        Ok(Self { account })
     }
 }
 

@@ -1,52 +1,96 @@
-//! Lets pages of other origins call the API from a browser (CORS, Fetch standard).
+//! Lets pages of other origins call the API from a browser (CORS, Fetch standard, section 3.2).
 
-use std::collections::HashSet;
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use axum::http::{HeaderMap, HeaderValue, Method};
+use bytes::Bytes;
+use http_body_util::Full;
 
-use super::deprecation::{DEPRECATION_HEADER, SUNSET_HEADER};
-use super::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use super::operations::Operation;
-use super::rate_limit::{RATE_LIMIT, RATE_LIMIT_POLICY};
-use super::request_id::X_REQUEST_ID;
-use crate::config::Listener;
+use super::response::Response;
+use crate::config::{Addresses, Listener};
 
-/// Lets pages of `origins` call the operations of `listener`, and pages of the origin that `own` returns for a request.
-/// `None` if `origins` is empty. A preflight request is answered before any other check.
-pub fn layer(
+/// The headers that pages may send.
+const ALLOWED: HeaderValue = HeaderValue::from_static("authorization,content-type,idempotency-key,x-request-id");
+
+/// The response headers that scripts may read.
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "link,location,retry-after,www-authenticate,x-request-id,deprecation,idempotent-replayed,sunset,ratelimit,\
+     ratelimit-policy",
+);
+
+/// Seconds for which a browser may remember a preflight.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
+
+/// The origins whose pages may call the operations of a listener.
+#[derive(Clone, Debug)]
+pub struct Cors {
     listener: Listener,
-    origins: &[String],
-    own: impl Fn(&HeaderMap) -> Option<String> + Send + Sync + 'static,
-) -> Option<CorsLayer> {
-    if origins.is_empty() {
-        return None;
+    addresses: Arc<Addresses>,
+    origins: Vec<String>,
+    methods: HeaderValue,
+}
+
+impl Cors {
+    /// `None` if no page of another origin may call the operations of `listener`.
+    pub fn of(listener: Listener, addresses: &Arc<Addresses>) -> Option<Self> {
+        let mut origins = addresses.cors_origins.clone();
+        match listener {
+            Listener::Store => {}
+            // The API reference on the store listener calls the messages listener from the browser.
+            Listener::Messages => origins.extend(addresses.store_origins()),
+            Listener::Ops => return None,
+        }
+        if origins.is_empty() {
+            return None;
+        }
+        let operations = Operation::ALL.into_iter().filter(|operation| operation.is_on(listener));
+        let methods: BTreeSet<_> = operations.flat_map(Operation::methods).map(Method::as_str).collect();
+        let methods = HeaderValue::try_from(Vec::from_iter(methods).join(",")).expect("methods are visible ASCII");
+        Some(Self { listener, addresses: Arc::clone(addresses), origins, methods })
     }
-    let origins = origins.to_vec();
-    let is_allowed = move |origin: &HeaderValue, request: &Parts| {
-        origins.iter().any(|allowed| allowed == origin) || own(&request.headers).is_some_and(|own| own == *origin)
-    };
-    let operations = Operation::ALL.into_iter().filter(|operation| operation.is_on(listener));
-    let methods: HashSet<_> = operations.flat_map(Operation::methods).cloned().collect();
-    let layer = CorsLayer::new()
-        .allow_origin(AllowOrigin::predicate(is_allowed))
-        .allow_methods(Vec::from_iter(methods))
-        .allow_headers([AUTHORIZATION, CONTENT_TYPE, IDEMPOTENCY_KEY, X_REQUEST_ID])
-        .expose_headers([
-            LINK,
-            LOCATION,
-            RETRY_AFTER,
-            WWW_AUTHENTICATE,
-            X_REQUEST_ID,
-            DEPRECATION_HEADER,
-            IDEMPOTENT_REPLAYED,
-            SUNSET_HEADER,
-            RATE_LIMIT,
-            RATE_LIMIT_POLICY,
-        ])
-        .max_age(Duration::from_secs(600));
-    Some(layer)
+
+    /// Returns the origin of the page that sent the request, if it may call the operations.
+    pub fn allowed_origin(&self, request: &HeaderMap) -> Option<HeaderValue> {
+        let origin = request.get(ORIGIN)?;
+        let is_store = || {
+            let store = self.addresses.store_origin_beside(request);
+            self.listener == Listener::Messages && store.is_some_and(|store| store == *origin)
+        };
+        let is_allowed = self.origins.iter().any(|allowed| allowed == origin) || is_store();
+        is_allowed.then(|| origin.clone())
+    }
+
+    /// The response to a preflight. A browser reads it only if its origin is allowed.
+    pub fn answer_preflight(&self) -> Response {
+        let mut response = Response::new(Full::new(Bytes::new()));
+        response.headers_mut().extend([
+            (ACCESS_CONTROL_ALLOW_METHODS, self.methods.clone()),
+            (ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED),
+            (ACCESS_CONTROL_MAX_AGE, MAX_AGE),
+        ]);
+        response
+    }
+
+    /// Writes the headers that every response has.
+    pub fn write_headers(allowed_origin: Option<HeaderValue>, headers: &mut HeaderMap) {
+        if let Some(origin) = allowed_origin {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        }
+        // A cache must not return the response for one origin to another origin.
+        headers.append(VARY, HeaderValue::from_static("origin"));
+    }
+}
+
+/// Returns whether a browser asks with this request whether a page may send another one.
+pub fn is_preflight(request: &Parts) -> bool {
+    let has = |name| request.headers.contains_key(name);
+    request.method == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)
 }

@@ -1,13 +1,10 @@
 //! The deprecation and removal of `GET /pets/{petId}`.
 
-use axum::extract::FromRequestParts;
 use axum::http::header::LINK;
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::error::{ApiError, Code};
-use super::operations::Operation::{GetPet, ListPets};
-use super::state::Api;
+use super::operations::Operation::ListPets;
 use crate::config::Addresses;
 use crate::domain::Timestamp;
 
@@ -23,21 +20,12 @@ pub const REMOVED_AT: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000
 pub const DEPRECATION_HEADER: HeaderName = HeaderName::from_static("deprecation");
 pub const SUNSET_HEADER: HeaderName = HeaderName::from_static("sunset");
 
-/// Rejects requests after the removal. The first argument of the handler, because the 410 comes before the 401.
-pub struct NotRemoved;
-
-impl FromRequestParts<Api> for NotRemoved {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(_: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        if !GetPet.is_removed(api.clock.recent()) {
-            return Ok(Self);
-        }
-        Err(ApiError::new(
-            Code::OperationRemoved,
-            "This operation was removed on 5 December 2030; list animals with `GET /pets` and its `status` filter.",
-        ))
-    }
+/// The error for requests after the removal.
+pub fn removed() -> ApiError {
+    ApiError::new(
+        Code::OperationRemoved,
+        "This operation was removed on 5 December 2030; list animals with `GET /pets` and its `status` filter.",
+    )
 }
 
 /// The headers that announce the deprecation. The middleware adds them, because errors from outside the handler have

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, DATE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::header::{CONNECTION, CONTENT_LENGTH, DATE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::IntoResponse;
 
-use super::json;
 use super::request_id::{X_REQUEST_ID, new_request_id};
+use super::response::{self, Response};
 use crate::domain::Invalid;
 use crate::store::StoreError;
 
@@ -37,45 +37,26 @@ pub enum Code {
 }
 
 impl Code {
-    pub const fn as_str(self) -> &'static str {
+    /// The code as it is sent, and its status.
+    const fn parts(self) -> (&'static str, StatusCode) {
         match self {
-            Self::InvalidJson => "invalid_json",
-            Self::MissingField => "missing_field",
-            Self::InvalidValue => "invalid_value",
-            Self::UnknownParameter => "unknown_parameter",
-            Self::MissingApiKey => "missing_api_key",
-            Self::InvalidApiKey => "invalid_api_key",
-            Self::NotFound => "not_found",
-            Self::MethodNotAllowed => "method_not_allowed",
-            Self::RequestTimeout => "request_timeout",
-            Self::Conflict => "conflict",
-            Self::OperationRemoved => "operation_removed",
-            Self::PayloadTooLarge => "payload_too_large",
-            Self::UnsupportedMediaType => "unsupported_media_type",
-            Self::IdempotencyKeyReused => "idempotency_key_reused",
-            Self::RateLimited => "rate_limited",
-            Self::InternalError => "internal_error",
-            Self::Unavailable => "unavailable",
-        }
-    }
-
-    pub const fn status(self) -> StatusCode {
-        match self {
-            Self::InvalidJson | Self::MissingField | Self::InvalidValue | Self::UnknownParameter => {
-                StatusCode::BAD_REQUEST
-            }
-            Self::MissingApiKey | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Conflict => StatusCode::CONFLICT,
-            Self::OperationRemoved => StatusCode::GONE,
-            Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-            Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::InvalidJson => ("invalid_json", StatusCode::BAD_REQUEST),
+            Self::MissingField => ("missing_field", StatusCode::BAD_REQUEST),
+            Self::InvalidValue => ("invalid_value", StatusCode::BAD_REQUEST),
+            Self::UnknownParameter => ("unknown_parameter", StatusCode::BAD_REQUEST),
+            Self::MissingApiKey => ("missing_api_key", StatusCode::UNAUTHORIZED),
+            Self::InvalidApiKey => ("invalid_api_key", StatusCode::UNAUTHORIZED),
+            Self::NotFound => ("not_found", StatusCode::NOT_FOUND),
+            Self::MethodNotAllowed => ("method_not_allowed", StatusCode::METHOD_NOT_ALLOWED),
+            Self::RequestTimeout => ("request_timeout", StatusCode::REQUEST_TIMEOUT),
+            Self::Conflict => ("conflict", StatusCode::CONFLICT),
+            Self::OperationRemoved => ("operation_removed", StatusCode::GONE),
+            Self::PayloadTooLarge => ("payload_too_large", StatusCode::PAYLOAD_TOO_LARGE),
+            Self::UnsupportedMediaType => ("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            Self::IdempotencyKeyReused => ("idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY),
+            Self::RateLimited => ("rate_limited", StatusCode::TOO_MANY_REQUESTS),
+            Self::InternalError => ("internal_error", StatusCode::INTERNAL_SERVER_ERROR),
+            Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE),
         }
     }
 }
@@ -94,8 +75,8 @@ pub struct ApiError {
     code: Code,
     message: Cow<'static, str>,
     cause: Option<Cause>,
-    /// True if the request was refused for the content coding of its body.
-    is_about_coding: bool,
+    /// A header beside those that belong to the code.
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 /// The cause of a 5xx error. An extension of the response until the middleware logs it with the request's id.
@@ -112,7 +93,15 @@ impl Cause {
 
 impl ApiError {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), cause: None, is_about_coding: false }
+        Self { code, message: message.into(), cause: None, header: None }
+    }
+
+    pub fn with_header(self, name: HeaderName, value: &'static str) -> Self {
+        Self { header: Some((name, HeaderValue::from_static(value))), ..self }
+    }
+
+    fn with_cause(self, cause: impl Into<String>) -> Self {
+        Self { cause: Some(Cause(cause.into())), ..self }
     }
 
     /// The error for a field or parameter with an invalid value.
@@ -128,38 +117,19 @@ impl ApiError {
         Self::new(Code::MethodNotAllowed, "This path does not have this method; `Allow` names those it has.")
     }
 
-    pub fn unsupported_content_coding() -> Self {
-        let message = "`Content-Encoding` must be `identity` or absent: send the body uncompressed.";
-        Self { is_about_coding: true, ..Self::new(Code::UnsupportedMediaType, message) }
-    }
-
     pub fn internal(cause: impl Into<String>) -> Self {
-        Self {
-            cause: Some(Cause(cause.into())),
-            ..Self::new(
-                Code::InternalError,
-                "Something went wrong on our side; it is in our log under this request's id.",
-            )
-        }
+        let message = "Something went wrong on our side; it is in our log under this request's id.";
+        Self::new(Code::InternalError, message).with_cause(cause)
     }
 
     pub fn unavailable(cause: impl Into<String>) -> Self {
-        Self {
-            cause: Some(Cause(cause.into())),
-            ..Self::new(Code::Unavailable, "The service can't take this request now. Try again later.")
-        }
+        let message = "The service can't take this request now. Try again later.";
+        Self::new(Code::Unavailable, message).with_cause(cause)
     }
 
     /// The error of the readiness check. `reason` is for the client, `cause` for the log.
     pub fn not_ready(reason: &str, cause: impl Into<String>) -> Self {
-        Self {
-            cause: Some(Cause(cause.into())),
-            ..Self::new(Code::Unavailable, format!("The service is not ready: {reason}."))
-        }
-    }
-
-    pub const fn status(&self) -> StatusCode {
-        self.code.status()
+        Self::new(Code::Unavailable, format!("The service is not ready: {reason}.")).with_cause(cause)
     }
 
     pub fn message(&self) -> &str {
@@ -168,59 +138,26 @@ impl ApiError {
 
     /// The body, as it is sent.
     pub fn body(&self) -> Vec<u8> {
-        let error = Body { code: self.code.as_str(), message: &self.message, status: self.code.status().as_u16() };
+        let (code, status) = self.code.parts();
+        let error = Body { code, message: &self.message, status: status.as_u16() };
         serde_json::to_vec(&error).expect("two strings and a number always encode")
     }
-}
 
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Unavailable(cause) | StoreError::SyncFailed(cause) => Self::unavailable(cause),
-            StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(cause),
-        }
-    }
-}
-
-impl From<Infallible> for ApiError {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        self.answer().into_response()
-    }
-}
-
-impl ApiError {
     /// The response, with the headers that belong to the error.
-    pub fn answer(self) -> json::Response {
-        let mut response = json::answer(self.code.status(), self.body());
+    pub fn answer(self) -> Response {
+        let mut response = response::json(self.code.parts().1, self.body());
         let headers = response.headers_mut();
-        match self.code {
+        let of_code = match self.code {
             // RFC 6750, section 3: no error code where no credential was presented.
-            Code::MissingApiKey => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer realm="petstore""#));
-            }
-            Code::InvalidApiKey => {
-                let challenge = HeaderValue::from_static(r#"Bearer realm="petstore", error="invalid_token""#);
-                headers.insert(WWW_AUTHENTICATE, challenge);
-            }
-            // RFC 9110, section 12.5.3: a 415 names the accepted codings only if the coding is the reason.
-            Code::UnsupportedMediaType if self.is_about_coding => {
-                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            }
-            Code::Unavailable => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
+            Code::MissingApiKey => Some((WWW_AUTHENTICATE, r#"Bearer realm="petstore""#)),
+            Code::InvalidApiKey => Some((WWW_AUTHENTICATE, r#"Bearer realm="petstore", error="invalid_token""#)),
+            Code::Unavailable => Some((RETRY_AFTER, "1")),
             // The rest of the request is not waited for, so nothing else can follow on this connection.
-            Code::RequestTimeout | Code::PayloadTooLarge => {
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            _ => {}
-        }
+            Code::RequestTimeout | Code::PayloadTooLarge => Some((CONNECTION, "close")),
+            _ => None,
+        };
+        let of_code = of_code.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        headers.extend(of_code.into_iter().chain(self.header));
         if let Some(cause) = self.cause {
             response.extensions_mut().insert(cause);
         }
@@ -245,5 +182,26 @@ impl ApiError {
         bytes.extend_from_slice(b"\r\n");
         bytes.extend(body);
         bytes
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(cause) | StoreError::SyncFailed(cause) => Self::unavailable(cause),
+            StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(cause),
+        }
+    }
+}
+
+impl From<Infallible> for ApiError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> axum::response::Response {
+        self.answer().into_response()
     }
 }

@@ -1,21 +1,18 @@
 //! `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header): a repeated request is carried out once.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 
-use super::auth::Caller;
 use super::error::{ApiError, Code};
-use super::json::{self, Response};
 use super::operations::Operation;
+use super::response::{self, Response};
 use super::state::Api;
 use crate::clock::Clock;
-use crate::domain::{IdempotencyKey, Invalid, KeyedRequest};
-use crate::store::{Outcome, Store, StoredResponse};
+use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest};
+use crate::store::{Outcome, Store, StoredResponse, WriteKey};
 
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -26,41 +23,37 @@ const STEP: u32 = 256;
 const PAUSE: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_secs(30);
 
-/// The `Idempotency-Key` of a request. Its value is validated after the body's size and media type.
-pub struct Idempotency(Option<Header>);
-
-struct Header {
-    key: Result<IdempotencyKey, Invalid>,
-    path: String,
+/// A request of an authenticated caller to an operation that writes.
+pub struct Write<'r> {
+    pub api: &'r Api,
+    pub operation: Operation,
+    pub account: AccountId,
+    pub head: &'r Parts,
+    pub body: &'r str,
 }
 
-impl<S: Sync> FromRequestParts<S> for Idempotency {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let mut values = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
-        let Some(first) = values.next() else { return Ok(Self(None)) };
+impl Write<'_> {
+    /// Returns the `Idempotency-Key` for the store, with the function that renders the response to keep under it.
+    /// `None` without the header.
+    pub fn key<T>(
+        &self,
+        respond: &(impl Fn(&T) -> StoredResponse + Clone + Send + Sync + 'static),
+    ) -> Result<Option<WriteKey<T>>, ApiError> {
+        let mut values = self.head.headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(first) = values.next() else { return Ok(None) };
         let key = match values.next() {
             None => IdempotencyKey::parse(first.as_bytes()),
             Some(_) => Err(Invalid("is given more than once".into())),
         };
-        Ok(Self(Some(Header { key, path: parts.uri.path().to_owned() })))
-    }
-}
-
-impl Idempotency {
-    /// Returns the request as the store identifies it. `None` without a key. `body` is everything that `operation` reads
-    /// besides the path.
-    pub fn request(
-        self,
-        api: &Api,
-        caller: &Caller,
-        operation: Operation,
-        body: &str,
-    ) -> Result<Option<KeyedRequest>, ApiError> {
-        let Some(Header { key, path }) = self.0 else { return Ok(None) };
         let key = key.map_err(|invalid| ApiError::invalid_value("Idempotency-Key", &invalid))?;
-        Ok(Some(KeyedRequest::new(caller.account, operation.id(), &key, &path, body, api.clock.steady())))
+        let (operation, path, now) = (self.operation.id(), self.head.uri.path(), self.api.clock.steady());
+        let request = KeyedRequest::new(self.account, operation, &key, path, self.body, now);
+        Ok(Some(WriteKey::new(request, respond.clone())))
+    }
+
+    /// The id in the path. `None` if it is not an int64.
+    pub fn id(&self) -> Option<i64> {
+        self.operation.id_in(self.head.uri.path())
     }
 }
 
@@ -70,9 +63,9 @@ pub fn respond<T, R: Into<ApiError>>(
     executed: impl FnOnce(&T) -> StoredResponse,
 ) -> Result<Response, ApiError> {
     match outcome {
-        Outcome::Executed(value) => Ok(response(executed(&value))),
+        Outcome::Executed(value) => Ok(of_stored(executed(&value))),
         Outcome::Replayed(stored) => {
-            let mut response = response(stored);
+            let mut response = of_stored(stored);
             response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
             Ok(response)
         }
@@ -80,22 +73,19 @@ pub fn respond<T, R: Into<ApiError>>(
         Outcome::KeyMismatch => {
             Err(ApiError::new(Code::IdempotencyKeyReused, "This `Idempotency-Key` was used for another request."))
         }
-        Outcome::InProgress => {
-            let mut response = in_progress().answer();
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            Ok(response)
-        }
+        Outcome::InProgress => Err(in_progress()),
     }
 }
 
 /// The error for a repeated request whose first execution has not finished.
 pub fn in_progress() -> ApiError {
     ApiError::new(Code::Conflict, "A request with this `Idempotency-Key` is still in progress. Try again later.")
+        .with_header(RETRY_AFTER, "1")
 }
 
-fn response(stored: StoredResponse) -> Response {
+fn of_stored(stored: StoredResponse) -> Response {
     let status = StatusCode::from_u16(stored.status).expect("stored responses have a valid status");
-    let mut response = json::answer(status, stored.body);
+    let mut response = response::json(status, stored.body);
     if let Some(location) = stored.location {
         let location = HeaderValue::try_from(location).expect("an address has visible ASCII only");
         response.headers_mut().insert(LOCATION, location);
@@ -123,7 +113,6 @@ mod tests {
 
     use super::*;
     use crate::domain::{Email, Message, MessageText, Timestamp};
-    use crate::store::WriteKey;
     use crate::store::sqlite::{Options, Sqlite};
 
     #[tokio::test]

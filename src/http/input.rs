@@ -1,12 +1,10 @@
 //! Strict parsing of queries, bodies and path ids.
 
 use std::borrow::Cow;
-use std::error::Error;
 
 use axum::BoxError;
 use axum::body::HttpBody;
-use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
@@ -14,61 +12,23 @@ use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 
 use super::error::{ApiError, Code};
-use super::limits;
 use crate::server::BodyTimeout;
 
-/// The query of an operation without a body.
-///
-/// Unknown and repeated parameters are rejected, because ignoring a filter would return unwanted results.
-pub struct Query(Option<String>);
+/// Maximum size of a request body, in bytes.
+const MAX_BODY: usize = 64 * 1024;
 
-impl<S: Sync> FromRequestParts<S> for Query {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        check_declared_body(&parts.headers)?;
-        Ok(Self(parts.uri.query().map(str::to_owned)))
-    }
+/// Reads the JSON text of an operation's body. Such an operation has no query parameters.
+pub async fn read_json<B>(head: &Parts, body: &mut B) -> Result<String, ApiError>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    let bytes = read(body).await?;
+    parameters(head.uri.query(), [])?;
+    String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))
 }
 
-impl Query {
-    /// Returns the values of the operation's parameters in the order of `names`.
-    pub fn parameters<const N: usize>(&self, names: [&str; N]) -> Result<[Option<Cow<'_, str>>; N], ApiError> {
-        parameters(self.0.as_deref(), names)
-    }
-}
-
-/// The text of an operation's JSON body. Such an operation has no query parameters.
-pub struct JsonBody(String);
-
-impl<S: Sync> FromRequest<S> for JsonBody {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let (parts, mut body) = request.into_parts();
-        Self::read(&parts, &mut body).await
-    }
-}
-
-impl JsonBody {
-    /// Reads the body of the request with the head `parts`.
-    pub async fn read<B>(parts: &Parts, body: &mut B) -> Result<Self, ApiError>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
-    {
-        check_declared_body(&parts.headers)?;
-        let bytes = read(body).await?;
-        parameters(parts.uri.query(), [])?;
-        let text = String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))?;
-        Ok(Self(text))
-    }
-
-    pub fn text(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Returns the values of the parameters in `query` in the order of `names`. Rejects others.
+/// Returns the values of the parameters in `query` in the order of `names`. Rejects unknown and repeated parameters,
+/// because ignoring a filter would return unwanted results.
 pub fn parameters<'q, const N: usize>(
     query: Option<&'q str>,
     names: [&str; N],
@@ -100,10 +60,10 @@ fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
 
 /// Rejects bodies by their headers, before they are read. Called for every operation, because any request may have a
 /// body.
-fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
+pub fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let has_body = match declared {
-        Some(length) if length > limits::BODY as u64 => return Err(too_large()),
+        Some(length) if length > MAX_BODY as u64 => return Err(too_large()),
         Some(length) => length > 0,
         None => headers.contains_key(TRANSFER_ENCODING),
     };
@@ -118,7 +78,11 @@ fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
 fn check_content_coding(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
     let is_plain = headers.get_all(CONTENT_ENCODING).iter().all(is_identity);
-    if is_plain { Ok(()) } else { Err(ApiError::unsupported_content_coding()) }
+    is_plain.then_some(()).ok_or_else(|| {
+        let message = "`Content-Encoding` must be `identity` or absent: send the body uncompressed.";
+        // Only here: a 415 names the accepted codings if the coding is the reason (RFC 9110, section 12.5.3).
+        ApiError::new(Code::UnsupportedMediaType, message).with_header(ACCEPT_ENCODING, "identity")
+    })
 }
 
 /// Rejects media types other than `application/json`. Parameters are allowed, and a charset must be UTF-8 (RFC 9110,
@@ -151,21 +115,13 @@ where
 {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            let error = error.into();
-            // axum's body wraps errors.
-            match [Some(&*error as &(dyn Error + 'static)), error.source()]
-                .into_iter()
-                .flatten()
-                .find(|e| e.is::<BodyTimeout>())
-            {
-                Some(late) => ApiError::new(Code::RequestTimeout, late.to_string()),
-                // The connection broke or the chunks are malformed.
-                None => ApiError::new(Code::InvalidJson, "The body could not be read to its end."),
-            }
+        let frame = frame.map_err(|error| match error.into().downcast::<BodyTimeout>() {
+            Ok(late) => ApiError::new(Code::RequestTimeout, late.to_string()),
+            // The connection broke or the chunks are malformed.
+            Err(_) => ApiError::new(Code::InvalidJson, "The body could not be read to its end."),
         })?;
         if let Some(data) = frame.data_ref() {
-            if bytes.len() + data.len() > limits::BODY {
+            if bytes.len() + data.len() > MAX_BODY {
                 return Err(too_large());
             }
             bytes.extend_from_slice(data);
@@ -175,7 +131,7 @@ where
 }
 
 fn too_large() -> ApiError {
-    let kib = limits::BODY / 1024;
+    let kib = MAX_BODY / 1024;
     ApiError::new(Code::PayloadTooLarge, format!("The body is larger than {kib} KiB."))
 }
 
@@ -193,7 +149,7 @@ pub fn id(segment: &str) -> Option<i64> {
 }
 
 /// Escapes a client's text for an error message and truncates it to 40 characters.
-pub fn abridge(text: &str) -> String {
+fn abridge(text: &str) -> String {
     let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
     if text.chars().nth(40).is_some() {
         shown.push('…');

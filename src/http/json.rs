@@ -1,12 +1,8 @@
-//! JSON (RFC 8259): the fields of request bodies, parsed one by one so that each error names its field, and responses.
+//! The fields of JSON bodies (RFC 8259), parsed one by one so that each error names its field.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
-use bytes::Bytes;
-use http_body_util::Full;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -15,27 +11,6 @@ use crate::domain::Invalid;
 
 /// 2^53. Up to here, JSON parsers that use doubles read every whole number exactly.
 const EXACT: i128 = 1 << 53;
-
-/// A response with a complete body, which needs no box.
-pub type Response = axum::http::Response<Full<Bytes>>;
-
-/// A response with a body that is JSON already.
-pub fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// A response with `value` as JSON.
-pub fn answer_value(status: StatusCode, value: &impl serde::Serialize) -> Response {
-    answer(status, encode(value))
-}
-
-/// Encodes a value of the API as JSON.
-pub fn encode(value: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("values of the API always encode")
-}
 
 /// The fields of an operation's body, as JSON text.
 ///

@@ -1,29 +1,19 @@
 //! The getting-started call: `sendMessage`.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::auth::Caller;
 use super::error::ApiError;
-use super::idempotency::{self, Idempotency};
-use super::input::JsonBody;
-use super::json::{Fields, Response};
-use super::operations::Operation;
-use super::state::Api;
+use super::idempotency::{self, Write};
+use super::json::Fields;
+use super::response::Response;
 use crate::domain::{Message, MessageText};
-use crate::store::{StoredResponse, WriteKey};
+use crate::store::StoredResponse;
 
 /// Handles `sendMessage`.
-pub async fn send(
-    State(api): State<Api>,
-    caller: Caller,
-    key: Idempotency,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let message = Message::new(caller.account, parse_message(body.text())?, api.clock.now());
-    let request = key.request(&api, &caller, Operation::SendMessage, body.text())?;
-    let key = request.map(|request| WriteKey::new(request, accepted));
-    let outcome = api.store.create_message(message, key).await?;
+pub async fn send(write: &Write<'_>) -> Result<Response, ApiError> {
+    let api = write.api;
+    let message = Message::new(write.account, parse_message(write.body)?, api.clock.now());
+    let outcome = api.store.create_message(message, write.key(&accepted)?).await?;
     if let Some(relay) = api.relay() {
         relay.message_queued();
     }

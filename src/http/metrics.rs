@@ -6,7 +6,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use http_body_util::Full;
 
-use super::json::Response;
+use super::response::Response;
 use super::state::Api;
 use crate::store::{BackupStatus, Meters, Store};
 use crate::telemetry;

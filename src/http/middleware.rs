@@ -1,33 +1,31 @@
 //! Everything around the handler of a request: its id, dispatch, CORS, panics, metrics, traces and the log.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::MatchedPath;
-use axum::http::header::{ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, ORIGIN, STRICT_TRANSPORT_SECURITY, VARY};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::header::STRICT_TRANSPORT_SECURITY;
+use axum::http::{HeaderValue, Request, Response, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::{BoxError, Router};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{Either, Full};
-use tower::{Layer, Service, service_fn};
-use tower_http::cors::CorsLayer;
+use tower::Service;
 
+use super::auth::Caller;
 use super::client_address::Peer;
+use super::cors::{Cors, is_preflight};
 use super::deprecation::Deprecation;
-use super::error::{ApiError, Cause};
+use super::error::{ApiError, Cause, Code};
 use super::framing;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
-use super::request_context::RequestContext;
 use super::request_id::{X_REQUEST_ID, request_id};
 use super::state::Api;
-use crate::config::Listener;
-use crate::server::Connections;
+use crate::config::{BaseUrl, Listener, Scheme};
+use crate::server::{self, Connections, Rejection, TimedBody};
 use crate::telemetry::request_log::RequestLogEntry;
 use crate::telemetry::traces::{Recording, Tracer};
 
@@ -44,9 +42,10 @@ pub struct ListenerService {
     /// `None` if the listener has operations only.
     pages: Option<Router>,
     /// `None` if no page of another origin may call the operations.
-    cors: Option<CorsLayer>,
+    cors: Option<Cors>,
     deprecation: Option<Deprecation>,
-    https_only: bool,
+    /// Whether responses tell browsers to use TLS only (RFC 6797).
+    is_https_only: bool,
     logs_requests: bool,
     tracer: Option<Tracer>,
 }
@@ -58,9 +57,9 @@ impl ListenerService {
             listener,
             api: api.clone(),
             pages: None,
-            cors: None,
+            cors: Cors::of(listener, &api.addresses),
             deprecation: GetPet.is_on(listener).then(|| Deprecation::of_get_pet(&api.addresses)),
-            https_only: false,
+            is_https_only: is_https_only(listener, api),
             logs_requests: false,
             tracer: None,
         }
@@ -69,16 +68,6 @@ impl ListenerService {
     /// Adds pages: paths that no operation has.
     pub fn with_pages(self, pages: Router) -> Self {
         Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
-    }
-
-    /// Lets pages of other origins call the operations.
-    pub fn with_cors(self, cors: Option<CorsLayer>) -> Self {
-        Self { cors, ..self }
-    }
-
-    /// Sets whether responses tell browsers to use TLS only (RFC 6797).
-    pub fn https_only(self, https_only: bool) -> Self {
-        Self { https_only, ..self }
     }
 
     /// Sets whether every request is logged. At level debug it always is.
@@ -92,11 +81,6 @@ impl ListenerService {
         Self { tracer, ..self }
     }
 
-    /// The counters of the listener's connections.
-    pub fn connections(&self) -> &Connections {
-        self.api.traffic.connections(self.listener)
-    }
-
     /// Responds to a request from `peer`.
     ///
     /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
@@ -105,7 +89,7 @@ impl ListenerService {
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
     {
-        let (mut head, mut body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
         async move {
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
@@ -113,23 +97,22 @@ impl ListenerService {
             let id = request_id(&head.headers);
             let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
             let log_entry = is_logged.then(|| RequestLogEntry::of(&head));
-            let needs_context = is_logged || api.rate_limits.is_some();
-            let context = needs_context.then(|| RequestContext::attach(&mut head.extensions));
+            let allowed_origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
+            let mut caller = Caller::default();
             let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));
             let span = tracer.and_then(|tracer| tracer.begin(&head));
             let answered = if let Err(unclear) = framing::check(&head, &body) {
-                let mut response = unclear.answer();
-                // The bytes that follow may be another request to a proxy, but part of this one to us.
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                Ok(response.map(Either::Left))
-            } else if let Target::Operation(operation) = target
-                && self.cors_for(&head).is_none()
+                Ok(unclear.answer().map(Either::Left))
+            } else if let Some(cors) = &self.cors
+                && is_preflight(&head)
             {
-                let answering = operation.answer(api, &mut head, &mut body);
+                Ok(cors.answer_preflight().map(Either::Left))
+            } else if let Target::Operation(operation) = target {
+                let answering = operation.answer(api, &head, &mut body, &mut caller);
                 AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Left))
             } else {
                 // Boxed, because it is large and rarely needed.
-                let answering = Box::pin(self.answer_rare(target, Request::from_parts(head, body), peer));
+                let answering = Box::pin(self.answer_page(target, Request::from_parts(head, body), peer));
                 AssertUnwindSafe(answering).catch_unwind().await
             };
             let mut response = answered
@@ -153,84 +136,94 @@ impl ListenerService {
                 if let Some(trace) = trace {
                     entry.is_in(trace);
                 }
-                let account = context.as_ref().and_then(RequestContext::account);
-                entry.write(&id, account, route.template(), response.status(), took);
+                entry.write(&id, caller.account, route.template(), response.status(), took);
             }
-            self.finish(&mut response, id, target, context.as_ref());
+            self.log_cause(&mut response, &id);
+            let headers = response.headers_mut();
+            if let (Target::Operation(GetPet), Some(deprecation)) = (target, &self.deprecation) {
+                deprecation.announce(headers);
+            }
+            caller.write_headers(api, headers);
+            if self.cors.is_some() {
+                Cors::write_headers(allowed_origin, headers);
+            }
+            if self.is_https_only {
+                headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
+            }
+            headers.insert(X_REQUEST_ID, id);
             response
         }
     }
 
-    /// Logs the cause of an error and adds the headers that every response has.
-    fn finish(&self, response: &mut Response<Sent>, id: HeaderValue, target: Target, context: Option<&RequestContext>) {
-        if let Some(Cause(cause)) = response.extensions_mut().remove() {
-            let status = response.status().as_u16();
-            let request_id = id.to_str().unwrap_or_default();
-            match response.status() {
-                // Sampled, because overload and outages reject many requests at once.
-                StatusCode::SERVICE_UNAVAILABLE if self.api.traffic.refusals.is_first(&cause) => {
-                    tracing::warn!(request_id, status, cause, "request refused");
-                }
-                StatusCode::SERVICE_UNAVAILABLE => {}
-                _ => tracing::error!(request_id, status, cause, "request failed"),
+    /// Logs the cause of a 5xx error.
+    fn log_cause(&self, response: &mut Response<Sent>, id: &HeaderValue) {
+        let Some(Cause(cause)) = response.extensions_mut().remove() else { return };
+        let status = response.status().as_u16();
+        let request_id = id.to_str().unwrap_or_default();
+        match response.status() {
+            // Sampled, because overload and outages reject many requests at once.
+            StatusCode::SERVICE_UNAVAILABLE if self.api.traffic.refusals.is_first(&cause) => {
+                tracing::warn!(request_id, status, cause, "request refused");
             }
+            StatusCode::SERVICE_UNAVAILABLE => {}
+            _ => tracing::error!(request_id, status, cause, "request failed"),
         }
-        if let (Target::Operation(GetPet), Some(deprecation)) = (target, &self.deprecation) {
-            deprecation.announce(response.headers_mut());
-        }
-        if let (Some(limits), Some(quota)) = (&self.api.rate_limits, context.and_then(RequestContext::quota)) {
-            limits.write_headers(quota, response.headers_mut());
-        }
-        if self.cors.is_some() {
-            // A cache must not return the response for one origin to another origin.
-            response.headers_mut().entry(VARY).or_insert(HeaderValue::from_static("origin"));
-        }
-        if self.https_only {
-            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
-        }
-        response.headers_mut().insert(X_REQUEST_ID, id);
     }
 
-    /// The CORS layer, if the listener has one and a page sent the request.
-    fn cors_for(&self, head: &Parts) -> Option<&CorsLayer> {
-        self.cors.as_ref().filter(|_| is_from_a_page(&head.method, &head.headers))
-    }
-
-    /// Responds to rare requests, with boxed bodies: from pages of other origins, with wrong methods, and for pages.
-    async fn answer_rare<B>(&self, target: Target, request: Request<B>, peer: IpAddr) -> Response<Sent>
+    /// Responds to requests for pages, and to those with an unknown path or method.
+    async fn answer_page<B>(&self, target: Target, request: Request<B>, peer: IpAddr) -> Response<Sent>
     where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let (head, body) = request.into_parts();
-        let cors = self.cors_for(&head);
-        let request = Request::from_parts(head, Body::new(body));
-        let Some(cors) = cors else { return self.answer_target(target, request, peer).await };
-        let answer = |request| async {
-            let response = self.answer_target(target, request, peer).await;
-            Ok::<_, Infallible>(response.map(Body::new))
-        };
-        match cors.layer(service_fn(answer)).call(request).await {
+        if let Some(operation) = target.at_path() {
+            return operation.answer_other_method(&self.api).map(Either::Left);
+        }
+        let Some(pages) = &self.pages else { return ApiError::route_not_found().answer().map(Either::Left) };
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(Peer(peer));
+        match pages.clone().call(request).await {
             Ok(response) => response.map(Either::Right),
             Err(never) => match never {},
         }
     }
+}
 
-    async fn answer_target(&self, target: Target, mut request: Request<Body>, peer: IpAddr) -> Response<Sent> {
-        match (target, &self.pages) {
-            (Target::Operation(operation), _) => {
-                let (mut head, mut body) = request.into_parts();
-                operation.answer(&self.api, &mut head, &mut body).await.map(Either::Left)
+/// Returns whether clients use TLS: the listener's own, or that of the proxy in front of it.
+fn is_https_only(listener: Listener, api: &Api) -> bool {
+    let public = match listener {
+        Listener::Store => Some(&api.addresses.base_url),
+        Listener::Messages => Some(&api.addresses.messages_base_url),
+        Listener::Ops => None,
+    };
+    let is_behind_proxy = !api.trusted_proxies.is_empty();
+    api.addresses.scheme == Scheme::Https || (is_behind_proxy && public.is_some_and(BaseUrl::is_https))
+}
+
+impl server::Service for ListenerService {
+    type Body = Sent;
+
+    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Response<Sent>> + Send {
+        Self::answer(self, request, peer)
+    }
+
+    fn connections(&self) -> &Connections {
+        self.api.traffic.connections(self.listener)
+    }
+
+    fn reject(&self, why: Rejection) -> Vec<u8> {
+        let error = match why {
+            Rejection::ConnectionLimit => ApiError::unavailable("all connections are taken"),
+            Rejection::HeadTimeout(limit) => {
+                let seconds = limit.as_secs_f32();
+                let message = format!("The head of the request did not arrive within {seconds} seconds.");
+                ApiError::new(Code::RequestTimeout, message)
             }
-            (Target::OtherMethod(operation), _) => operation.answer_other_method(&self.api).map(Either::Left),
-            (Target::Unknown, None) => ApiError::route_not_found().answer().map(Either::Left),
-            (Target::Unknown, Some(pages)) => {
-                request.extensions_mut().insert(Peer(peer));
-                match pages.clone().call(request).await {
-                    Ok(response) => response.map(Either::Right),
-                    Err(never) => match never {},
-                }
+            // Not a redirect: it would work despite having sent the key in plain text.
+            Rejection::TlsRequired => {
+                ApiError::new(Code::InvalidValue, "This port speaks TLS: the address begins with https://.")
             }
-        }
+        };
+        error.last_response()
     }
 }
 
@@ -242,10 +235,4 @@ async fn name_route(request: Request<Body>, next: Next) -> axum::response::Respo
         response.extensions_mut().insert(path);
     }
     response
-}
-
-/// Returns whether a page sent the request. Excludes `OPTIONS` requests that are not preflights, because the CORS layer
-/// would respond to them as if they were.
-fn is_from_a_page(method: &Method, headers: &HeaderMap) -> bool {
-    headers.contains_key(ORIGIN) && (method != Method::OPTIONS || headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD))
 }

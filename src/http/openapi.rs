@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::deprecation::REMOVED_AT;
+use super::response::{self, Response};
 use super::state::Api;
 use crate::config::{Addresses, BaseUrl};
 use crate::domain::{Deployment, Timestamp};
@@ -35,15 +34,17 @@ impl Documents {
     }
 }
 
-pub async fn serve(State(api): State<Api>, request: HeaderMap) -> Response {
+/// Handles the request for the document.
+pub fn serve(api: &Api, request: &HeaderMap) -> Response {
     let documents = &api.documents;
     let document = if api.clock.now() < REMOVED_AT { &documents.before } else { &documents.after };
-    let reached = api.addresses.reached_by(&request);
+    let reached = api.addresses.reached_by(request);
     if Arc::ptr_eq(&reached, &api.addresses) {
-        return ([(CONTENT_TYPE, "application/json")], document.clone()).into_response();
+        return response::json(StatusCode::OK, document.clone());
     }
-    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    (headers, at_addresses(document, &api.addresses, &reached)).into_response()
+    let mut response = response::json(StatusCode::OK, at_addresses(document, &api.addresses, &reached));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Replaces the addresses in `document` by those that its client reaches.

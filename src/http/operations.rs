@@ -1,25 +1,24 @@
 //! The operation table: every operation of the service, with its id, method, listener, path and handler.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
-//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::call`].
+//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::call_as`].
 
 use axum::BoxError;
 use axum::body::HttpBody;
-use axum::extract::{FromRequestParts, State};
 use axum::http::header::ALLOW;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method};
 use bytes::Bytes;
 
-use super::deprecation::REMOVED_AT;
+use super::auth::Caller;
+use super::deprecation::{self, REMOVED_AT};
 use super::error::ApiError;
-use super::input::{self, JsonBody};
-use super::json::Response;
-use super::orders::OrderId;
+use super::idempotency::Write;
+use super::response::Response;
 use super::state::Api;
-use super::{health, messages, metrics, orders, pets};
+use super::{health, input, messages, metrics, openapi, orders, pets};
 use crate::config::Listener;
-use crate::domain::Timestamp;
+use crate::domain::{AccountId, Timestamp, Transition};
 
 /// An operation of the service, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +35,7 @@ pub enum Operation {
     GetLiveness,
     GetReadiness,
     GetMetrics,
+    GetDocument,
 }
 
 use Operation::*;
@@ -49,7 +49,7 @@ const EVERY: Option<Listener> = None;
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 
-static TABLE: [Row; 12] = [
+static TABLE: [Row; 13] = [
     row(ListPets, "listPets", GET, STORE, "/v1/pets"),
     row(CreatePet, "createPet", POST, STORE, "/v1/pets"),
     row(GetPet, "getPet", GET, STORE, "/v1/pets/{petId}"),
@@ -62,6 +62,7 @@ static TABLE: [Row; 12] = [
     row(GetLiveness, "getLiveness", GET, EVERY, "/livez"),
     row(GetReadiness, "getReadiness", GET, EVERY, "/readyz"),
     row(GetMetrics, "getMetrics", GET, OPS, "/metrics"),
+    row(GetDocument, "getDocument", GET, STORE, "/openapi.json"),
 ];
 
 struct Row {
@@ -211,8 +212,25 @@ impl Operation {
         self.path().strip_prefix("/v1").unwrap_or(self.path())
     }
 
+    /// The path template below the base address, up to its parameter: `/pets/`.
+    pub const fn api_prefix(self) -> &'static str {
+        let prefix = match TABLE[self as usize].template {
+            Template::Fixed(path) => path,
+            Template::Parameter { prefix, .. } => prefix,
+        };
+        prefix.split_at("/v1".len()).1
+    }
+
+    /// The path of the operation on the resource with this id, which only some operations have.
+    pub fn path_of(self, id: Option<i64>) -> String {
+        match (&self.row().template, id) {
+            (Template::Parameter { prefix, suffix }, Some(id)) => format!("{prefix}{id}{suffix}"),
+            _ => self.path().to_owned(),
+        }
+    }
+
     /// The id at the place of the template's parameter. `None` if it is not an int64.
-    fn id_in(self, path: &str) -> Option<i64> {
+    pub fn id_in(self, path: &str) -> Option<i64> {
         self.row().template.parameter(path).and_then(input::id)
     }
 
@@ -239,92 +257,63 @@ impl Operation {
         response
     }
 
-    /// Calls the operation's handler. Its arguments are extracted in order, so their order is the order of the checks.
+    /// Responds to a request. Notes its caller in `caller`.
     ///
     /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
-    /// The futures of rare operations are boxed to keep this one small.
-    pub async fn answer<B>(self, api: &Api, head: &mut Parts, body: &mut B) -> Response
+    pub async fn answer<B>(self, api: &Api, head: &Parts, body: &mut B, caller: &mut Caller) -> Response
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
     {
-        self.call(api, head, body).await.unwrap_or_else(ApiError::answer)
+        self.call(api, head, body, caller).await.unwrap_or_else(ApiError::answer)
     }
 
-    async fn call<B>(self, api: &Api, head: &mut Parts, body: &mut B) -> Result<Response, ApiError>
+    /// Checks the credential and calls the operation. Operations without a credential are called at once.
+    async fn call<B>(self, api: &Api, head: &Parts, body: &mut B, caller: &mut Caller) -> Result<Response, ApiError>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
     {
-        let mut request = Request { api, head };
         match self {
-            ListPets => pets::list(request.state(), request.part().await?, request.part().await?).await,
-            CreatePet => {
-                pets::create(request.state(), request.part().await?, request.part().await?, request.json(body).await?)
-                    .await
-            }
-            GetPet => {
-                pets::get(
-                    request.part().await?,
-                    request.state(),
-                    request.part().await?,
-                    request.part().await?,
-                    self.id_in(request.head.uri.path()),
-                )
-                .await
-            }
-            ListOrders => orders::list(request.state(), request.part().await?, request.part().await?).await,
-            PlaceOrder => {
-                orders::place(request.state(), request.part().await?, request.part().await?, request.json(body).await?)
-                    .await
-            }
-            ApproveOrder | DeliverOrder | CancelOrder => Box::pin(request.change_order(self, body)).await,
-            SendMessage => {
-                messages::send(request.state(), request.part().await?, request.part().await?, request.json(body).await?)
-                    .await
-            }
-            GetLiveness => Ok(health::live()),
-            GetReadiness => Box::pin(health::ready(api)).await,
-            GetMetrics => Ok(metrics::serve(api)),
+            GetLiveness => return Ok(health::live()),
+            GetReadiness => return Box::pin(health::ready(api)).await,
+            GetMetrics => return Ok(metrics::serve(api)),
+            GetDocument => return Ok(openapi::serve(api, &head.headers)),
+            GetPet if self.is_removed(api.clock.recent()) => return Err(deprecation::removed()),
+            _ => {}
         }
-    }
-}
-
-/// The head of a request and what handlers extract from it.
-struct Request<'r> {
-    api: &'r Api,
-    head: &'r mut Parts,
-}
-
-impl Request<'_> {
-    fn state(&self) -> State<Api> {
-        State(self.api.clone())
+        let account = caller.authenticate(api, &head.headers).await?;
+        self.call_as(account, api, head, body).await
     }
 
-    async fn part<T>(&mut self) -> Result<T, ApiError>
-    where
-        T: FromRequestParts<Api, Rejection: Into<ApiError>>,
-    {
-        T::from_request_parts(self.head, self.api).await.map_err(Into::into)
-    }
-
-    async fn json<B>(&self, body: &mut B) -> Result<JsonBody, ApiError>
+    /// Calls an operation of the API for an authenticated account. The order of the checks: size and media type, then
+    /// syntax and values. The futures of rare operations are boxed to keep this one small.
+    pub async fn call_as<B>(
+        self,
+        account: AccountId,
+        api: &Api,
+        head: &Parts,
+        body: &mut B,
+    ) -> Result<Response, ApiError>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
     {
-        JsonBody::read(self.head, body).await
-    }
-
-    async fn change_order<B>(&mut self, operation: Operation, body: &mut B) -> Result<Response, ApiError>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
-    {
-        let (api, caller) = (self.state(), self.part().await?);
-        let id = OrderId(operation.id_in(self.head.uri.path()));
-        let key = self.part().await?;
-        let body = self.json(body).await?;
-        match operation {
-            ApproveOrder => orders::approve(api, caller, id, key, body).await,
-            DeliverOrder => orders::deliver(api, caller, id, key, body).await,
-            _ => orders::cancel(api, caller, id, key, body).await,
+        input::check_declared_body(&head.headers)?;
+        let query = head.uri.query();
+        match self {
+            ListPets => return pets::list(api, query).await,
+            GetPet => return pets::get(api, query, self.id_in(head.uri.path())).await,
+            ListOrders => return orders::list(api, account, query).await,
+            _ => {}
+        }
+        let body = &input::read_json(head, body).await?;
+        let write = &Write { api, operation: self, account, head, body };
+        match self {
+            CreatePet => pets::create(write).await,
+            PlaceOrder => orders::place(write).await,
+            ApproveOrder => Box::pin(orders::change(write, Transition::Approve)).await,
+            DeliverOrder => Box::pin(orders::change(write, Transition::Deliver)).await,
+            CancelOrder => Box::pin(orders::change(write, Transition::Cancel)).await,
+            SendMessage => messages::send(write).await,
+            _ => unreachable!("handled above"),
         }
     }
 }

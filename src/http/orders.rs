@@ -1,25 +1,23 @@
 //! The store area, provisional: `listOrders`, `placeOrder`, `approveOrder`, `deliverOrder`, `cancelOrder`.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::auth::Caller;
 use super::error::{ApiError, Code};
-use super::idempotency::{self, Idempotency};
-use super::input::{JsonBody, Query};
-use super::json::{Fields, Response};
+use super::idempotency::{self, Write};
+use super::json::Fields;
 use super::operations::Operation;
 use super::page_cache::{self, List};
 use super::pagination::{self, Items, Page};
+use super::response::Response;
 use super::state::Api;
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
-use crate::store::{StoredResponse, WriteKey};
+use crate::store::StoredResponse;
 
 /// Handles `listOrders`.
-pub async fn list(State(api): State<Api>, caller: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = pagination::query(&query, OrderStatus::parse)?;
-    page_cache::respond(&api, List::Orders(caller.account, query), read_page(&api, caller.account, &query)).await
+pub async fn list(api: &Api, account: AccountId, query: Option<&str>) -> Result<Response, ApiError> {
+    let query = pagination::query(query, OrderStatus::parse)?;
+    page_cache::respond(api, List::Orders(account, query), read_page(api, account, &query)).await
 }
 
 async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<Page, ApiError> {
@@ -30,18 +28,11 @@ async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<
 }
 
 /// Handles `placeOrder`.
-pub async fn place(
-    State(api): State<Api>,
-    caller: Caller,
-    key: Idempotency,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let fields = Fields::parse(body.text(), ["petId"])?;
+pub async fn place(write: &Write<'_>) -> Result<Response, ApiError> {
+    let fields = Fields::parse(write.body, ["petId"])?;
     let pet_id = fields.required_integer("petId")?;
-    let order = NewOrder { account: caller.account, pet_id, now: api.clock.now() };
-    let request = key.request(&api, &caller, Operation::PlaceOrder, body.text())?;
-    let key = request.map(|request| WriteKey::new(request, placed));
-    idempotency::respond(api.store.place_order(order, key).await?, placed)
+    let order = NewOrder { account: write.account, pet_id, now: write.api.clock.now() };
+    idempotency::respond(write.api.store.place_order(order, write.key(&placed)?).await?, placed)
 }
 
 /// The 201 response for a placed order.
@@ -58,60 +49,15 @@ impl From<PlaceOrderError> for ApiError {
     }
 }
 
-/// Handles `approveOrder`.
-pub async fn approve(
-    api: State<Api>,
-    caller: Caller,
-    id: OrderId,
-    key: Idempotency,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    change_status(&api, caller, id, Transition::Approve, key, &body).await
-}
-
-/// Handles `deliverOrder`.
-pub async fn deliver(
-    api: State<Api>,
-    caller: Caller,
-    id: OrderId,
-    key: Idempotency,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    change_status(&api, caller, id, Transition::Deliver, key, &body).await
-}
-
-/// Handles `cancelOrder`.
-pub async fn cancel(
-    api: State<Api>,
-    caller: Caller,
-    id: OrderId,
-    key: Idempotency,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    change_status(&api, caller, id, Transition::Cancel, key, &body).await
-}
-
-async fn change_status(
-    api: &Api,
-    caller: Caller,
-    OrderId(id): OrderId,
-    transition: Transition,
-    key: Idempotency,
-    body: &JsonBody,
-) -> Result<Response, ApiError> {
-    if !body.text().is_empty() {
-        Fields::parse(body.text(), [])?;
+/// Handles `approveOrder`, `deliverOrder` and `cancelOrder`. They need no body, but accept an object.
+pub async fn change(write: &Write<'_>, transition: Transition) -> Result<Response, ApiError> {
+    if !write.body.is_empty() {
+        Fields::parse(write.body, [])?;
     }
-    let operation = match transition {
-        Transition::Approve => Operation::ApproveOrder,
-        Transition::Deliver => Operation::DeliverOrder,
-        Transition::Cancel => Operation::CancelOrder,
-    };
-    let request = key.request(api, &caller, operation, body.text())?;
-    let order = id.ok_or_else(order_not_found)?;
-    let key = request.map(|request| WriteKey::new(request, changed));
-    let transition = OrderTransition { account: caller.account, order, transition, now: api.clock.now() };
-    idempotency::respond(api.store.transition_order(transition, key).await?, changed)
+    let key = write.key(&changed)?;
+    let order = write.id().ok_or_else(order_not_found)?;
+    let change = OrderTransition { account: write.account, order, transition, now: write.api.clock.now() };
+    idempotency::respond(write.api.store.transition_order(change, key).await?, changed)
 }
 
 /// The 200 response for an order after its transition.
@@ -145,6 +91,3 @@ fn wrong_status(transition: Transition, status: OrderStatus) -> ApiError {
 fn order_not_found() -> ApiError {
     ApiError::new(Code::NotFound, "You have no order with this id.")
 }
-
-/// The id in a request's path. `None` if it is not an int64.
-pub struct OrderId(pub Option<i64>);

@@ -7,8 +7,8 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use super::error::ApiError;
-use super::json::Response;
 use super::pagination::Page;
+use super::response::Response;
 use super::state::Api;
 use crate::domain::{AccountId, OrderQuery, PetQuery};
 use crate::store::Version;

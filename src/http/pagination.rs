@@ -1,34 +1,22 @@
 //! Pages of lists: their parameters, their items, and the link to the next page.
 
-use std::borrow::Cow;
-
 use axum::http::header::LINK;
 use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 
 use super::error::ApiError;
-use super::input::{Query, integer};
-use super::json::{self, Response};
+use super::input::{integer, parameters};
 use super::operations::Operation;
+use super::response::{self, Response};
 use super::state::Api;
 use crate::domain::{Invalid, PageLimit, PageQuery};
 
-/// The query parameters of a list.
-pub const PARAMETERS: [&str; 3] = ["limit", "status", "after"];
-
 /// Parses the query of a list. `parse` reads a status.
 pub fn query<Status>(
-    query: &Query,
+    query: Option<&str>,
     parse: impl FnOnce(&str) -> Result<Status, Invalid>,
 ) -> Result<PageQuery<Status>, ApiError> {
-    of_parameters(query.parameters(PARAMETERS)?, parse)
-}
-
-/// Parses the values of [`PARAMETERS`].
-pub fn of_parameters<Status>(
-    [limit, status, after]: [Option<Cow<'_, str>>; 3],
-    parse: impl FnOnce(&str) -> Result<Status, Invalid>,
-) -> Result<PageQuery<Status>, ApiError> {
+    let [limit, status, after] = parameters(query, ["limit", "status", "after"])?;
     let number = |name: &str, text: &str| {
         let invalid = || Invalid("must be an integer: digits with an optional minus sign, within 64 bits".into());
         integer(text).ok_or_else(|| ApiError::invalid_value(name, &invalid()))
@@ -98,7 +86,7 @@ impl Page {
     }
 
     pub fn into_response(self) -> Response {
-        let mut response = json::answer(StatusCode::OK, self.body);
+        let mut response = response::json(StatusCode::OK, self.body);
         if let Some(next) = self.next {
             response.headers_mut().insert(LINK, next);
         }

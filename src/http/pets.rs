@@ -2,27 +2,29 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::auth::Caller;
-use super::deprecation::{NotRemoved, REMOVED_AT};
+use super::deprecation::REMOVED_AT;
 use super::error::{ApiError, Code};
-use super::idempotency::{self, Idempotency};
-use super::input::{self, JsonBody, Query};
-use super::json::{self, Fields, Response};
+use super::idempotency::{self, Write};
+use super::input;
+use super::json::Fields;
 use super::operations::Operation;
 use super::page_cache::{self, List};
 use super::pagination::{self, Items, Page};
+use super::response::{self, Response};
 use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::{NewPet, Pet, PetName, PetQuery, PetStatus};
-use crate::store::{StoredResponse, WriteKey};
+use crate::store::StoredResponse;
+
+/// The path of an animal, before its id.
+const PETS: &str = Operation::GetPet.api_prefix();
 
 /// Handles `listPets`.
-pub async fn list(State(api): State<Api>, _: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = pagination::query(&query, PetStatus::parse)?;
-    page_cache::respond(&api, List::Pets(query), read_page(&api, &query)).await
+pub async fn list(api: &Api, query: Option<&str>) -> Result<Response, ApiError> {
+    let query = pagination::query(query, PetStatus::parse)?;
+    page_cache::respond(api, List::Pets(query), read_page(api, &query)).await
 }
 
 async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
@@ -33,17 +35,12 @@ async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
 }
 
 /// Handles `createPet`.
-pub async fn create(
-    State(api): State<Api>,
-    caller: Caller,
-    key: Idempotency,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let pet = parse_new_pet(body.text())?;
-    let request = key.request(&api, &caller, Operation::CreatePet, body.text())?;
+pub async fn create(write: &Write<'_>) -> Result<Response, ApiError> {
+    let api = write.api;
+    let pet = parse_new_pet(write.body)?;
     let addresses = (api.clock.now() < REMOVED_AT).then(|| Arc::clone(&api.addresses));
     let respond = move |pet: &Pet| created(addresses.as_deref(), pet);
-    let key = request.map(|request| WriteKey::new(request, respond.clone()));
+    let key = write.key(&respond)?;
     idempotency::respond(api.store.create_pet(pet, key).await?, respond)
 }
 
@@ -51,33 +48,27 @@ pub async fn create(
 fn created(addresses: Option<&Addresses>, pet: &Pet) -> StoredResponse {
     // Not `format!`, which would take 2 % of the request's time.
     let location = addresses
-        .map(|addresses| [addresses.base_url.as_reference(), "/pets/", itoa::Buffer::new().format(pet.id)].concat());
+        .map(|addresses| [addresses.base_url.as_reference(), PETS, itoa::Buffer::new().format(pet.id)].concat());
     StoredResponse { status: StatusCode::CREATED.as_u16(), location, body: pet.to_json() }
 }
 
-/// Handles `getPet`.
-pub async fn get(
-    _: NotRemoved,
-    State(api): State<Api>,
-    _: Caller,
-    query: Query,
-    id: Option<i64>,
-) -> Result<Response, ApiError> {
-    query.parameters([])?;
+/// Handles `getPet`. `id` is `None` if the path has no int64.
+pub async fn get(api: &Api, query: Option<&str>, id: Option<i64>) -> Result<Response, ApiError> {
+    input::parameters(query, [])?;
     let pet = match id {
         Some(id) => api.store.find_pet(id).await?,
         None => None,
     };
     let pet: Pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
-    Ok(json::answer(StatusCode::OK, pet.to_json()))
+    Ok(response::json(StatusCode::OK, pet.to_json()))
 }
 
-/// Reads what is asked of a list from the query of its address.
+/// Parses the query of `listPets`.
 pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
-    pagination::of_parameters(input::parameters(Some(query), pagination::PARAMETERS)?, PetStatus::parse)
+    pagination::query(Some(query), PetStatus::parse)
 }
 
-/// Reads an animal to add from its JSON text.
+/// Parses the body of `createPet`.
 pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
     let fields = Fields::parse(text, ["name", "categoryId", "status"])?;
     fields.require(&["name", "categoryId"])?;

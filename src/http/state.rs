@@ -7,7 +7,7 @@ use super::api_key_cache::ApiKeyCache;
 use super::openapi::Documents;
 use super::page_cache::PageCache;
 use super::rate_limit::RateLimits;
-use super::requests::RequestHistory;
+use super::request_history::RequestHistory;
 use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Network};

@@ -19,7 +19,7 @@ pub struct RequestHistory(Mutex<History>);
 struct History {
     /// Counts by minute since 1970, modulo [`MINUTES`].
     counts: [u64; MINUTES],
-    /// The minute up to which `counts` holds. `None` before the first look.
+    /// The minute of the last look. `None` before the first one.
     minute: Option<i64>,
     /// The total that `counts` accounts for.
     seen: u64,
