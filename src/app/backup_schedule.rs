@@ -120,7 +120,7 @@ fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
 }
 
-/// Removes the oldest backups beyond the number to keep, but never the one just made, whatever the clock says.
+/// Removes the oldest backups beyond the number to keep. Never removes the one just made, even if the clock was set back.
 fn remove_oldest(schedule: &Schedule, just_made: &Path) -> io::Result<()> {
     let others: Vec<_> = made(&schedule.folder)?.into_iter().filter(|(_, file)| file != just_made).collect();
     let too_many = (others.len() + 1).saturating_sub(schedule.keep.max(1));

@@ -1,4 +1,4 @@
-//! Signals, and the order in which the parts of the program end.
+//! Signals and the order of the shutdown.
 
 use std::io;
 use std::sync::Arc;

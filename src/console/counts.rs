@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use crate::domain::StatusCounts;
 use crate::store::{self, Store};
 
-/// How long a count is shown, as a multiple of the time that it took. Counting takes at most 1 % of one core.
+/// Lifetime of a count, as a multiple of the time that it took. Counting takes at most 1 % of one core.
 const KEPT: u32 = 100;
 
 /// The last counts and their expiry. In a small store they expire at once.

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::Console;
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
@@ -17,6 +15,7 @@ use super::times::{ago, day, moment};
 use crate::clock::Clock;
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord};
+use crate::http::Operation;
 use crate::http::input::integer;
 
 /// Number of keys on a page.
@@ -25,7 +24,7 @@ const PAGE: u32 = 25;
 /// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
 
-/// How long the old key keeps working after a rotation: value and text.
+/// The overlaps that the form offers, for which the old key keeps working: value and text.
 const OVERLAPS: [(&str, &str); 4] =
     [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "0 hours (stops at once)")];
 
@@ -78,21 +77,24 @@ struct Opened {
 }
 
 impl Opened {
-    async fn now(console: &Console, who: &SignedIn) -> Result<Self, PageError> {
-        let newest = newest_key(console, who).await?;
-        Ok(Self { newest: newest.map_or(0, |key| key.id), since: None })
+    async fn now(who: &SignedIn) -> Result<Self, PageError> {
+        Self::since(who, None).await
     }
 
     /// Reads the form, and the keys created since it was opened.
-    async fn of(console: &Console, who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
-        let newest = newest_key(console, who).await?;
+    async fn of(who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
         match integer(fields.get("newest")) {
-            Some(seen) => Ok(match newest.filter(|key| key.id > seen) {
-                Some(key) => Self { newest: key.id, since: Some(key) },
-                None => Self { newest: seen, since: None },
-            }),
+            Some(seen) => Self::since(who, Some(seen)).await,
             None => Err(PageError::bad_request("The form is incomplete. Open its page again.")),
         }
+    }
+
+    /// `seen` is the newest key when the form was opened. `None` if it is opened now.
+    async fn since(who: &SignedIn, seen: Option<i64>) -> Result<Self, PageError> {
+        let newest = who.api().store.list_keys_of(who.session.account, None, 1).await?.0.pop();
+        let newest = newest.map(|key| Row::new(key, &who.api().clock));
+        let id = newest.as_ref().map_or(0, |key| key.id);
+        Ok(Self { newest: id.max(seen.unwrap_or(0)), since: newest.filter(|_| seen.is_some_and(|seen| id > seen)) })
     }
 }
 
@@ -140,121 +142,96 @@ impl Row {
 impl Made<'_> {
     /// Returns a command that tries the key.
     fn curl(&self) -> String {
-        format!("curl '{}/pets?limit=5' \\\n  -H 'Authorization: Bearer {}'", self.base_url, self.key)
+        let (base_url, path) = (self.base_url, Operation::ListPets.api_path());
+        format!("curl '{base_url}{path}?limit=5' \\\n  -H 'Authorization: Bearer {}'", self.key)
     }
 }
 
-pub async fn list(State(console): State<Console>, who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let before = integer(Form::of_query(&uri).get("before")).map(KeyId);
-    let (keys, more) = console.api.store.list_keys_of(who.session.account, before, PAGE).await?;
-    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &console.api.clock)).collect();
+    let (keys, more) = who.api().store.list_keys_of(who.session.account, before, PAGE).await?;
+    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &who.api().clock)).collect();
     let older = keys.last().filter(|_| more).map(|last| last.id);
-    let site = Site::new(&console, &who.user, "API keys", "keys");
+    let site = Site::new(&who, "API keys", "keys");
     Ok(page(StatusCode::OK, &List { site, keys, older, is_first: before.is_none() }))
 }
 
-pub async fn new(State(console): State<Console>, who: SignedIn) -> Result<Response, PageError> {
-    let opened = Opened::now(&console, &who).await?;
-    Ok(new_key(&console, &who, StatusCode::OK, Field::default(), Field::new("90d"), opened))
+pub async fn new(who: SignedIn) -> Result<Response, PageError> {
+    let opened = Opened::now(&who).await?;
+    Ok(new_key(&who, StatusCode::OK, Field::default(), Field::new("90d"), opened))
 }
 
-pub async fn create(State(console): State<Console>, who: SignedIn, fields: Form) -> Result<Response, PageError> {
+pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut name, mut expiry) = (fields.field("name"), fields.field("expiry"));
     let named = name.parse("Enter a name.", "The name", KeyName::parse);
     let lifetime = expiry.parse("Choose when it expires.", "The time", |text| {
         if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
     });
-    let opened = Opened::of(&console, &who, &fields).await?;
+    let opened = Opened::of(&who, &fields).await?;
     let (Some(named), Some(lifetime)) = (named, lifetime) else {
-        return Ok(new_key(&console, &who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, opened));
+        return Ok(new_key(&who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, opened));
     };
     if opened.since.is_some() {
-        return Ok(new_key(&console, &who, StatusCode::CONFLICT, name, expiry, opened));
+        return Ok(new_key(&who, StatusCode::CONFLICT, name, expiry, opened));
     }
-    let key = ApiKey::generate(console.api.store.deployment());
-    console
-        .api
-        .store
-        .create_key(NewKey::of(&key, who.session.account, named, console.api.clock.steady(), lifetime))
-        .await?;
-    console.api.api_keys.note_change();
-    Ok(made(&console, &who, &key, None))
+    let key = ApiKey::generate(who.api().store.deployment());
+    let new = NewKey::of(&key, who.session.account, named, who.api().clock.steady(), lifetime);
+    who.api().store.create_key(new).await?;
+    who.api().api_keys.note_change();
+    Ok(made(&who, &key, None))
 }
 
-pub async fn confirm_rotation(
-    State(console): State<Console>,
-    who: SignedIn,
-    Path(id): Path<String>,
-) -> Result<Response, PageError> {
-    let key = own_key(&console, &who, &id).await?;
-    let opened = Opened::now(&console, &who).await?;
-    Ok(rotation(&console, &who, StatusCode::OK, key, opened))
+pub async fn confirm_rotation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&who, &id).await?;
+    let opened = Opened::now(&who).await?;
+    Ok(rotation(&who, StatusCode::OK, key, opened))
 }
 
-pub async fn rotate(
-    State(console): State<Console>,
-    who: SignedIn,
-    Path(id): Path<String>,
-    fields: Form,
-) -> Result<Response, PageError> {
-    let before = own_key(&console, &who, &id).await?;
+pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Result<Response, PageError> {
+    let before = own_key(&who, &id).await?;
     let overlap = choice(fields.get("overlap"), &OVERLAPS)
         .map_err(|invalid| PageError::bad_request(format!("The overlap {invalid}.")))?;
-    let opened = Opened::of(&console, &who, &fields).await?;
+    let opened = Opened::of(&who, &fields).await?;
     if opened.since.is_some() {
-        return Ok(rotation(&console, &who, StatusCode::CONFLICT, before, opened));
+        return Ok(rotation(&who, StatusCode::CONFLICT, before, opened));
     }
-    let key = ApiKey::generate(console.api.store.deployment());
-    if console
-        .api
-        .store
-        .rotate_key(KeyId(before.id), Rotation::to(&key, console.api.clock.steady(), overlap))
-        .await?
-        .is_none()
-    {
-        return Err(PageError::not_found(
-            "This key has expired or been revoked, so it cannot be rotated. Create a new key.",
-        ));
+    let key = ApiKey::generate(who.api().store.deployment());
+    let replacement = Rotation::to(&key, who.api().clock.steady(), overlap);
+    if who.api().store.rotate_key(KeyId(before.id), replacement).await?.is_none() {
+        let message = "This key has expired or been revoked, so it cannot be rotated. Create a new key.";
+        return Err(PageError::not_found(message));
     }
-    console.api.api_keys.note_change();
+    who.api().api_keys.note_change();
     let end = match overlap.is_zero() {
         true => format!("The old key, {}, no longer works.", before.hint),
         false => {
-            let until = own_key(&console, &who, &id).await?.expires.unwrap_or_default();
+            let until = own_key(&who, &id).await?.expires.unwrap_or_default();
             format!("The old key, {}, works until {until}.", before.hint)
         }
     };
-    Ok(made(&console, &who, &key, Some(end)))
+    Ok(made(&who, &key, Some(end)))
 }
 
-pub async fn confirm_revocation(
-    State(console): State<Console>,
-    who: SignedIn,
-    Path(id): Path<String>,
-) -> Result<Response, PageError> {
-    let key = own_key(&console, &who, &id).await?;
-    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&console, &who.user, "Revoke an API key", "keys"), key }))
+pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&who, &id).await?;
+    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&who, "Revoke an API key", "keys"), key }))
 }
 
-pub async fn revoke(
-    State(console): State<Console>,
-    who: SignedIn,
-    Path(id): Path<String>,
-) -> Result<Response, PageError> {
-    let key = own_key(&console, &who, &id).await?;
-    console.api.store.revoke_key(KeyId(key.id), console.api.clock.now()).await?;
-    console.api.api_keys.note_change();
-    Ok(who.user.redirect("keys?notice=key-revoked"))
+pub async fn revoke(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&who, &id).await?;
+    who.api().store.revoke_key(KeyId(key.id), who.api().clock.now()).await?;
+    who.api().api_keys.note_change();
+    Ok(who.redirect("keys?notice=key-revoked"))
 }
 
 /// Returns the key in the path. Other accounts' keys are reported as not found.
-async fn own_key(console: &Console, who: &SignedIn, id: &str) -> Result<Row, PageError> {
+async fn own_key(who: &SignedIn, id: &str) -> Result<Row, PageError> {
     let key = match integer(id) {
-        Some(id) => console.api.store.find_key_of(who.session.account, KeyId(id)).await?,
+        Some(id) => who.api().store.find_key_of(who.session.account, KeyId(id)).await?,
         None => None,
     };
     let key = key.ok_or_else(|| PageError::not_found("You have no API key with this id."))?;
-    Ok(Row::new(key, &console.api.clock))
+    Ok(Row::new(key, &who.api().clock))
 }
 
 /// Parses one of the durations that a form offers.
@@ -265,29 +242,17 @@ fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     }
 }
 
-async fn newest_key(console: &Console, who: &SignedIn) -> Result<Option<Row>, PageError> {
-    let newest = console.api.store.list_keys_of(who.session.account, None, 1).await?.0.pop();
-    Ok(newest.map(|key| Row::new(key, &console.api.clock)))
-}
-
-fn new_key(
-    console: &Console,
-    who: &SignedIn,
-    status: StatusCode,
-    name: Field,
-    expiry: Field,
-    opened: Opened,
-) -> Response {
-    let site = Site::new(console, &who.user, "Create an API key", "keys");
+fn new_key(who: &SignedIn, status: StatusCode, name: Field, expiry: Field, opened: Opened) -> Response {
+    let site = Site::new(who, "Create an API key", "keys");
     page(status, &New { site, name, expiry, lifetimes: &LIFETIMES, opened })
 }
 
-fn rotation(console: &Console, who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
-    let site = Site::new(console, &who.user, "Rotate an API key", "keys");
+fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
+    let site = Site::new(who, "Rotate an API key", "keys");
     page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
 }
 
-fn made(console: &Console, who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
-    let site = Site::new(console, &who.user, "Your new API key", "keys");
-    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.user.addresses.base_url.as_str(), before })
+fn made(who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
+    let site = Site::new(who, "Your new API key", "keys");
+    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.addresses.base_url.as_str(), before })
 }

@@ -1,11 +1,9 @@
-//! Hashes and checks hasher. This is expensive on purpose, so it never runs on an async worker and only few hashes
+//! Hashes and checks passwords. This is expensive on purpose, so it never runs on an async worker and only few hashes
 //! run at once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -32,9 +30,6 @@ pub struct PasswordHasher {
     places: Arc<Semaphore>,
     queue: Sender<Work>,
     counters: Arc<PasswordCounters>,
-    began: Instant,
-    /// Seconds since `began` at the last report of rejections, plus one.
-    reported: AtomicU64,
 }
 
 /// A place in the queue, until it is dropped and its hash has ended.
@@ -57,13 +52,7 @@ impl PasswordHasher {
             let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work));
             started.expect("a process that begins can start a thread");
         }
-        Self {
-            places: Arc::new(Semaphore::new(PLACES)),
-            queue,
-            counters,
-            began: Instant::now(),
-            reported: AtomicU64::new(0),
-        }
+        Self { places: Arc::new(Semaphore::new(PLACES)), queue, counters }
     }
 
     /// Takes a place in the queue. Callers take it before anything else, so that rejected attempts cost nothing.
@@ -72,18 +61,8 @@ impl PasswordHasher {
             Ok(permit) => Ok(Place { hasher: self, permit: Arc::new(permit) }),
             Err(_) => {
                 self.counters.refused.increment();
-                self.report_rejections();
                 Err(Busy)
             }
-        }
-    }
-
-    /// Logs rejections at most once per second, because they come in floods.
-    fn report_rejections(&self) {
-        let second = self.began.elapsed().as_secs() + 1;
-        if self.reported.swap(second, Ordering::Relaxed) != second {
-            let refused = self.counters.refused.get();
-            tracing::warn!(refused, "password queue full, rejecting attempts");
         }
     }
 }

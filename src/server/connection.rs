@@ -28,7 +28,7 @@ use super::stream::{Secured, Stream};
 use super::tls::Tls;
 use super::{Expired, HasFragment, Limits, Rejection, Service};
 
-/// How long to read what a client still sends after its connection's last response. Closing with unread bytes would
+/// Maximum time to read what a client still sends after the last response. Closing with unread bytes would
 /// reset the connection, and the client might never see the response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -39,27 +39,19 @@ const HEAD_BYTES: usize = 32 * 1024;
 /// in one piece may exceed it, by its length.
 const BUFFER_BYTES: usize = 2 * HEAD_BYTES;
 
+/// An accepted connection.
 pub struct Connection<S> {
-    stream: TcpStream,
-    tls: Option<Tls>,
-    peer: SocketAddr,
-    service: S,
-    limits: Limits,
-    stopped: watch::Receiver<bool>,
+    pub stream: TcpStream,
+    pub tls: Option<Tls>,
+    pub peer: SocketAddr,
+    pub service: S,
+    pub limits: Limits,
+    /// True once open requests should end.
+    pub stopped: watch::Receiver<bool>,
 }
 
 impl<S: Service> Connection<S> {
-    pub fn new(
-        stream: TcpStream,
-        tls: Option<Tls>,
-        peer: SocketAddr,
-        service: S,
-        limits: Limits,
-        stopped: watch::Receiver<bool>,
-    ) -> Self {
-        Self { stream, tls, peer, service, limits, stopped }
-    }
-
+    /// Serves the connection until it ends.
     pub async fn run(mut self) {
         let _open = self.service.connections().accept();
         // Responses are written whole, so waiting to fill a packet would only delay them.
@@ -110,7 +102,7 @@ impl<S: Service> Connection<S> {
         let (mut awaited, mut stopping) = (false, false);
         let expired = poll_fn(|cx| {
             loop {
-                // Errors are the client's: a reset, or bytes that are not HTTP, to which hyper has responded.
+                // Errors are the client's: a reset, or bytes that are not HTTP. hyper has responded to the latter.
                 if Pin::new(&mut http).poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }

@@ -11,7 +11,7 @@ pub struct Connections {
     expired: [Counter; 4],
 }
 
-/// What a connection exceeded its time limit with.
+/// The reason for closing a connection at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
     Handshake,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Limits;
 
-/// What a connection is doing.
+/// The activity of a connection, which determines its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -34,7 +34,7 @@ pub struct Deadlines {
     phase: AtomicU8,
     /// When the phase began, in nanoseconds of the coarse clock.
     since: AtomicU64,
-    /// Whether the request has a body that was not read to the end.
+    /// True if the request has a body that was not read to the end.
     unread: AtomicBool,
 }
 

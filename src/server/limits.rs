@@ -23,7 +23,7 @@ pub struct Limits {
     pub answer: Duration,
     /// Maximum number of connections of all public listeners.
     pub connections: usize,
-    /// How long to keep accepting after a stop was requested.
+    /// Time for which connections are still accepted after a stop was requested.
     pub drain_delay: Duration,
 }
 

@@ -11,14 +11,14 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Maximum rejections per second, after a burst of as many. Each costs as much as three lists, so clients that
-/// reconnect at once, whatever `Retry-After` says, must not take the time of accepted connections.
+/// Maximum rejections per second, after a burst of as many. Each costs as much as three lists. Clients that
+/// ignore `Retry-After` and reconnect at once must not take the time of accepted connections.
 const REJECTIONS_PER_SECOND: u32 = 1_500;
 
 /// Consecutive rejections before other tasks get a turn.
 const IN_A_ROW: u32 = 512;
 
-/// How long to wait for the request of a rejected client.
+/// Maximum time to wait for the request of a rejected client.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Size of a read from the socket, in bytes.

@@ -45,11 +45,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const OPERATOR_CONNECTIONS: usize = 16;
 
 /// Maximum number of response bytes that a connection may leave unsent in the system. Without a limit, clients that do
-/// not read hold megabytes each. With thousands of them the system runs short of memory for all sockets and then gives
+/// not read hold megabytes each. With thousands of them, the system runs short of memory for all sockets. It then gives
 /// the last of them more than the first, which looks as if they read (`tcp_notsent_lowat` in the kernel's ip-sysctl).
 const UNSENT_BYTES: u32 = 128 * 1024;
 
-/// Who may take the connections of a listener.
+/// The clients that a listener is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// All public listeners share [`Limits::connections`].
@@ -58,10 +58,10 @@ pub enum Access {
     Operator,
 }
 
-/// How far a stop has progressed.
+/// The progress of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
-    /// None was requested.
+    /// No stop was requested.
     No,
     /// Accept no connections, answer open requests.
     Drain,
@@ -125,7 +125,8 @@ async fn accept<S: Service>(
         };
         match (accepted, slot) {
             (Ok((stream, peer)), Some(slot)) => {
-                let connection = Connection::new(stream, tls.clone(), peer, service.clone(), limits, stopped.clone());
+                let (tls, service, stopped) = (tls.clone(), service.clone(), stopped.clone());
+                let connection = Connection { stream, tls, peer, service, limits, stopped };
                 tokio::spawn(async move {
                     connection.run().await;
                     drop(slot);

@@ -1,4 +1,4 @@
-//! What the server needs to know of the program that it serves.
+//! The server's interface to the program that it serves.
 
 use std::error::Error;
 use std::net::IpAddr;

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::tls;
 
-/// How often the files are checked for changes.
+/// Interval of checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The TLS configuration of new connections. Cheap to clone.
