@@ -17,11 +17,13 @@ use crate::server::BodyTimeout;
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
+/// The body of a request.
+pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}
+
 /// Reads the JSON text of an operation's body. Such an operation has no query parameters.
-pub async fn read_json<B>(head: &Parts, body: &mut B) -> Result<String, ApiError>
-where
-    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
-{
+pub async fn read_json(head: &Parts, body: &mut impl RequestBody) -> Result<String, ApiError> {
     let bytes = read(body).await?;
     parameters(head.uri.query(), [])?;
     String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))
@@ -39,10 +41,8 @@ pub fn parameters<'q, const N: usize>(
             return Err(unknown_parameter(&name, &names));
         };
         if values[position].replace(value).is_some() {
-            return Err(ApiError::new(
-                Code::UnknownParameter,
-                format!("The query parameter `{name}` is given more than once."),
-            ));
+            let message = format!("The query parameter `{name}` is given more than once.");
+            return Err(ApiError::new(Code::UnknownParameter, message));
         }
     }
     Ok(values)
@@ -109,10 +109,7 @@ fn is_json(content_type: &str) -> bool {
         })
 }
 
-async fn read<B>(body: &mut B) -> Result<Vec<u8>, ApiError>
-where
-    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
-{
+async fn read(body: &mut impl RequestBody) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error.into().downcast::<BodyTimeout>() {

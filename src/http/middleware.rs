@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
-use axum::body::{Body, HttpBody};
+use axum::Router;
+use axum::body::Body;
 use axum::extract::MatchedPath;
 use axum::http::header::STRICT_TRANSPORT_SECURITY;
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use axum::middleware::{Next, from_fn};
-use axum::{BoxError, Router};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{Either, Full};
@@ -20,6 +21,7 @@ use super::cors::{Cors, is_preflight};
 use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause, Code};
 use super::framing;
+use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
 use super::request_id::{X_REQUEST_ID, request_id};
@@ -42,7 +44,7 @@ pub struct ListenerService {
     /// `None` if the listener has operations only.
     pages: Option<Router>,
     /// `None` if no page of another origin may call the operations.
-    cors: Option<Cors>,
+    cors: Option<Arc<Cors>>,
     deprecation: Option<Deprecation>,
     /// Whether responses tell browsers to use TLS only (RFC 6797).
     is_https_only: bool,
@@ -57,7 +59,7 @@ impl ListenerService {
             listener,
             api: api.clone(),
             pages: None,
-            cors: Cors::of(listener, &api.addresses),
+            cors: Cors::of(listener, &api.addresses).map(Arc::new),
             deprecation: GetPet.is_on(listener).then(|| Deprecation::of_get_pet(&api.addresses)),
             is_https_only: is_https_only(listener, api),
             logs_requests: false,
@@ -85,10 +87,11 @@ impl ListenerService {
     ///
     /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
     /// request, so it should be small.
-    pub fn answer<B>(&self, request: Request<B>, peer: IpAddr) -> impl Future<Output = Response<Sent>> + Send
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
-    {
+    pub fn answer<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        peer: IpAddr,
+    ) -> impl Future<Output = Response<Sent>> + Send {
         let (head, mut body) = request.into_parts();
         async move {
             let api = &self.api;
@@ -108,8 +111,9 @@ impl ListenerService {
             {
                 Ok(cors.answer_preflight().map(Either::Left))
             } else if let Target::Operation(operation) = target {
-                let answering = operation.answer(api, &head, &mut body, &mut caller);
-                AssertUnwindSafe(answering).catch_unwind().await.map(|response| response.map(Either::Left))
+                let calling = operation.call(api, &head, &mut body, &mut caller);
+                let answered = AssertUnwindSafe(calling).catch_unwind().await;
+                answered.map(|answer| answer.unwrap_or_else(ApiError::answer).map(Either::Left))
             } else {
                 // Boxed, because it is large and rarely needed.
                 let answering = Box::pin(self.answer_page(target, Request::from_parts(head, body), peer));
@@ -117,15 +121,14 @@ impl ListenerService {
             };
             let mut response = answered
                 .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
-            let page = match target {
-                Target::Unknown => {
-                    response.extensions_mut().remove().map(|path: MatchedPath| api.traffic.page(path.as_str()))
+            let page;
+            let route = match (target.at_path(), response.extensions_mut().remove::<MatchedPath>()) {
+                (Some(operation), _) => api.traffic.operation(operation),
+                (None, Some(path)) => {
+                    page = api.traffic.page(path.as_str());
+                    &page
                 }
-                _ => None,
-            };
-            let route = match target.at_path() {
-                Some(operation) => api.traffic.operation(operation),
-                None => page.as_deref().unwrap_or_else(|| api.traffic.unmatched()),
+                (None, None) => api.traffic.unmatched(),
             };
             let took = in_progress.end(route, response.status());
             let trace = span.as_ref().and_then(Recording::trace);
@@ -171,10 +174,7 @@ impl ListenerService {
     }
 
     /// Responds to requests for pages, and to those with an unknown path or method.
-    async fn answer_page<B>(&self, target: Target, request: Request<B>, peer: IpAddr) -> Response<Sent>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
+    async fn answer_page(&self, target: Target, request: Request<impl RequestBody>, peer: IpAddr) -> Response<Sent> {
         if let Some(operation) = target.at_path() {
             return operation.answer_other_method(&self.api).map(Either::Left);
         }

@@ -3,17 +3,15 @@
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
 //! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::call_as`].
 
-use axum::BoxError;
-use axum::body::HttpBody;
 use axum::http::header::ALLOW;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method};
-use bytes::Bytes;
 
 use super::auth::Caller;
 use super::deprecation::{self, REMOVED_AT};
 use super::error::ApiError;
 use super::idempotency::Write;
+use super::input::RequestBody;
 use super::response::Response;
 use super::state::Api;
 use super::{health, input, messages, metrics, openapi, orders, pets};
@@ -257,21 +255,16 @@ impl Operation {
         response
     }
 
-    /// Responds to a request. Notes its caller in `caller`.
+    /// Checks the credential and calls the operation. Operations without a credential are called at once.
     ///
     /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
-    pub async fn answer<B>(self, api: &Api, head: &Parts, body: &mut B, caller: &mut Caller) -> Response
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
-    {
-        self.call(api, head, body, caller).await.unwrap_or_else(ApiError::answer)
-    }
-
-    /// Checks the credential and calls the operation. Operations without a credential are called at once.
-    async fn call<B>(self, api: &Api, head: &Parts, body: &mut B, caller: &mut Caller) -> Result<Response, ApiError>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
-    {
+    pub async fn call(
+        self,
+        api: &Api,
+        head: &Parts,
+        body: &mut impl RequestBody,
+        caller: &mut Caller,
+    ) -> Result<Response, ApiError> {
         match self {
             GetLiveness => return Ok(health::live()),
             GetReadiness => return Box::pin(health::ready(api)).await,
@@ -286,16 +279,13 @@ impl Operation {
 
     /// Calls an operation of the API for an authenticated account. The order of the checks: size and media type, then
     /// syntax and values. The futures of rare operations are boxed to keep this one small.
-    pub async fn call_as<B>(
+    pub async fn call_as(
         self,
         account: AccountId,
         api: &Api,
         head: &Parts,
-        body: &mut B,
-    ) -> Result<Response, ApiError>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin,
-    {
+        body: &mut impl RequestBody,
+    ) -> Result<Response, ApiError> {
         input::check_declared_body(&head.headers)?;
         let query = head.uri.query();
         match self {

@@ -24,10 +24,10 @@ const STATUSES: [u16; 21] =
 /// Counters of the requests of all listeners, and of the connections of each.
 #[derive(Debug)]
 pub struct Traffic {
-    /// By path template: of all operations, and of the pages that were requested.
-    routes: RwLock<Vec<Arc<Route>>>,
-    /// In the order of [`Operation::ALL`]. Operations at one path share a route.
-    operations: [Arc<Route>; Operation::COUNT],
+    /// In the order of [`Operation::ALL`].
+    operations: [Route; Operation::COUNT],
+    /// The pages that were requested.
+    pages: RwLock<Vec<Arc<Route>>>,
     unmatched: Route,
     in_flight: Gauge,
     abandoned: Counter,
@@ -37,7 +37,7 @@ pub struct Traffic {
     connections: [Connections; 3],
 }
 
-/// Counters of the requests to one path template.
+/// Counters of the requests to an operation or page. Operations at one path have different methods.
 #[derive(Debug)]
 pub struct Route {
     template: Box<str>,
@@ -64,11 +64,9 @@ pub struct RequestInProgress<'a> {
 
 impl Traffic {
     pub fn new() -> Self {
-        let mut routes = Vec::new();
-        let operations = Operation::ALL.map(|operation| find_or_add(&mut routes, operation.path()));
         Self {
-            routes: RwLock::new(routes),
-            operations,
+            operations: Operation::ALL.map(|operation| Route::new(operation.path())),
+            pages: RwLock::default(),
             unmatched: Route::new(UNMATCHED),
             in_flight: Gauge::default(),
             abandoned: Counter::default(),
@@ -84,10 +82,17 @@ impl Traffic {
 
     /// The route of a page, by its path template.
     pub fn page(&self, template: &str) -> Arc<Route> {
-        if let Some(route) = find(&self.routes.read().unwrap_or_else(PoisonError::into_inner), template) {
+        let find = |pages: &[Arc<Route>]| pages.iter().find(|route| *route.template == *template).cloned();
+        if let Some(route) = find(&self.pages.read().unwrap_or_else(PoisonError::into_inner)) {
             return route;
         }
-        find_or_add(&mut self.routes.write().unwrap_or_else(PoisonError::into_inner), template)
+        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        // Another request may have added it meanwhile.
+        find(&pages).unwrap_or_else(|| {
+            let route = Arc::new(Route::new(template));
+            pages.push(Arc::clone(&route));
+            route
+        })
     }
 
     pub const fn unmatched(&self) -> &Route {
@@ -101,8 +106,7 @@ impl Traffic {
 
     /// Number of requests to the operations of the API; not health checks, pages and files.
     pub fn api_requests(&self) -> u64 {
-        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        let api = routes.iter().filter(|route| route.template.starts_with("/v1/"));
+        let api = Operation::documented().map(|operation| self.operation(operation));
         api.flat_map(|route| &route.methods).flat_map(|answered| &answered.statuses).map(Counter::get).sum()
     }
 
@@ -117,9 +121,10 @@ impl Traffic {
     }
 
     pub fn write(&self, out: &mut Exposition) {
-        let mut routes = self.routes.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut routes: Vec<&Route> = self.operations.iter().chain(pages.iter().map(Arc::as_ref)).collect();
         routes.sort_by(|a, b| a.template.cmp(&b.template));
-        let routes: Vec<&Route> = routes.iter().map(Arc::as_ref).chain([&self.unmatched]).collect();
+        routes.push(&self.unmatched);
         let methods =
             || routes.iter().flat_map(|route| route.methods().map(move |(name, method)| (route, name, method)));
 
@@ -142,22 +147,9 @@ impl Traffic {
         out.counter("petstore_http_requests_abandoned_total", "Requests whose client went away before the answer.")
             .sample(&[], self.abandoned.get());
 
-        let listeners = [Listener::Store, Listener::Messages, Listener::Ops]
-            .map(|listener| (listener.to_string(), self.connections(listener)));
-        Connections::write(&listeners, out);
+        let listeners = [Listener::Store, Listener::Messages, Listener::Ops];
+        Connections::write(&listeners.map(|listener| (listener.to_string(), self.connections(listener))), out);
     }
-}
-
-fn find(routes: &[Arc<Route>], template: &str) -> Option<Arc<Route>> {
-    routes.iter().find(|route| *route.template == *template).cloned()
-}
-
-fn find_or_add(routes: &mut Vec<Arc<Route>>, template: &str) -> Arc<Route> {
-    find(routes, template).unwrap_or_else(|| {
-        let route = Arc::new(Route::new(template));
-        routes.push(Arc::clone(&route));
-        route
-    })
 }
 
 impl Route {

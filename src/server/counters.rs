@@ -42,26 +42,25 @@ impl Connections {
 
     /// Writes the counters of all listeners, each with its name.
     pub fn write(listeners: &[(String, &Self)], out: &mut Exposition) {
+        let each = || listeners.iter().map(|(name, connections)| (("listener", name.as_str()), *connections));
         let mut open = out.gauge("petstore_connections_open", "Connections open, by listener.");
-        for (listener, connections) in listeners {
-            open.sample(&[("listener", listener)], connections.open.get());
+        for (listener, connections) in each() {
+            open.sample(&[listener], connections.open.get());
         }
         let mut accepted = out.counter("petstore_connections_accepted_total", "Connections accepted.");
-        for (listener, connections) in listeners {
-            accepted.sample(&[("listener", listener)], connections.accepted.get());
+        for (listener, connections) in each() {
+            accepted.sample(&[listener], connections.accepted.get());
         }
-        let mut refused = out.counter(
-            "petstore_connections_refused_total",
-            "Connections rejected because the connection limit was reached.",
-        );
-        for (listener, connections) in listeners {
-            refused.sample(&[("listener", listener)], connections.refused.get());
+        let why = "Connections rejected because the connection limit was reached.";
+        let mut refused = out.counter("petstore_connections_refused_total", why);
+        for (listener, connections) in each() {
+            refused.sample(&[listener], connections.refused.get());
         }
-        let mut expired =
-            out.counter("petstore_connections_expired_total", "Connections closed at a deadline, by what exceeded it.");
-        for (listener, connections) in listeners {
+        let why = "Connections closed at a deadline, by what exceeded it.";
+        let mut expired = out.counter("petstore_connections_expired_total", why);
+        for (listener, connections) in each() {
             for (reason, name) in Expired::ALL {
-                expired.sample(&[("listener", listener), ("reason", name)], connections.expired[reason as usize].get());
+                expired.sample(&[listener, ("reason", name)], connections.expired[reason as usize].get());
             }
         }
     }
