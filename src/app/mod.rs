@@ -30,15 +30,15 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// The state of the program. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct App {
-    pub api: Api,
-    pub console: Console,
+    pub api: Arc<Api>,
+    pub console: Arc<Console>,
 }
 
 impl App {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         let registration = admission.registration;
-        let api = Api::new(store, clock, addresses, admission);
-        Self { console: Console::new(api.clone(), registration), api }
+        let api = Arc::new(Api::new(store, clock, addresses, admission));
+        Self { console: Arc::new(Console::new(Arc::clone(&api), registration)), api }
     }
 
     /// Serves `listeners` until `stop` says otherwise or its sender is dropped. Does not close the store.

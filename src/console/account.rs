@@ -1,12 +1,11 @@
 //! The account page: change the password, delete the account.
 
 use askama::Template;
-use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::current_user::SignedIn;
 use super::error::PageError;
-use super::form::{Field, Form};
+use super::form::{Field, Form, status};
 use super::layout::{NO_SECTION, Site, page};
 use super::sign_in::{begin_attempt, check_password};
 use super::times::day;
@@ -30,14 +29,14 @@ struct Deletion<'a> {
 }
 
 pub async fn show(who: SignedIn) -> Response {
-    account(&who, StatusCode::OK, Field::default(), Field::default())
+    account(&who, Field::default(), Field::default())
 }
 
 pub async fn change_password(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let mut current = fields.password("current", "Enter your password.");
     let (new, chosen) = fields.new_password("new", "Enter a new password.", "The new password");
     let Some(chosen) = chosen.filter(|_| current.error.is_none()) else {
-        return Ok(account(&who, StatusCode::UNPROCESSABLE_ENTITY, current, new));
+        return Ok(account(&who, current, new));
     };
     let place = begin_attempt(&who, &who.session.email)?;
     let checked = check_password(&who, &place, &who.session.email, fields.secret("current")).await?;
@@ -50,17 +49,17 @@ pub async fn change_password(who: SignedIn, fields: Form) -> Result<Response, Pa
         }
     }
     current.error = Some(WRONG.to_owned());
-    Ok(account(&who, StatusCode::UNPROCESSABLE_ENTITY, current, new))
+    Ok(account(&who, current, new))
 }
 
 pub async fn confirm_deletion(who: SignedIn) -> Response {
-    deletion(&who, StatusCode::OK, Field::default())
+    deletion(&who, Field::default())
 }
 
 pub async fn delete(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let mut password = fields.password("password", "Enter your password.");
     if password.error.is_some() {
-        return Ok(deletion(&who, StatusCode::UNPROCESSABLE_ENTITY, password));
+        return Ok(deletion(&who, password));
     }
     let place = begin_attempt(&who, &who.session.email)?;
     if let Some((account, checked)) =
@@ -71,16 +70,17 @@ pub async fn delete(who: SignedIn, fields: Form) -> Result<Response, PageError> 
         return Ok(who.redirect_signed_out("?notice=account-deleted"));
     }
     password.error = Some(WRONG.to_owned());
-    Ok(deletion(&who, StatusCode::UNPROCESSABLE_ENTITY, password))
+    Ok(deletion(&who, password))
 }
 
 const WRONG: &str = "The password is wrong.";
 
-fn account(who: &SignedIn, status: StatusCode, current: Field, new: Field) -> Response {
+fn account(who: &SignedIn, current: Field, new: Field) -> Response {
     let site = Site::new(who, "Account", "account");
-    page(status, &Account { site, since: day(who.session.account_created_at), current, new })
+    page(status(&[&current, &new]), &Account { site, since: day(who.session.account_created_at), current, new })
 }
 
-fn deletion(who: &SignedIn, status: StatusCode, password: Field) -> Response {
-    page(status, &Deletion { site: Site::new(who, "Delete your account", NO_SECTION), password })
+fn deletion(who: &SignedIn, password: Field) -> Response {
+    let site = Site::new(who, "Delete your account", NO_SECTION);
+    page(status(&[&password]), &Deletion { site, password })
 }

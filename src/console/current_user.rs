@@ -23,7 +23,7 @@ use crate::store;
 /// The user of a page, signed in or not.
 #[derive(Clone, Debug)]
 pub struct CurrentUser {
-    pub console: Console,
+    pub console: Arc<Console>,
     /// Relative path from the page to the root of our paths, so that links work behind a path prefix.
     pub root: String,
     /// The addresses by which this user reaches the service.
@@ -39,12 +39,12 @@ pub struct CurrentUser {
 
 impl CurrentUser {
     /// Returns the user of a request, not yet signed in.
-    pub fn new(console: &Console, request: &Request) -> Self {
+    pub fn new(console: &Arc<Console>, request: &Request) -> Self {
         let (uri, headers) = (request.uri(), request.headers());
         let depth = uri.path().matches('/').count().saturating_sub(1);
         let peer: Option<&Peer> = request.extensions().get();
         Self {
-            console: console.clone(),
+            console: Arc::clone(console),
             root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
             addresses: console.api.addresses.reached_by(headers),
             address: peer.map(|Peer(peer)| client_address(*peer, headers, &console.api.trusted_proxies)),
@@ -112,10 +112,10 @@ impl CurrentUser {
     }
 }
 
-impl FromRequestParts<Console> for CurrentUser {
+impl<S: Sync> FromRequestParts<S> for CurrentUser {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(parts.extensions.get::<Self>().expect("the middleware finds the user").clone())
     }
 }
@@ -126,11 +126,11 @@ pub struct SignedIn {
     pub session: Session,
 }
 
-impl FromRequestParts<Console> for SignedIn {
+impl<S: Sync> FromRequestParts<S> for SignedIn {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Response> {
-        let Ok(user) = CurrentUser::from_request_parts(parts, console).await;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let Ok(user) = CurrentUser::from_request_parts(parts, state).await;
         match user.session.clone() {
             Some(session) => Ok(Self { user, session }),
             None if user.presented.is_some() => Err(user.redirect("sign-in?notice=session-ended")),

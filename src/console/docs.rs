@@ -1,7 +1,7 @@
 //! The documentation pages: the API reference (bundled Swagger UI on our own document) and the deprecations.
 
 use std::convert::Infallible;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use askama::Template;
 use axum::body::Body;
@@ -52,7 +52,7 @@ pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> 
     is_ours.then(|| Redirect::temporary(&format!("{}{path}", address.root())).into_response())
 }
 
-pub async fn reference(State(console): State<Console>, request: Request) -> Response {
+pub async fn reference(State(console): State<Arc<Console>>, request: Request) -> Response {
     if let Some(elsewhere) = at_own_address(&console.api.addresses, request.uri(), request.headers()) {
         return elsewhere;
     }
@@ -60,7 +60,7 @@ pub async fn reference(State(console): State<Console>, request: Request) -> Resp
     page(&Reference { site: Site::new(&user, "API reference", "docs") }, &user.addresses)
 }
 
-pub async fn deprecations(State(console): State<Console>, request: Request) -> Response {
+pub async fn deprecations(State(console): State<Arc<Console>>, request: Request) -> Response {
     let user = CurrentUser::new(&console, &request).or_signed_out().await;
     let site = Site::new(&user, "Deprecations", "docs/deprecations");
     page(&Deprecations { site, base_url: user.addresses.base_url.as_str() }, &user.addresses)
@@ -94,7 +94,7 @@ fn source(address: &BaseUrl) -> String {
     ipv6.map(|(scheme, port)| format!("{scheme}://*{port}")).unwrap_or(origin)
 }
 
-pub async fn asset(console: State<Console>, request: Request) -> Response {
+pub async fn asset(console: State<Arc<Console>>, request: Request) -> Response {
     let name = request.uri().path().strip_prefix("/docs/").unwrap_or_default();
     match ASSETS.iter().find(|asset| asset.name == name) {
         Some(asset) => send(asset, request.headers()),

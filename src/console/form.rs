@@ -3,8 +3,8 @@
 use std::error::Error;
 
 use axum::extract::{FromRequest, Request};
-use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::error::PageError;
@@ -91,6 +91,11 @@ impl<S: Sync> FromRequest<S> for Form {
 pub struct Field {
     pub value: String,
     pub error: Option<String>,
+}
+
+/// The status of the page that shows `fields`: 422 if one has an error.
+pub fn status(fields: &[&Field]) -> StatusCode {
+    if fields.iter().any(|field| field.error.is_some()) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }
 }
 
 impl Field {

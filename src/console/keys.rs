@@ -24,7 +24,7 @@ const PAGE: u32 = 25;
 /// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
 
-/// The overlaps that the form offers, for which the old key keeps working: value and text.
+/// The overlaps that the form offers: value and text. The old key keeps working until the overlap ends.
 const OVERLAPS: [(&str, &str); 4] =
     [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "0 hours (stops at once)")];
 

@@ -1,6 +1,7 @@
 //! The middleware of all pages.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -14,7 +15,7 @@ use super::{Console, docs, origin};
 use crate::http::Cause;
 
 /// Rejects forms of other sites, finds the current user, and renders errors as pages.
-pub async fn frame(State(console): State<Console>, mut request: Request, next: Next) -> Response {
+pub async fn frame(State(console): State<Arc<Console>>, mut request: Request, next: Next) -> Response {
     let mut user = CurrentUser::new(&console, &request);
     if !request.method().is_safe() && !origin::is_ours(request.headers(), &console.api.addresses) {
         let error = PageError::forbidden("This form was sent from another site, so nothing was changed.");

@@ -26,7 +26,6 @@ mod sign_in;
 mod sign_up;
 mod times;
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
@@ -47,13 +46,10 @@ use layout::error_page;
 use login_throttle::LoginThrottle;
 use password_hasher::PasswordHasher;
 
-/// The console's state: the API's, and what only the pages need. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Console(Arc<Shared>);
-
+/// The console's state: the API's, and what only the pages need.
 #[derive(Debug)]
-pub struct Shared {
-    pub api: Api,
+pub struct Console {
+    pub api: Arc<Api>,
     registration: Registration,
     passwords: PasswordHasher,
     throttle: LoginThrottle,
@@ -63,15 +59,15 @@ pub struct Shared {
 }
 
 impl Console {
-    pub fn new(api: Api, registration: Registration) -> Self {
-        Self(Arc::new(Shared {
+    pub fn new(api: Arc<Api>, registration: Registration) -> Self {
+        Self {
             registration,
             passwords: PasswordHasher::new(Arc::clone(&api.password_counters)),
             throttle: LoginThrottle::new(),
             counts: Counts::default(),
             unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),
             api,
-        }))
+        }
     }
 
     pub fn may_sign_up(&self) -> bool {
@@ -79,16 +75,8 @@ impl Console {
     }
 }
 
-impl Deref for Console {
-    type Target = Shared;
-
-    fn deref(&self) -> &Shared {
-        &self.0
-    }
-}
-
 /// The routes of all pages, of the documentation and of the files that they load. Answers 404 to all other paths.
-pub fn routes(console: &Console) -> Router {
+pub fn routes(console: &Arc<Console>) -> Router {
     let docs = Router::new()
         .route("/docs", get(docs::reference))
         .route("/docs/deprecations", get(docs::deprecations))
@@ -111,18 +99,18 @@ pub fn routes(console: &Console) -> Router {
         .route("/orders", get(orders::list).post(orders::place))
         .route("/orders/{id}/{step}", get(orders::show_step).post(orders::step))
         .route("/messages", get(messages::list).post(messages::send));
-    docs.merge(framed(console, pages)).fallback(not_found).with_state(console.clone())
+    docs.merge(framed(console, pages)).fallback(not_found).with_state(Arc::clone(console))
 }
 
 /// Wraps `pages` in the middleware of every page.
-pub fn framed(console: &Console, pages: Router<Console>) -> Router<Console> {
+pub fn framed(console: &Arc<Console>, pages: Router<Arc<Console>>) -> Router<Arc<Console>> {
     pages
         .method_not_allowed_fallback(async || PageError::method_not_allowed())
-        .layer(from_fn_with_state(console.clone(), middleware::frame))
+        .layer(from_fn_with_state(Arc::clone(console), middleware::frame))
 }
 
 /// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
-pub async fn not_found(State(console): State<Console>, request: Request) -> Response {
+pub async fn not_found(State(console): State<Arc<Console>>, request: Request) -> Response {
     const SECTIONS: [&str; 8] = ["account", "animals", "keys", "messages", "orders", "sign-in", "sign-out", "sign-up"];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
     /// slashes would be many times as long as the path.

@@ -1,12 +1,11 @@
 //! Signing in and out.
 
 use askama::Template;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::current_user::CurrentUser;
 use super::error::PageError;
-use super::form::{Field, Form};
+use super::form::{Field, Form, status};
 use super::layout::{NO_SECTION, Site, page};
 use super::password_hasher::Place;
 use crate::domain::account::PasswordDigest;
@@ -25,7 +24,7 @@ pub async fn show(user: CurrentUser) -> Response {
     if user.session.is_some() {
         return user.redirect("");
     }
-    form(&user, StatusCode::OK, Field::default(), Field::default())
+    form(&user, Field::default(), Field::default())
 }
 
 pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
@@ -33,7 +32,7 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
     let password = fields.password("password", "Enter your password.");
     let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
     let Some(address) = address.filter(|_| password.error.is_none()) else {
-        return Ok(form(&user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&user, email, password));
     };
     let place = begin_attempt(&user, &address)?;
     let Some((account, checked)) = check_password(&user, &place, &address, fields.secret("password")).await? else {
@@ -98,10 +97,10 @@ pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<Place<'
 
 fn refused(user: &CurrentUser, email: Field) -> Response {
     let why = "The e-mail address or the password is wrong.".to_owned();
-    form(user, StatusCode::UNPROCESSABLE_ENTITY, email, Field { error: Some(why), ..Field::default() })
+    form(user, email, Field { error: Some(why), ..Field::default() })
 }
 
-fn form(user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
+fn form(user: &CurrentUser, email: Field, password: Field) -> Response {
     let site = Site::new(user, "Sign in", NO_SECTION);
-    page(status, &SignIn { site, email, password }).into_response()
+    page(status(&[&email, &password]), &SignIn { site, email, password })
 }

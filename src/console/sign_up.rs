@@ -1,12 +1,11 @@
 //! The sign-up page.
 
 use askama::Template;
-use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::current_user::CurrentUser;
 use super::error::PageError;
-use super::form::{Field, Form};
+use super::form::{Field, Form, status};
 use super::layout::{NO_SECTION, Site, page};
 use super::sign_in::{begin_attempt, begin_session};
 use crate::domain::Email;
@@ -24,7 +23,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
     if user.session.is_some() {
         return Ok(user.redirect(""));
     }
-    Ok(form(&user, StatusCode::OK, Field::default(), Field::default()))
+    Ok(form(&user, Field::default(), Field::default()))
 }
 
 /// Creates the account and signs it in. The response reveals whether an address has an account already; the limit on
@@ -35,13 +34,13 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
     let address = email.parse("Enter an e-mail address.", "The address", |text| Email::parse(text.trim()));
     let (password, chosen) = fields.new_password("password", "Enter a password.", "The password");
     let (Some(address), Some(chosen)) = (address, chosen) else {
-        return Ok(form(&user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&user, email, password));
     };
     let digest = begin_attempt(&user, &address)?.hash(chosen).await;
     let Some(account) = user.api().store.create_account(address, Some(digest.clone()), user.api().clock.now()).await?
     else {
         email.error = Some("There is already an account with this address. Sign in instead.".to_owned());
-        return Ok(form(&user, StatusCode::UNPROCESSABLE_ENTITY, email, password));
+        return Ok(form(&user, email, password));
     };
     let signed_in = begin_session(&user, account, digest).await?;
     // `None` if the operator has changed the password meanwhile, on the command line.
@@ -53,6 +52,7 @@ fn refuse_if_closed(user: &CurrentUser) -> Result<(), PageError> {
     user.console.may_sign_up().then_some(()).ok_or_else(closed)
 }
 
-fn form(user: &CurrentUser, status: StatusCode, email: Field, password: Field) -> Response {
-    page(status, &SignUp { site: Site::new(user, "Create an account", NO_SECTION), email, password })
+fn form(user: &CurrentUser, email: Field, password: Field) -> Response {
+    let site = Site::new(user, "Create an account", NO_SECTION);
+    page(status(&[&email, &password]), &SignUp { site, email, password })
 }

@@ -25,7 +25,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
      ratelimit-policy",
 );
 
-/// Seconds for which a browser may remember a preflight.
+/// Maximum age of a remembered preflight, in seconds.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
 /// The origins whose pages may call the operations of a listener.

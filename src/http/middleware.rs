@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::MatchedPath;
 use axum::http::header::STRICT_TRANSPORT_SECURITY;
-use axum::http::{HeaderValue, Request, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use axum::middleware::{Next, from_fn};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -40,13 +40,13 @@ pub type Sent = Either<Full<Bytes>, Body>;
 #[derive(Clone, Debug)]
 pub struct ListenerService {
     listener: Listener,
-    api: Api,
+    api: Arc<Api>,
     /// `None` if the listener has operations only.
     pages: Option<Router>,
     /// `None` if no page of another origin may call the operations.
     cors: Option<Arc<Cors>>,
     deprecation: Option<Deprecation>,
-    /// Whether responses tell browsers to use TLS only (RFC 6797).
+    /// True if responses tell browsers to use TLS only (RFC 6797).
     is_https_only: bool,
     logs_requests: bool,
     tracer: Option<Tracer>,
@@ -54,10 +54,10 @@ pub struct ListenerService {
 
 impl ListenerService {
     /// The operations of `listener`.
-    pub fn new(listener: Listener, api: &Api) -> Self {
+    pub fn new(listener: Listener, api: &Arc<Api>) -> Self {
         Self {
             listener,
-            api: api.clone(),
+            api: Arc::clone(api),
             pages: None,
             cors: Cors::of(listener, &api.addresses).map(Arc::new),
             deprecation: GetPet.is_on(listener).then(|| Deprecation::of_get_pet(&api.addresses)),
@@ -143,18 +143,23 @@ impl ListenerService {
             }
             self.log_cause(&mut response, &id);
             let headers = response.headers_mut();
-            if let (Target::Operation(GetPet), Some(deprecation)) = (target, &self.deprecation) {
-                deprecation.announce(headers);
-            }
-            caller.write_headers(api, headers);
-            if self.cors.is_some() {
-                Cors::write_headers(allowed_origin, headers);
-            }
-            if self.is_https_only {
-                headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
-            }
+            self.write_headers(target, &caller, allowed_origin, headers);
             headers.insert(X_REQUEST_ID, id);
             response
+        }
+    }
+
+    /// Writes the headers that do not depend on the handler.
+    fn write_headers(&self, target: Target, caller: &Caller, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
+        if let (Target::Operation(GetPet), Some(deprecation)) = (target, &self.deprecation) {
+            deprecation.announce(headers);
+        }
+        caller.write_headers(&self.api, headers);
+        if self.cors.is_some() {
+            Cors::write_headers(origin, headers);
+        }
+        if self.is_https_only {
+            headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
         }
     }
 

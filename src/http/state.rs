@@ -15,12 +15,9 @@ use crate::relay;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
 
-/// A handle on everything a handler needs; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Api(Arc<Shared>);
-
+/// Everything that a handler needs.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Api {
     pub store: Arc<Store>,
     pub api_keys: ApiKeyCache,
     pub clock: Clock,
@@ -50,7 +47,7 @@ pub struct PasswordCounters {
 
 impl Api {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
-        Self(Arc::new(Shared {
+        Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
             pages: PageCache::new(),
@@ -65,7 +62,7 @@ impl Api {
             addresses: Arc::new(addresses),
             relay: OnceLock::new(),
             draining: AtomicBool::new(false),
-        }))
+        }
     }
 
     /// Notifies the relay of every accepted message. There is at most one in a process.
@@ -86,13 +83,5 @@ impl Api {
 
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
-    }
-}
-
-impl std::ops::Deref for Api {
-    type Target = Shared;
-
-    fn deref(&self) -> &Shared {
-        &self.0
     }
 }

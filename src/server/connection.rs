@@ -134,25 +134,29 @@ impl<S: Service> Connection<S> {
                 Phase::Handling | Phase::Answering | Phase::Blocked => Expired::Answer,
             });
         }
-        let mut stream = http.into_parts().io.into_inner().stream;
-        match expired {
-            Some(Phase::Head) => {
-                let response = service.reject(Rejection::HeadTimeout(self.limits.head));
-                if timeout(LINGER_TIMEOUT, stream.write_all(&response)).await.is_err() {
-                    return;
-                }
-            }
-            // Without a TLS close notification, the client would take the connection for truncated.
-            Some(Phase::Idle) => {
-                let _ = timeout(LINGER_TIMEOUT, stream.shutdown()).await;
+        close(http.into_parts().io.into_inner().stream, expired, &self.service, self.limits).await;
+    }
+}
+
+/// Closes a connection, and tells the client of an expired deadline if it can read that.
+async fn close(mut stream: Stream, expired: Option<Phase>, service: &impl Service, limits: Limits) {
+    match expired {
+        Some(Phase::Head) => {
+            let response = service.reject(Rejection::HeadTimeout(limits.head));
+            if timeout(LINGER_TIMEOUT, stream.write_all(&response)).await.is_err() {
                 return;
             }
-            // A client that does not read would not read a response either.
-            Some(_) => return,
-            None => {}
         }
-        let _ = timeout(LINGER_TIMEOUT, stream.linger()).await;
+        // Without a TLS close notification, the client would take the connection for truncated.
+        Some(Phase::Idle) => {
+            let _ = timeout(LINGER_TIMEOUT, stream.shutdown()).await;
+            return;
+        }
+        // A client that does not read would not read a response either.
+        Some(_) => return,
+        None => {}
     }
+    let _ = timeout(LINGER_TIMEOUT, stream.linger()).await;
 }
 
 /// Returns the stream after the TLS handshake, which may take as long as a head. `None` if it failed or the service stops.

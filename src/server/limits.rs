@@ -23,7 +23,7 @@ pub struct Limits {
     pub answer: Duration,
     /// Maximum number of connections of all public listeners.
     pub connections: usize,
-    /// Time for which connections are still accepted after a stop was requested.
+    /// Delay between the request to stop and the last accepted connection.
     pub drain_delay: Duration,
 }
 

@@ -79,7 +79,7 @@ pub struct Service {
     pub ops_address: SocketAddr,
     pub clock: Clock,
     pub store: Arc<Store>,
-    pub api: Api,
+    pub api: Arc<Api>,
     pub app: App,
     pub folder: tempfile::TempDir,
     /// A key of the account `ada@example.com`.
