@@ -76,7 +76,7 @@ pub struct ApiError {
     message: Cow<'static, str>,
     cause: Option<Cause>,
     /// A header beside those that belong to the code.
-    header: Option<(HeaderName, HeaderValue)>,
+    header: Option<(&'static str, &'static str)>,
 }
 
 /// The cause of a 5xx error. An extension of the response until the middleware logs it with the request's id.
@@ -96,8 +96,8 @@ impl ApiError {
         Self { code, message: message.into(), cause: None, header: None }
     }
 
-    pub fn with_header(self, name: HeaderName, value: &'static str) -> Self {
-        Self { header: Some((name, HeaderValue::from_static(value))), ..self }
+    pub fn with_header(self, name: &'static str, value: &'static str) -> Self {
+        Self { header: Some((name, value)), ..self }
     }
 
     fn with_cause(self, cause: impl Into<String>) -> Self {
@@ -156,8 +156,10 @@ impl ApiError {
             Code::RequestTimeout | Code::PayloadTooLarge => Some((CONNECTION, "close")),
             _ => None,
         };
-        let of_code = of_code.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        headers.extend(of_code.into_iter().chain(self.header));
+        let own = self.header.map(|(name, value)| (HeaderName::from_static(name), value));
+        for (name, value) in of_code.into_iter().chain(own) {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
         if let Some(cause) = self.cause {
             response.extensions_mut().insert(cause);
         }

@@ -5,7 +5,7 @@
 //! connection after the response. Section 6.1 allows this, and it is as safe as a rejection.
 
 use axum::body::HttpBody;
-use axum::http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use axum::http::header::{HOST, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use axum::http::uri::Scheme;
 use axum::http::{HeaderValue, Version};
@@ -45,7 +45,7 @@ pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
 
 fn invalid(message: &'static str) -> ApiError {
     // The bytes that follow may be another request to a proxy, but part of this one to us.
-    ApiError::new(Code::InvalidValue, message).with_header(CONNECTION, "close")
+    ApiError::new(Code::InvalidValue, message).with_header("connection", "close")
 }
 
 /// Returns whether all characters are allowed in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2). May be empty.

@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use axum::http::header::{LOCATION, RETRY_AFTER};
-use axum::http::request::Parts;
+use axum::http::header::LOCATION;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 
 use super::error::{ApiError, Code};
-use super::operations::Operation;
 use super::response::{self, Response};
-use super::state::Api;
 use crate::clock::Clock;
-use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest};
-use crate::store::{Outcome, Store, StoredResponse, WriteKey};
+use crate::store::{Outcome, Store, StoredResponse};
 
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -22,40 +18,6 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 const STEP: u32 = 256;
 const PAUSE: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_secs(30);
-
-/// A request of an authenticated caller to an operation that writes.
-pub struct Write<'r> {
-    pub api: &'r Api,
-    pub operation: Operation,
-    pub account: AccountId,
-    pub head: &'r Parts,
-    pub body: &'r str,
-}
-
-impl Write<'_> {
-    /// Returns the `Idempotency-Key` for the store, with the function that renders the response to keep under it.
-    /// `None` without the header.
-    pub fn key<T>(
-        &self,
-        respond: &(impl Fn(&T) -> StoredResponse + Clone + Send + Sync + 'static),
-    ) -> Result<Option<WriteKey<T>>, ApiError> {
-        let mut values = self.head.headers.get_all(IDEMPOTENCY_KEY).iter();
-        let Some(first) = values.next() else { return Ok(None) };
-        let key = match values.next() {
-            None => IdempotencyKey::parse(first.as_bytes()),
-            Some(_) => Err(Invalid("is given more than once".into())),
-        };
-        let key = key.map_err(|invalid| ApiError::invalid_value("Idempotency-Key", &invalid))?;
-        let (operation, path, now) = (self.operation.id(), self.head.uri.path(), self.api.clock.steady());
-        let request = KeyedRequest::new(self.account, operation, &key, path, self.body, now);
-        Ok(Some(WriteKey::new(request, respond.clone())))
-    }
-
-    /// The id in the path. `None` if it is not an int64.
-    pub fn id(&self) -> Option<i64> {
-        self.operation.id_in(self.head.uri.path())
-    }
-}
 
 /// Makes the response to a write. `executed` renders its result.
 pub fn respond<T, R: Into<ApiError>>(
@@ -80,7 +42,7 @@ pub fn respond<T, R: Into<ApiError>>(
 /// The error for a repeated request whose first execution has not finished.
 pub fn in_progress() -> ApiError {
     ApiError::new(Code::Conflict, "A request with this `Idempotency-Key` is still in progress. Try again later.")
-        .with_header(RETRY_AFTER, "1")
+        .with_header("retry-after", "1")
 }
 
 fn of_stored(stored: StoredResponse) -> Response {
@@ -112,7 +74,8 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::domain::{Email, Message, MessageText, Timestamp};
+    use crate::domain::{Email, IdempotencyKey, KeyedRequest, Message, MessageText, Timestamp};
+    use crate::store::WriteKey;
     use crate::store::sqlite::{Options, Sqlite};
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use axum::BoxError;
 use axum::body::HttpBody;
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
@@ -81,7 +81,7 @@ fn check_content_coding(headers: &HeaderMap) -> Result<(), ApiError> {
     is_plain.then_some(()).ok_or_else(|| {
         let message = "`Content-Encoding` must be `identity` or absent: send the body uncompressed.";
         // Only here: a 415 names the accepted codings if the coding is the reason (RFC 9110, section 12.5.3).
-        ApiError::new(Code::UnsupportedMediaType, message).with_header(ACCEPT_ENCODING, "identity")
+        ApiError::new(Code::UnsupportedMediaType, message).with_header("accept-encoding", "identity")
     })
 }
 

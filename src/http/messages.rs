@@ -2,18 +2,19 @@
 
 use axum::http::StatusCode;
 
+use super::call::Call;
 use super::error::ApiError;
-use super::idempotency::{self, Write};
+use super::idempotency;
 use super::json::Fields;
 use super::response::Response;
 use crate::domain::{Message, MessageText};
 use crate::store::StoredResponse;
 
 /// Handles `sendMessage`.
-pub async fn send(write: &Write<'_>) -> Result<Response, ApiError> {
-    let api = write.api;
-    let message = Message::new(write.account, parse_message(write.body)?, api.clock.now());
-    let outcome = api.store.create_message(message, write.key(&accepted)?).await?;
+pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
+    let api = call.api;
+    let message = Message::new(call.account, parse_message(call.body)?, api.clock.now());
+    let outcome = api.store.create_message(message, call.key(&accepted)?).await?;
     if let Some(relay) = api.relay() {
         relay.message_queued();
     }

@@ -6,6 +6,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use http_body_util::Full;
 
+use super::rate_limit::RateLimits;
 use super::response::Response;
 use super::state::Api;
 use crate::store::{BackupStatus, Meters, Store};
@@ -114,7 +115,7 @@ fn memory(api: &Api, out: &mut Exposition) {
 fn limits(api: &Api, meters: &Meters<'_>, out: &mut Exposition) {
     let mut refused = out.counter("petstore_refused_total", "What was refused, by the limit that it ran into.");
     refused
-        .sample(&[("limit", "account_rate")], api.rate_limits.as_ref().map_or(0, |limits| limits.refused()))
+        .sample(&[("limit", "account_rate")], api.rate_limits.as_ref().map_or(0, RateLimits::refused))
         .sample(&[("limit", "sign_in_attempts")], api.password_counters.throttled.get())
         .sample(&[("limit", "password_hashes")], api.password_counters.refused.get())
         .sample(&[("limit", "write_queue")], meters.writers.iter().map(|(_, writer)| writer.refused.get()).sum::<u64>())

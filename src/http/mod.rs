@@ -2,6 +2,7 @@
 
 pub mod api_key_cache;
 pub(crate) mod auth;
+mod call;
 pub(crate) mod client_address;
 mod cors;
 pub(crate) mod deprecation;

@@ -8,9 +8,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method};
 
 use super::auth::Caller;
+use super::call::Call;
 use super::deprecation::{self, REMOVED_AT};
 use super::error::ApiError;
-use super::idempotency::Write;
 use super::input::RequestBody;
 use super::response::Response;
 use super::state::Api;
@@ -287,23 +287,22 @@ impl Operation {
         body: &mut impl RequestBody,
     ) -> Result<Response, ApiError> {
         input::check_declared_body(&head.headers)?;
-        let query = head.uri.query();
+        let body = match *self.method() {
+            Method::POST => input::read_json(head, body).await?,
+            _ => String::new(),
+        };
+        let call = &Call { api, operation: self, account, head, body: &body };
         match self {
-            ListPets => return pets::list(api, query).await,
-            GetPet => return pets::get(api, query, self.id_in(head.uri.path())).await,
-            ListOrders => return orders::list(api, account, query).await,
-            _ => {}
-        }
-        let body = &input::read_json(head, body).await?;
-        let write = &Write { api, operation: self, account, head, body };
-        match self {
-            CreatePet => pets::create(write).await,
-            PlaceOrder => orders::place(write).await,
-            ApproveOrder => Box::pin(orders::change(write, Transition::Approve)).await,
-            DeliverOrder => Box::pin(orders::change(write, Transition::Deliver)).await,
-            CancelOrder => Box::pin(orders::change(write, Transition::Cancel)).await,
-            SendMessage => messages::send(write).await,
-            _ => unreachable!("handled above"),
+            ListPets => pets::list(call).await,
+            CreatePet => pets::create(call).await,
+            GetPet => pets::get(call).await,
+            ListOrders => orders::list(call).await,
+            PlaceOrder => orders::place(call).await,
+            ApproveOrder => Box::pin(orders::change(call, Transition::Approve)).await,
+            DeliverOrder => Box::pin(orders::change(call, Transition::Deliver)).await,
+            CancelOrder => Box::pin(orders::change(call, Transition::Cancel)).await,
+            SendMessage => messages::send(call).await,
+            GetLiveness | GetReadiness | GetMetrics | GetDocument => unreachable!("these need no account"),
         }
     }
 }

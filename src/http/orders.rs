@@ -2,8 +2,9 @@
 
 use axum::http::StatusCode;
 
+use super::call::Call;
 use super::error::{ApiError, Code};
-use super::idempotency::{self, Write};
+use super::idempotency;
 use super::json::Fields;
 use super::operations::Operation;
 use super::page_cache::{self, List};
@@ -15,9 +16,10 @@ use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTr
 use crate::store::StoredResponse;
 
 /// Handles `listOrders`.
-pub async fn list(api: &Api, account: AccountId, query: Option<&str>) -> Result<Response, ApiError> {
-    let query = pagination::query(query, OrderStatus::parse)?;
-    page_cache::respond(api, List::Orders(account, query), read_page(api, account, &query)).await
+pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
+    let query = pagination::query(call.query(), OrderStatus::parse)?;
+    let list = List::Orders(call.account, query);
+    page_cache::respond(call.api, list, read_page(call.api, call.account, &query)).await
 }
 
 async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<Page, ApiError> {
@@ -28,11 +30,11 @@ async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<
 }
 
 /// Handles `placeOrder`.
-pub async fn place(write: &Write<'_>) -> Result<Response, ApiError> {
-    let fields = Fields::parse(write.body, ["petId"])?;
+pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
+    let fields = Fields::parse(call.body, ["petId"])?;
     let pet_id = fields.required_integer("petId")?;
-    let order = NewOrder { account: write.account, pet_id, now: write.api.clock.now() };
-    idempotency::respond(write.api.store.place_order(order, write.key(&placed)?).await?, placed)
+    let order = NewOrder { account: call.account, pet_id, now: call.api.clock.now() };
+    idempotency::respond(call.api.store.place_order(order, call.key(&placed)?).await?, placed)
 }
 
 /// The 201 response for a placed order.
@@ -50,14 +52,14 @@ impl From<PlaceOrderError> for ApiError {
 }
 
 /// Handles `approveOrder`, `deliverOrder` and `cancelOrder`. They need no body, but accept an object.
-pub async fn change(write: &Write<'_>, transition: Transition) -> Result<Response, ApiError> {
-    if !write.body.is_empty() {
-        Fields::parse(write.body, [])?;
+pub async fn change(call: &Call<'_>, transition: Transition) -> Result<Response, ApiError> {
+    if !call.body.is_empty() {
+        Fields::parse(call.body, [])?;
     }
-    let key = write.key(&changed)?;
-    let order = write.id().ok_or_else(order_not_found)?;
-    let change = OrderTransition { account: write.account, order, transition, now: write.api.clock.now() };
-    idempotency::respond(write.api.store.transition_order(change, key).await?, changed)
+    let key = call.key(&changed)?;
+    let order = call.id().ok_or_else(order_not_found)?;
+    let change = OrderTransition { account: call.account, order, transition, now: call.api.clock.now() };
+    idempotency::respond(call.api.store.transition_order(change, key).await?, changed)
 }
 
 /// The 200 response for an order after its transition.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
+use super::call::Call;
 use super::deprecation::REMOVED_AT;
 use super::error::{ApiError, Code};
-use super::idempotency::{self, Write};
+use super::idempotency;
 use super::input;
 use super::json::Fields;
 use super::operations::Operation;
@@ -22,9 +23,9 @@ use crate::store::StoredResponse;
 const PETS: &str = Operation::GetPet.api_prefix();
 
 /// Handles `listPets`.
-pub async fn list(api: &Api, query: Option<&str>) -> Result<Response, ApiError> {
-    let query = pagination::query(query, PetStatus::parse)?;
-    page_cache::respond(api, List::Pets(query), read_page(api, &query)).await
+pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
+    let query = pagination::query(call.query(), PetStatus::parse)?;
+    page_cache::respond(call.api, List::Pets(query), read_page(call.api, &query)).await
 }
 
 async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
@@ -35,12 +36,12 @@ async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
 }
 
 /// Handles `createPet`.
-pub async fn create(write: &Write<'_>) -> Result<Response, ApiError> {
-    let api = write.api;
-    let pet = parse_new_pet(write.body)?;
+pub async fn create(call: &Call<'_>) -> Result<Response, ApiError> {
+    let api = call.api;
+    let pet = parse_new_pet(call.body)?;
     let addresses = (api.clock.now() < REMOVED_AT).then(|| Arc::clone(&api.addresses));
     let respond = move |pet: &Pet| created(addresses.as_deref(), pet);
-    let key = write.key(&respond)?;
+    let key = call.key(&respond)?;
     idempotency::respond(api.store.create_pet(pet, key).await?, respond)
 }
 
@@ -52,11 +53,11 @@ fn created(addresses: Option<&Addresses>, pet: &Pet) -> StoredResponse {
     StoredResponse { status: StatusCode::CREATED.as_u16(), location, body: pet.to_json() }
 }
 
-/// Handles `getPet`. `id` is `None` if the path has no int64.
-pub async fn get(api: &Api, query: Option<&str>, id: Option<i64>) -> Result<Response, ApiError> {
-    input::parameters(query, [])?;
-    let pet = match id {
-        Some(id) => api.store.find_pet(id).await?,
+/// Handles `getPet`.
+pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
+    input::parameters(call.query(), [])?;
+    let pet = match call.id() {
+        Some(id) => call.api.store.find_pet(id).await?,
         None => None,
     };
     let pet: Pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;

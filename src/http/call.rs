@@ -1,0 +1,49 @@
+//! A call of an operation, as handlers get it.
+
+use axum::http::request::Parts;
+
+use super::error::ApiError;
+use super::idempotency::IDEMPOTENCY_KEY;
+use super::operations::Operation;
+use super::state::Api;
+use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest};
+use crate::store::{StoredResponse, WriteKey};
+
+/// A call of an operation by an authenticated account.
+pub struct Call<'r> {
+    pub api: &'r Api,
+    pub operation: Operation,
+    pub account: AccountId,
+    pub head: &'r Parts,
+    /// Empty if the operation only reads.
+    pub body: &'r str,
+}
+
+impl Call<'_> {
+    pub fn query(&self) -> Option<&str> {
+        self.head.uri.query()
+    }
+
+    /// The id in the path. `None` if it is not an int64.
+    pub fn id(&self) -> Option<i64> {
+        self.operation.id_in(self.head.uri.path())
+    }
+
+    /// Returns the `Idempotency-Key` for the store, with the function that renders the response to keep under it.
+    /// `None` without the header.
+    pub fn key<T>(
+        &self,
+        respond: &(impl Fn(&T) -> StoredResponse + Clone + Send + Sync + 'static),
+    ) -> Result<Option<WriteKey<T>>, ApiError> {
+        let mut values = self.head.headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(first) = values.next() else { return Ok(None) };
+        let key = match values.next() {
+            None => IdempotencyKey::parse(first.as_bytes()),
+            Some(_) => Err(Invalid("is given more than once".into())),
+        };
+        let key = key.map_err(|invalid| ApiError::invalid_value("Idempotency-Key", &invalid))?;
+        let (operation, path, now) = (self.operation.id(), self.head.uri.path(), self.api.clock.steady());
+        let request = KeyedRequest::new(self.account, operation, &key, path, self.body, now);
+        Ok(Some(WriteKey::new(request, respond.clone())))
+    }
+}
