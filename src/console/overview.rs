@@ -43,7 +43,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         site: Site::new(&user, "Overview", ""),
         addresses,
         counts: user.console.counts.get(&user.api().store).await?,
-        plot: Plot::new(&user.api().requests.last_hour(user.api().traffic.api_requests(), now)),
+        plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests(), now)),
         database: user.api().store.database(),
         has_keys: !user.api().store.list_keys_of(session.account, None, 1).await?.0.is_empty(),
         warns_of_removal: now < deprecation::REMOVED_AT,

@@ -65,8 +65,12 @@ impl RateLimits {
         let part = &self.parts[account.0.unsigned_abs() as usize % PARTS];
         let requests = u64::from(self.limit.requests);
         let bucket = TokenBucket { capacity: requests, refill: self.limit.window.as_millis() as u64 };
+        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock: an earlier time than that of the last request would move the bucket back, and give tokens
+        // away.
         let now = self.clock.elapsed().as_millis() as u64 * requests;
-        let taken = part.lock().unwrap_or_else(PoisonError::into_inner).take(account, bucket, now);
+        let taken = part.take(account, bucket, now);
+        drop(part);
         Quota {
             is_allowed: taken.is_allowed,
             remaining: taken.remaining,

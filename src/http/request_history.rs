@@ -32,10 +32,11 @@ impl Default for History {
 }
 
 impl RequestHistory {
-    /// Returns the counts of the last minutes, oldest first, if there were `total` requests by `now`.
-    pub fn last_hour(&self, total: u64, now: Timestamp) -> [u64; MINUTES] {
+    /// Returns the counts of the last minutes, oldest first. `total` is the number of all requests by `now`.
+    pub fn last_hour(&self, total: impl Fn() -> u64, now: Timestamp) -> [u64; MINUTES] {
         let mut history = self.history();
-        let minute = history.advance(total, now);
+        // Counted under the lock, so that no caller brings a total that is older than the last one.
+        let minute = history.advance(total(), now);
         std::array::from_fn(|position| history.counts[slot(minute + 1 + position as i64)])
     }
 
@@ -91,21 +92,21 @@ mod tests {
     #[test]
     fn growth_belongs_to_the_minute_of_the_last_look() {
         let history = RequestHistory::default();
-        history.last_hour(0, NOW);
-        history.last_hour(3, after(1));
-        assert_eq!(history.last_hour(5, after(1))[57..], [0, 3, 2]);
-        assert_eq!(history.last_hour(5, after(3))[55..], [0, 3, 2, 0, 0]);
-        assert_eq!(history.last_hour(5, after(59))[..3], [3, 2, 0]);
-        assert_eq!(history.last_hour(5, after(60))[..2], [2, 0]);
-        assert_eq!(history.last_hour(5, after(61)).iter().sum::<u64>(), 0);
+        history.last_hour(|| 0, NOW);
+        history.last_hour(|| 3, after(1));
+        assert_eq!(history.last_hour(|| 5, after(1))[57..], [0, 3, 2]);
+        assert_eq!(history.last_hour(|| 5, after(3))[55..], [0, 3, 2, 0, 0]);
+        assert_eq!(history.last_hour(|| 5, after(59))[..3], [3, 2, 0]);
+        assert_eq!(history.last_hour(|| 5, after(60))[..2], [2, 0]);
+        assert_eq!(history.last_hour(|| 5, after(61)).iter().sum::<u64>(), 0);
     }
 
     #[test]
     fn clock_jumps_neither_panic_nor_count_twice() {
         let history = RequestHistory::default();
-        history.last_hour(0, after(100));
-        assert_eq!(history.last_hour(5, NOW).iter().sum::<u64>(), 5);
-        assert_eq!(history.last_hour(6, after(100))[59], 6);
-        assert_eq!(history.last_hour(7, after(10_000_000)).iter().sum::<u64>(), 0);
+        history.last_hour(|| 0, after(100));
+        assert_eq!(history.last_hour(|| 5, NOW).iter().sum::<u64>(), 5);
+        assert_eq!(history.last_hour(|| 6, after(100))[59], 6);
+        assert_eq!(history.last_hour(|| 7, after(10_000_000)).iter().sum::<u64>(), 0);
     }
 }

@@ -23,7 +23,7 @@ fn filled(animals: usize) -> (Folder, String) {
 fn backup_of_a_running_service_restores_everything() {
     let (folder, key) = filled(100);
     let server = folder.serve("serve");
-    assert_eq!(server.send_message(&key, r"Hello\n🦊").status, 202);
+    assert_eq!(server.send_message(&key, r"Hello\n🦊").status(), 202);
 
     let made = folder.run("backup there.db");
 

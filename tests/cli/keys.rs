@@ -180,7 +180,7 @@ async fn stop_stores_the_last_use_of_keys() {
 }
 
 fn assert_rejected_within_a_second(server: &Server, key: &str) {
-    within(Duration::from_secs(1), "rejecting the key", || server.get("/v1/pets", key).status == 401);
+    within(Duration::from_secs(1), "rejecting the key", || server.get("/v1/pets", key).status() == 401);
 }
 
 /// Milliseconds since 1970.

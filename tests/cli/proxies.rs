@@ -66,7 +66,8 @@ fn check_example(file: &str, adapt: fn(String, &str, &str) -> (String, Vec<&'sta
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let example = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ops/proxy").join(file)).unwrap();
     let example = services.iter().zip(["10.0.0.11", "10.0.0.12"]).fold(example, |text, (service, host)| {
-        text.replace(&format!("{host}:8080"), &service.store).replace(&format!("{host}:8081"), &service.messages)
+        text.replace(&format!("{host}:8080"), &service.store().to_string())
+            .replace(&format!("{host}:8081"), &service.messages().to_string())
     });
     let (config, command) = adapt(example, folder.path().to_str().unwrap(), &address);
     let config_file = folder.path().join(file);

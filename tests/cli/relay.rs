@@ -4,31 +4,27 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::blocking::{Response, new_pet, post_once};
 use testkit::nats::{STREAM, Stored};
 use testkit::postgres::{query, try_query};
-use testkit::{Database, Folder, NatsServer, PostgresServer, SERVE, Server, Signal, TIMEOUT, within};
+use testkit::{Database, Folder, NatsServer, PostgresServer, Request, Response, Server, Signal, TIMEOUT, within};
 
 /// A database with a key.
 struct Shop {
     database: Database,
     key: String,
-    _folder: Folder,
 }
 
 impl Shop {
     fn on_every_database() -> [Self; 2] {
-        [Self::on_sqlite(), Self::at(Database::url(PostgresServer::shared().database()))]
+        [Self::on_sqlite(), Self::at(Database::postgres())]
     }
 
     fn on_sqlite() -> Self {
-        let folder = Folder::new();
-        let database = Database::folder(&folder.path("data"));
-        Self { _folder: folder, ..Self::at(database) }
+        Self::at(Database::temporary())
     }
 
     fn at(database: Database) -> Self {
-        Self { key: database.make_key(), database, _folder: Folder::new() }
+        Self { key: database.make_key(), database }
     }
 
     fn serve(&self, broker: &NatsServer) -> Server {
@@ -37,7 +33,7 @@ impl Shop {
 
     fn send(&self, server: &Server, text: &str) -> Response {
         let answer = server.send_message(&self.key, text);
-        assert_eq!(answer.status, 202, "{}", answer.text);
+        assert_eq!(answer.status(), 202, "{answer:?}");
         answer
     }
 
@@ -63,7 +59,7 @@ fn arrived(broker: &NatsServer, number: usize) -> Vec<Stored> {
 }
 
 fn metric(server: &Server, name: &str) -> f64 {
-    let scraped = testkit::blocking::try_get(&server.address("ops").to_string(), "/metrics").unwrap().text;
+    let scraped = Request::new(server.address("ops"), "GET", "/metrics").send_blocking().body;
     let line = scraped.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} is missing:\n{scraped}")).parse().unwrap()
 }
@@ -80,7 +76,7 @@ fn message_arrives_as_acknowledged() {
         for (answer, stored) in answers.iter().zip(&stored) {
             let id = answer.json()["id"].as_str().unwrap().to_owned();
             let expected =
-                Stored { id, account: "1".into(), subject: "petstore.messages".into(), body: answer.body().to_owned() };
+                Stored { id, account: "1".into(), subject: "petstore.messages".into(), body: answer.body.clone() };
             assert_eq!(*stored, expected);
         }
         shop.assert_nothing_waits();
@@ -100,7 +96,7 @@ fn relay_sends_messages_queued_before_it_started() {
         let server = shop.database.serve();
         let mut expected = Vec::new();
         for n in 0..300 {
-            expected.push(shop.send(&server, &format!("message {n}")).body().to_owned());
+            expected.push(shop.send(&server, &format!("message {n}")).body.clone());
         }
         server.end_by(Signal::TERM);
         assert_eq!(shop.list("--state waiting --limit 1000").len(), 300);
@@ -133,7 +129,7 @@ fn documented_grants_suffice_to_serve_and_relay() {
     let shop = Shop::at(Database::url(&url));
     let mut import = shop.database.petstore("pets import -");
     let mut import = import.stdin(std::process::Stdio::piped()).spawn().unwrap();
-    import.stdin.take().unwrap().write_all(new_pet("Rex").as_bytes()).unwrap();
+    import.stdin.take().unwrap().write_all(br#"{"name":"Rex","categoryId":1}"#).unwrap();
     assert!(import.wait().unwrap().success());
     let broker = NatsServer::start();
 
@@ -141,9 +137,10 @@ fn documented_grants_suffice_to_serve_and_relay() {
 
     shop.send(&server, "Hello");
     arrived(&broker, 1);
-    for (path, body) in [("/v1/pets", new_pet("Mimi")), ("/v1/store/orders", r#"{"petId":1}"#.to_owned())] {
-        let answer = post_once(&server.store, path, &shop.key, "once", &body);
-        assert_eq!(answer.status, 201, "{path}: {}", answer.text);
+    for (path, body) in [("/v1/pets", r#"{"name":"Mimi","categoryId":1}"#), ("/v1/store/orders", r#"{"petId":1}"#)] {
+        let request = Request::new(server.store(), "POST", path).key(&shop.key).header("idempotency-key", "once");
+        let answer = request.json(body).send_blocking();
+        assert_eq!(answer.status(), 201, "{path}: {answer:?}");
     }
     shop.assert_nothing_waits();
     let log = server.end_by(Signal::TERM).log();
@@ -195,7 +192,7 @@ fn messages_wait_while_the_broker_is_down() {
         shop.send(&server, &format!("meanwhile {n}"));
     }
     std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(server.get("/readyz", "").status, 200);
+    assert_eq!(server.get("/readyz", "").status(), 200);
     assert_eq!(shop.list("--state waiting").len(), 5);
     within(TIMEOUT, "counting messages", || metric(&server, "petstore_messages_waiting") == 5.0);
     broker.start_again();
@@ -250,7 +247,7 @@ fn relay_credentials_are_never_logged() {
     let shop = Shop::on_sqlite();
     let broker = NatsServer::start_with(&["--user", "ada", "--pass", "s3cr@t"]);
     let relay = format!("nats://ada:s3cr%40t@127.0.0.1:{}", broker.port());
-    let mut command = shop.database.petstore(&format!("{SERVE} --log-level trace"));
+    let mut command = shop.database.petstore(&format!("{} --log-level trace", Database::SERVE));
     let server = Server::start(command.env("PETSTORE_RELAY", &relay));
     shop.send(&server, "Hello");
     let options = || async_nats::ConnectOptions::new().user_and_password("ada".into(), "s3cr@t".into());

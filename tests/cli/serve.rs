@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Folder, Process, Server, Signal, TIMEOUT, within};
+use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, within};
 
 #[test]
 fn listening_line_has_the_bound_addresses() {
@@ -56,7 +56,7 @@ async fn service_answers_during_the_drain_delay() {
     let folder = Folder::with_account();
     let key = folder.key();
     let server = folder.serve("serve --drain-delay 1h");
-    let ready = || testkit::blocking::try_get(&server.address("ops").to_string(), "/readyz").unwrap().status;
+    let ready = || Request::new(server.address("ops"), "GET", "/readyz").send_blocking().status();
     assert_eq!(ready(), 200);
 
     server.signal(Signal::TERM);
@@ -73,7 +73,7 @@ async fn listeners_selects_what_is_opened() {
     let server = folder.serve("serve --listeners messages,ops");
 
     assert!(server.listening.get("store").is_none(), "{}", server.listening);
-    assert_eq!(server.send_message(&key, "Hello").status, 202);
+    assert_eq!(server.send_message(&key, "Hello").status(), 202);
     let server = folder.serve("serve --listeners store");
     assert!(server.listening.get("messages").is_none() && server.listening.get("ops").is_none());
     assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
@@ -184,7 +184,7 @@ async fn two_services_share_a_folder() {
     let key = folder.key();
     let (store, messages) = (folder.serve("serve --listeners store"), folder.serve("serve --listeners store,messages"));
 
-    assert_eq!(store.create_pet(&key, "Rex").status, 201);
+    assert_eq!(store.create_pet(&key, "Rex").status(), 201);
 
     let seen = messages.request("/v1/pets", &key).await;
     assert_eq!(seen.json().as_array().unwrap().len(), 1, "the next list of the other process includes it");
