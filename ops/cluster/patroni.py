@@ -9,7 +9,7 @@ from . import http
 from .processes import Failed, Process, becomes, send, stat, tree
 from .state import MEMBERS
 
-# docs/scale-out.md explains these settings.
+# docs/consistency.md explains these settings.
 CLUSTER_SETTINGS = {
     "ttl": 20,
     "loop_wait": 1,

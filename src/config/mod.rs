@@ -35,7 +35,7 @@ pub struct Common {
     #[arg(long, global = true, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
     pub data_dir: PathBuf,
     /// PostgreSQL database to use instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by
-    /// commas, are tried in order
+    /// commas, are tried at once
     #[arg(long, global = true, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DATABASE_URL)]
     pub database_url: Option<DatabaseUrl>,
     /// Purpose of the database, set when it is created; an existing database must match
@@ -90,8 +90,8 @@ pub struct Service {
     /// Maximum number of requests per account and process, per s, min or h, for instance 600/min [default: unlimited]
     #[arg(long, value_name = "LIMIT", env = "PETSTORE_RATE_LIMIT", value_parser = RateLimit::parse)]
     pub rate_limit: Option<RateLimit>,
-    /// Whether anybody may create an account in the console
-    #[arg(long, value_name = "WHETHER", env = "PETSTORE_REGISTRATION", default_value = "open")]
+    /// Whether visitors may create an account in the console
+    #[arg(long, value_name = "MODE", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
     /// Proxy whose X-Forwarded-For header is trusted: an IP address or a network; can be repeated
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
@@ -105,7 +105,7 @@ pub struct Service {
     /// Allow production without TLS and without a trusted proxy on an address that other machines can reach
     #[arg(
         long,
-        value_name = "WHETHER",
+        value_name = "BOOL",
         env = "PETSTORE_INSECURE",
         default_value = "false",
         num_args = 0..=1,
@@ -139,7 +139,7 @@ pub struct Service {
     /// Log every request, at level info
     #[arg(
         long,
-        value_name = "WHETHER",
+        value_name = "BOOL",
         env = "PETSTORE_LOG_REQUESTS",
         default_value = "false",
         num_args = 0..=1,

@@ -8,7 +8,6 @@ async fn databases_give_identical_responses() {
 
     let (expected, found) = (responses(&sqlite).await, responses(&postgresql).await);
 
-    assert_eq!(expected.len(), 43);
     assert!(expected[0].contains("201 Created") && expected[3].contains("400 Bad Request"), "{expected:?}");
     for (expected, found) in expected.iter().zip(&found) {
         assert_eq!(expected, found);
