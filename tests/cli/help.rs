@@ -67,7 +67,7 @@ fn command_help_lists_its_own_options_first() {
               --data-dir <DIR>       Folder of the embedded database [default: petstore-data]
               --database-url <URL>   PostgreSQL database to use instead:
                                      postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
-                                     separated by commas, are tried in order
+                                     separated by commas, are tried at once
               --deployment <NAME>    Purpose of the database, set when it is created; an existing database
                                      must match [possible values: production, staging]
               --config <FILE>        Configuration file (TOML)
