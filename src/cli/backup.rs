@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 use tracing::Level;
 
-use super::pets::Progress;
+use super::progress::Progress;
 use super::{Failure, Outcome, interrupt, not_opened, tell};
 use crate::config::{Common, Service};
 use crate::store::sqlite::backup::{self, Target};

@@ -3,7 +3,7 @@
 use clap::Args;
 use tracing::Level;
 
-use super::pets::{Progress, counted};
+use super::progress::{Progress, counted};
 use super::{Failure, Outcome, tell};
 use crate::config::{Common, DATABASE_URL};
 use crate::store::copy_to_postgres;

@@ -8,7 +8,7 @@ use clap::Args;
 use indicatif::ProgressDrawTarget;
 use tracing::Level;
 
-use super::pets::{Progress, counted, named};
+use super::progress::{Progress, counted};
 use super::{Failure, Outcome, interrupt, tell};
 use crate::store::StoreError;
 use crate::store::sqlite::{AtomicFile, folder_of};
@@ -104,6 +104,11 @@ async fn to(
             Ok(exported)
         }
     })
+}
+
+/// The error for a file that cannot be used.
+pub fn named(path: &Path, error: &io::Error) -> Failure {
+    Failure(format!("{}: {error}", path.display()))
 }
 
 fn exists(file: &Path) -> Failure {

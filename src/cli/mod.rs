@@ -17,6 +17,7 @@ mod openapi;
 mod parse;
 mod passwords;
 mod pets;
+mod progress;
 mod quickstart;
 pub mod serve;
 mod table;

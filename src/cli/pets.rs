@@ -1,16 +1,15 @@
 //! `petstore pets`
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use indicatif::ProgressBar;
 use tracing::Level;
 
-use super::export::{self, Stopped};
+use super::export::{self, Stopped, named};
+use super::progress::{Progress, counted};
 use super::{Create, Failure, Outcome, formats, interrupt, tell, with_store};
 use crate::config::Common;
 use crate::domain::{NewPet, PetRef};
@@ -161,14 +160,6 @@ fn spool(source: &mut impl Read) -> io::Result<File> {
     Ok(copy)
 }
 
-pub fn named(path: &Path, error: &io::Error) -> Failure {
-    Failure(format!("{}: {error}", path.display()))
-}
-
-pub fn counted(count: u64, what: &str) -> String {
-    format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
-}
-
 /// The non-blank lines of a file, each parsed as an animal.
 struct Lines {
     reader: BufReader<File>,
@@ -249,43 +240,5 @@ impl Export {
             })
             .await
         })
-    }
-}
-
-/// Delay before the remaining time is shown, because the first estimates are inaccurate.
-const ESTIMATE_DELAY: Duration = Duration::from_secs(3);
-
-/// A progress bar, shown on a terminal only. `{left}` in its template is the remaining time.
-pub struct Progress(pub ProgressBar);
-
-impl Progress {
-    fn bytes(file: &File, what: &'static str) -> Self {
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
-        Self::new(length, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}")
-    }
-
-    pub fn new(length: u64, what: &'static str, template: &str) -> Self {
-        let style = ProgressStyle::with_template(template).expect("the template is valid");
-        let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
-            // On an error, only the remaining time is missing.
-            let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
-        });
-        Self(ProgressBar::new(length).with_style(style).with_message(what))
-    }
-}
-
-fn remaining(elapsed: Duration, eta: Duration) -> String {
-    if elapsed < ESTIMATE_DELAY { String::new() } else { format!(", {:#} left", HumanDuration(eta)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn remaining_time_is_shown_after_3_s() {
-        let eta = Duration::from_secs(20);
-        assert_eq!(remaining(Duration::from_secs(2), eta), "");
-        assert_eq!(remaining(Duration::from_secs(3), eta), ", 20s left");
     }
 }

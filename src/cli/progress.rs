@@ -1,0 +1,51 @@
+//! Progress of long commands.
+
+use std::fmt;
+use std::fs::File;
+use std::time::Duration;
+
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+
+/// Delay before the remaining time is shown, because the first estimates are inaccurate.
+const ESTIMATE_DELAY: Duration = Duration::from_secs(3);
+
+/// A progress bar, shown on a terminal only. `{left}` in its template is the remaining time.
+pub struct Progress(pub ProgressBar);
+
+impl Progress {
+    /// A bar for reading a file.
+    pub fn bytes(file: &File, what: &'static str) -> Self {
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        Self::new(length, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}")
+    }
+
+    pub fn new(length: u64, what: &'static str, template: &str) -> Self {
+        let style = ProgressStyle::with_template(template).expect("the template is valid");
+        let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
+            // On an error, only the remaining time is missing.
+            let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
+        });
+        Self(ProgressBar::new(length).with_style(style).with_message(what))
+    }
+}
+
+fn remaining(elapsed: Duration, eta: Duration) -> String {
+    if elapsed < ESTIMATE_DELAY { String::new() } else { format!(", {:#} left", HumanDuration(eta)) }
+}
+
+/// A number and what it counts: `1 animal`, `1,500 animals`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remaining_time_is_shown_after_3_s() {
+        let eta = Duration::from_secs(20);
+        assert_eq!(remaining(Duration::from_secs(2), eta), "");
+        assert_eq!(remaining(Duration::from_secs(3), eta), ", 20s left");
+    }
+}
