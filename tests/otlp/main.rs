@@ -43,7 +43,7 @@ fn attribute<'a>(of: &'a Value, key: &str) -> &'a Value {
 }
 
 /// The attributes of a span or a resource, a line each.
-fn lines(attributes: Value) -> String {
+fn lines(attributes: &Value) -> String {
     attributes.as_array().unwrap().iter().map(|attribute| format!("{attribute}\n")).collect()
 }
 
@@ -64,9 +64,9 @@ async fn request_is_a_span_of_its_callers_trace() {
     let mut body = collector.export().await.body;
 
     let resource = &mut body["resourceSpans"][0];
-    let resource_attributes = lines(resource["resource"]["attributes"].take());
+    let resource_attributes = lines(&resource["resource"]["attributes"].take());
     let span = &mut resource["scopeSpans"][0]["spans"][0];
-    let span_attributes = lines(span["attributes"].take());
+    let span_attributes = lines(&span["attributes"].take());
     let times = ["startTimeUnixNano", "endTimeUnixNano"].map(|name| span[name].as_str().unwrap().to_owned());
     assert!(times[0] < times[1], "{times:?}");
     let id = span["spanId"].as_str().unwrap().to_owned();
