@@ -162,7 +162,7 @@ impl std::fmt::Display for Listener {
         f.write_str(match self {
             Self::Store => "store",
             Self::Messages => "messages",
-            Self::Ops => "operations",
+            Self::Ops => "ops",
         })
     }
 }

@@ -68,7 +68,7 @@ impl Status {
             .sample(&[], self.failures.get());
         let last = self.last_acknowledged.load(Ordering::Relaxed) as f64 / 1_000.0;
         out.gauge(
-            "petstore_relay_last_acknowledgement_seconds",
+            "petstore_relay_last_acknowledgement_timestamp_seconds",
             "Time of the last acknowledgement by the broker, in seconds since 1970; 0 before the first.",
         )
         .sample(&[], last);

@@ -118,7 +118,7 @@ async fn components_count_their_work() {
     assert!(value(&text, looked_up) >= 1.0);
     assert_eq!(value(&text, "petstore_http_requests_in_flight"), 1.0);
     assert!(value(&text, r#"petstore_connections_accepted_total{listener="store"}"#) >= 8.0);
-    assert_eq!(value(&text, r#"petstore_connections_open{listener="operations"}"#), 1.0);
+    assert_eq!(value(&text, r#"petstore_connections_open{listener="ops"}"#), 1.0);
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ fn message_arrives_as_acknowledged() {
         assert_eq!(metric(&server, "petstore_messages_relayed_total"), 2.0);
         assert_eq!(metric(&server, "petstore_relay_active"), 1.0);
         assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
-        assert!(metric(&server, "petstore_relay_last_acknowledgement_seconds") > 1.7e9);
+        assert!(metric(&server, "petstore_relay_last_acknowledgement_timestamp_seconds") > 1.7e9);
         assert_eq!(server.end_by(Signal::TERM).code, Some(0));
     }
 }

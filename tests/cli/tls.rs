@@ -212,7 +212,7 @@ fn production_rejects_public_addresses_without_tls() {
         ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops
         exit 1
-        WARN the operations listener is bound to 192.0.2.1:8082, which other machines may reach: it requires no credentials
+        WARN the ops listener is bound to 192.0.2.1:8082, which other machines may reach: it requires no credentials
         ERROR cannot listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
     "#]]
     .assert_eq(&shown);
