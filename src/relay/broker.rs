@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of pings to a silent server. The connection is closed after three unanswered pings.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How far back the stream recognizes duplicates by their message id, if it is created here.
+/// Time in which a stream that petstore creates drops duplicates of a message id.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
 /// Header with the id of the message's account.

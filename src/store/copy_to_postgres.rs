@@ -123,7 +123,8 @@ fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
 /// The table and column that is a blob of 16 bytes in SQLite and a `uuid` in PostgreSQL.
 const UUID: (&str, &str) = ("messages", "id");
 
-/// Appends a value as PostgreSQL writes it (postgresql.org/docs/current/sql-copy.html, "Text Format").
+/// Appends a value as PostgreSQL writes it (postgresql.org/docs/current/sql-copy.html, "Text Format"). No stored text has
+/// other control characters than these.
 fn append(text: &mut Vec<u8>, value: ValueRef<'_>, is_uuid: bool) -> Result<()> {
     let written = match value {
         ValueRef::Null => write!(text, "\\N"),

@@ -23,7 +23,7 @@ fn filled() -> (Folder, String) {
 
 fn send_keyed(server: &Server, key: &str) -> Response {
     let request = Request::new(server.messages(), "POST", "/v1/messages").key(key).header("idempotency-key", "hello");
-    request.json(r#"{"message":"Hello\n🦊"}"#).send_blocking()
+    request.json(r#"{"message":"Hello\n🦊\r\t\\"}"#).send_blocking()
 }
 
 fn place_order(server: &Server, key: &str, pet: i64) -> Response {
@@ -49,7 +49,7 @@ fn everything_is_copied_and_stays_usable() {
     assert_eq!(here, folder.succeed(&format!("pets export --database-url {url}")));
     assert_eq!(folder.succeed("key list --json"), folder.succeed(&format!("key list --json --database-url {url}")));
     let message = "SELECT message, account_id, substr(replace(id::text, '-', ''), 13, 1) FROM messages";
-    assert_eq!(query(&url, message), "Hello\n🦊|1|7");
+    assert_eq!(query(&url, message), "Hello\n🦊\r\t\\|1|7");
 
     assert_eq!(query(&url, "SELECT id, account_id, pet_id, status FROM orders"), "1|1|7|0");
 

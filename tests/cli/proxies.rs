@@ -8,7 +8,7 @@ use testkit::{Certificate, Database, Process, TIMEOUT, within};
 
 const NAMES: [&str; 2] = ["pets.example.com", "messages.example.com"];
 
-/// The settings that the examples ask for.
+/// The settings that the examples ask for. nginx needs no drain delay.
 const SETTINGS: &str = "--trusted-proxy 127.0.0.1 --drain-delay 2s --base-url https://pets.example.com/v1 \
                         --messages-base-url https://messages.example.com/v1";
 
