@@ -20,7 +20,8 @@ pub fn serve(api: &Api) -> Response {
     let meters = api.store.meters();
     store(&meters, &mut out);
     if let Some(disk) = api.store.disk() {
-        out.gauge("petstore_disk_free_bytes", "Room left on the disk of the embedded database.").sample(&[], disk.free);
+        out.gauge("petstore_disk_free_bytes", "Free space on the disk of the embedded database.")
+            .sample(&[], disk.free);
         out.gauge("petstore_disk_size_bytes", "Size of the disk of the embedded database.").sample(&[], disk.size);
     }
     backups(api.store.backups(), &mut out);
@@ -29,7 +30,7 @@ pub fn serve(api: &Api) -> Response {
     }
     memory(api, &mut out);
     limits(api, &meters, &mut out);
-    out.counter("petstore_log_lines_dropped_total", "Log lines that could not be written to stderr in time.")
+    out.counter("petstore_log_lines_dropped_total", "Log lines dropped because stderr did not accept them in time.")
         .sample(&[], telemetry::dropped_lines());
     api.process.write(&mut out);
     let mut response = Response::new(Full::new(out.into_text().into()));
@@ -44,27 +45,30 @@ fn build(api: &Api, out: &mut Exposition) {
     };
     let deployment = api.store.deployment();
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", database), ("deployment", deployment.as_str())];
-    out.gauge("petstore_build_info", "Always 1: what is running, on what, and for what.").sample(&labels, 1);
-    out.gauge("petstore_draining", "1 once a stop was asked for, else 0.").sample(&[], u8::from(api.is_draining()));
+    out.gauge("petstore_build_info", "Always 1. The labels have the version, the database and the deployment.")
+        .sample(&labels, 1);
+    out.gauge("petstore_draining", "1 while the process shuts down, otherwise 0.")
+        .sample(&[], u8::from(api.is_draining()));
 }
 
 fn store(meters: &Meters<'_>, out: &mut Exposition) {
     let writers = || meters.writers.iter().map(|(name, writer)| ([("writes", *name)], *writer));
-    let mut queued = out.gauge("petstore_writer_queued", "Writes that wait for a batch.");
+    let mut queued = out.gauge("petstore_writer_queued", "Writes waiting for a batch.");
     for (labels, writer) in writers() {
         queued.sample(&labels, writer.queued.get());
     }
-    let mut batches = out.histogram("petstore_writer_batch_writes", "Writes that were committed together.");
+    let mut batches =
+        out.histogram("petstore_writer_batch_writes", "Number of writes in a batch, which are committed together.");
     for (labels, writer) in writers() {
         batches.spread(&labels, &writer.batch);
     }
     let mut commits =
-        out.histogram("petstore_writer_commit_duration_seconds", "From the begin of a batch until it is durable.");
+        out.histogram("petstore_writer_commit_duration_seconds", "Time from the start of a batch until it is durable.");
     for (labels, writer) in writers() {
         commits.spread(&labels, &writer.commit);
     }
-    out.gauge("petstore_reads_in_flight", "Reads of the database under way.").sample(&[], meters.reads);
-    out.histogram("petstore_read_duration_seconds", "How long the database took for a read.")
+    out.gauge("petstore_reads_in_flight", "Database reads in progress.").sample(&[], meters.reads);
+    out.histogram("petstore_read_duration_seconds", "Duration of a database read.")
         .spread(&[], &meters.readers.duration);
     if meters.connections.is_empty() {
         return;
@@ -75,11 +79,12 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
         *all += 1;
         *those_up += u32::from(*up);
     }
-    let mut wanted = out.gauge("petstore_postgres_connections_wanted", "Connections to PostgreSQL there should be.");
+    let mut wanted =
+        out.gauge("petstore_postgres_connections_wanted", "Connections to PostgreSQL that the process maintains.");
     for (purpose, (all, _)) in &connections {
         wanted.sample(&[("purpose", purpose)], all);
     }
-    let mut up = out.gauge("petstore_postgres_connections_up", "Connections to PostgreSQL there are.");
+    let mut up = out.gauge("petstore_postgres_connections_up", "Established connections to PostgreSQL.");
     for (purpose, (_, those_up)) in &connections {
         up.sample(&[("purpose", purpose)], those_up);
     }
@@ -88,38 +93,39 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
 /// Scheduled backups, if there is a schedule.
 fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
     let Some((status, every)) = status.and_then(|status| Some((status, status.every()?))) else { return };
-    out.gauge("petstore_backup_interval_seconds", "How often a backup is to be made.").sample(&[], every.as_secs_f64());
+    out.gauge("petstore_backup_interval_seconds", "Interval between scheduled backups.")
+        .sample(&[], every.as_secs_f64());
     let last = status.last_success().map_or(0, |at| at.as_milliseconds() / 1_000);
     out.gauge(
         "petstore_backup_last_success_timestamp_seconds",
-        "When the newest backup was made, in seconds since 1970; 0 while there is none.",
+        "Time of the newest backup, in seconds since 1970; 0 if there is none.",
     )
     .sample(&[], last);
     out.gauge("petstore_backup_last_size_bytes", "Size of the newest backup.").sample(&[], status.last_bytes());
-    out.counter("petstore_backup_failures_total", "Backups that failed.").sample(&[], status.failures());
+    out.counter("petstore_backup_failures_total", "Failed backups.").sample(&[], status.failures());
 }
 
 /// The caches of API keys and pages.
 fn memory(api: &Api, out: &mut Exposition) {
     let keys = api.api_keys.counts();
-    out.counter("petstore_keys_checked_total", "Keys that were presented, by how they were checked.")
+    out.counter("petstore_keys_checked_total", "API keys checked, by where they were found.")
         .sample(&[("by", "memory")], keys.remembered.get())
         .sample(&[("by", "database")], keys.looked_up.get());
-    out.counter("petstore_keys_unknown_total", "Keys that were looked up in the database and are none.")
+    out.counter("petstore_keys_unknown_total", "API keys looked up in the database and not found.")
         .sample(&[], keys.unknown.get());
-    out.counter("petstore_pages_total", "Pages of lists, by whether one was kept or had to be read.")
+    out.counter("petstore_pages_total", "Pages of lists served, by where they came from.")
         .sample(&[("from", "memory")], api.pages.hits.get())
         .sample(&[("from", "database")], api.pages.misses.get());
 }
 
 fn limits(api: &Api, meters: &Meters<'_>, out: &mut Exposition) {
-    let mut refused = out.counter("petstore_refused_total", "What was refused, by the limit that it ran into.");
+    let mut refused = out.counter("petstore_refused_total", "Requests refused, by the limit that was reached.");
     refused
         .sample(&[("limit", "account_rate")], api.rate_limits.as_ref().map_or(0, RateLimits::refused))
         .sample(&[("limit", "sign_in_attempts")], api.password_counters.throttled.get())
         .sample(&[("limit", "password_hashes")], api.password_counters.refused.get())
         .sample(&[("limit", "write_queue")], meters.writers.iter().map(|(_, writer)| writer.refused.get()).sum::<u64>())
         .sample(&[("limit", "reads_waiting")], meters.readers.refused.get());
-    out.counter("petstore_password_hashes_total", "Passwords that were hashed or checked.")
+    out.counter("petstore_password_hashes_total", "Passwords hashed or verified.")
         .sample(&[], api.password_counters.hashed.get());
 }

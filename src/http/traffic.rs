@@ -128,7 +128,7 @@ impl Traffic {
         let methods =
             || routes.iter().flat_map(|route| route.methods().map(move |(name, method)| (route, name, method)));
 
-        let mut requests = out.counter("petstore_http_requests_total", "Requests answered.");
+        let mut requests = out.counter("petstore_http_requests_total", "Completed requests.");
         for (route, method, answered) in methods() {
             for (status, count) in answered.statuses() {
                 let labels = [("route", &*route.template), ("method", method), ("status", &status)];
@@ -137,15 +137,18 @@ impl Traffic {
         }
         let mut durations = out.histogram(
             "petstore_http_request_duration_seconds",
-            "From the end of a request's head until its answer is there to be sent.",
+            "Time from the end of the request's head until its response is ready to be sent.",
         );
         for (route, method, answered) in methods() {
             durations.spread(&[("route", &*route.template), ("method", method)], &answered.duration);
         }
-        out.gauge("petstore_http_requests_in_flight", "Requests that are being answered, this one included.")
+        out.gauge("petstore_http_requests_in_flight", "Requests in progress, including this one.")
             .sample(&[], self.in_flight.get());
-        out.counter("petstore_http_requests_abandoned_total", "Requests whose client went away before the answer.")
-            .sample(&[], self.abandoned.get());
+        out.counter(
+            "petstore_http_requests_abandoned_total",
+            "Requests whose client disconnected before the response.",
+        )
+        .sample(&[], self.abandoned.get());
 
         let listeners = [Listener::Store, Listener::Messages, Listener::Ops];
         Connections::write(&listeners.map(|listener| (listener.to_string(), self.connections(listener))), out);

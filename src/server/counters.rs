@@ -43,11 +43,11 @@ impl Connections {
     /// Writes the counters of all listeners, each with its name.
     pub fn write(listeners: &[(String, &Self)], out: &mut Exposition) {
         let each = || listeners.iter().map(|(name, connections)| (("listener", name.as_str()), *connections));
-        let mut open = out.gauge("petstore_connections_open", "Connections open, by listener.");
+        let mut open = out.gauge("petstore_connections_open", "Open connections.");
         for (listener, connections) in each() {
             open.sample(&[listener], connections.open.get());
         }
-        let mut accepted = out.counter("petstore_connections_accepted_total", "Connections accepted.");
+        let mut accepted = out.counter("petstore_connections_accepted_total", "Accepted connections.");
         for (listener, connections) in each() {
             accepted.sample(&[listener], connections.accepted.get());
         }

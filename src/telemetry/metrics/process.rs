@@ -22,26 +22,26 @@ impl Process {
     pub fn write(&self, out: &mut Exposition) {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-        out.counter("process_cpu_seconds_total", "Time on processors, in user and system mode.").sample(&[], cpu);
+        out.counter("process_cpu_seconds_total", "CPU time, user and system.").sample(&[], cpu);
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         if let Some(kibibytes) = number(&status, "VmRSS:") {
-            out.gauge("process_resident_memory_bytes", "Memory in use.").sample(&[], kibibytes * 1024);
+            out.gauge("process_resident_memory_bytes", "Resident memory.").sample(&[], kibibytes * 1024);
         }
         if let Some(kibibytes) = number(&status, "VmSize:") {
-            out.gauge("process_virtual_memory_bytes", "Memory mapped.").sample(&[], kibibytes * 1024);
+            out.gauge("process_virtual_memory_bytes", "Virtual memory.").sample(&[], kibibytes * 1024);
         }
         if let Some(threads) = number(&status, "Threads:") {
             out.gauge("process_threads", "Threads.").sample(&[], threads);
         }
         if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
             // One of them is the folder being read.
-            out.gauge("process_open_fds", "File descriptors open.").sample(&[], open.count().saturating_sub(1));
+            out.gauge("process_open_fds", "Open file descriptors.").sample(&[], open.count().saturating_sub(1));
         }
         if let Some(most) = getrlimit(Resource::Nofile).current {
-            out.gauge("process_max_fds", "File descriptors allowed.").sample(&[], most);
+            out.gauge("process_max_fds", "Maximum number of open file descriptors.").sample(&[], most);
         }
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        out.gauge("process_start_time_seconds", "When the service started, in seconds since 1970.")
+        out.gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970.")
             .sample(&[], started);
     }
 }
