@@ -16,7 +16,7 @@ TOP = """\
 
 petstore keeps {kept} of these {all} promises. Each one is tested by causing the failure it is about, and each test has a
 control: a fault that the service cannot survive, which the test must notice. Select a number for the goal, the whole
-measurement and the control.
+measurement and the control. A promise keeps its number; not every number is in use.
 
 """
 
