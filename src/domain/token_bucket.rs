@@ -30,14 +30,16 @@ impl TokenBucket {
     }
 
     /// Takes a token at `now` if there is one. A refused attempt takes nothing.
+    ///
+    /// The state never decreases, so threads may pass times in any order: an earlier time finds no more tokens.
     pub fn take(self, full_at: u64, now: u64) -> Taken {
-        // Clamped, so that a clock that was set back makes nobody wait for longer than an empty bucket takes to fill.
-        let full_at = full_at.clamp(now, now + self.window());
-        let left = now + self.window() - full_at;
+        let full_at = full_at.max(now);
+        let empty_until = now + self.window();
+        let (left, overdrawn) = (empty_until.saturating_sub(full_at), full_at.saturating_sub(empty_until));
         let is_allowed = left >= self.refill;
         let taken = if is_allowed { self.refill } else { 0 };
         let left = left - taken;
-        let (remaining, next) = (left / self.refill, self.refill - left % self.refill);
+        let (remaining, next) = (left / self.refill, self.refill - left % self.refill + overdrawn);
         Taken { is_allowed, remaining, next, full_at: full_at + taken }
     }
 }
@@ -56,5 +58,16 @@ mod tests {
         let refused = bucket.take(second.full_at, 105);
         assert_eq!(refused, Taken { is_allowed: false, remaining: 0, next: 5, full_at: 120 });
         assert!(bucket.take(refused.full_at, 110).is_allowed, "after the time that was returned");
+    }
+
+    /// A thread may read the clock, and take its token after other threads with later times.
+    #[test]
+    fn earlier_time_gives_no_token_back() {
+        let bucket = TokenBucket { capacity: 2, refill: 10 };
+        let emptied = bucket.take(bucket.take(0, 100).full_at, 100);
+        let late = bucket.take(emptied.full_at, 93);
+        assert_eq!(late, Taken { is_allowed: false, remaining: 0, next: 17, full_at: 120 });
+        assert!(!bucket.take(late.full_at, 109).is_allowed);
+        assert!(bucket.take(late.full_at, 110).is_allowed, "after the time that was returned");
     }
 }
