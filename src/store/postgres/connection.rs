@@ -158,26 +158,46 @@ impl PreparedConnection {
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> std::result::Result<Vec<Row>, Error> {
-        self.connection.client.query(self.statement(sql), parameters).await
+        match self.statements.get(sql) {
+            Some(statement) => self.connection.client.query(statement, parameters).await,
+            None => self.query_unprepared(sql, parameters).await,
+        }
     }
 
-    /// Runs a statement as [`PreparedConnection::query`] does and returns the number of rows it affected.
-    pub async fn execute(
+    /// Runs a statement that its owner did not list. Preparing it costs each call a round trip, so the list should have
+    /// it.
+    async fn query_unprepared(
         &self,
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
-    ) -> std::result::Result<u64, Error> {
-        self.connection.client.execute(self.statement(sql), parameters).await
-    }
-
-    /// Panics if the connection's owner did not list `sql`.
-    fn statement(&self, sql: &str) -> &Statement {
-        self.statements.get(sql).unwrap_or_else(|| panic!("not among the statements of this connection's owner: {sql}"))
+    ) -> std::result::Result<Vec<Row>, Error> {
+        tracing::warn!(sql, "statement was not prepared when its connection opened");
+        Box::pin(self.connection.client.query(sql, parameters)).await
     }
 
     pub async fn accepts_writes(&self, limit: Duration) -> Result<bool> {
         let rows = within(limit, self.query(READ_ONLY, &[])).await?;
         let is_read_only = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose()?;
         Ok(is_read_only == Some("off"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn statement_missing_from_the_list_is_prepared_by_each_call() {
+        let connector = Connector::new(&DatabaseUrl::parse(&testkit::postgres::database()).unwrap());
+        let (listed, missing) = ("SELECT 1::bigint", "SELECT $1::bigint + 1");
+        let (prepared, driver) = connector.prepare(&[listed]).await.unwrap();
+        let first: i64 = prepared.query(listed, &[]).await.unwrap()[0].get(0);
+        assert_eq!(first, 1);
+        for number in [1_i64, 2] {
+            let next: i64 = prepared.query(missing, &[&number]).await.unwrap()[0].get(0);
+            assert_eq!(next, number + 1);
+        }
+        drop(prepared);
+        driver.await.unwrap();
     }
 }

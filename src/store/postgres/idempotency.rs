@@ -184,14 +184,14 @@ async fn store_and_commit<W: Write>(
         }
     }
     if !refused.is_empty() {
-        prepared.execute(RELEASE, &[&refused]).await?;
+        prepared.query(RELEASE, &[&refused]).await?;
     }
     let (statuses, locations, bodies): (Vec<_>, Vec<_>, Vec<_>) = responses
         .iter()
         .map(|response| (response.status.cast_signed(), response.location.as_deref(), &*response.body))
         .collect();
     let parameters: [&(dyn ToSql + Sync); 4] = [&stored, &statuses, &locations, &bodies];
-    let (stored, committed) = tokio::join!(prepared.execute(STORE, &parameters), client.batch_execute("COMMIT"));
+    let (stored, committed) = tokio::join!(prepared.query(STORE, &parameters), client.batch_execute("COMMIT"));
     // If a response could not be stored, the commit was a rollback.
     stored.and(committed)
 }

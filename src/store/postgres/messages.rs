@@ -60,7 +60,7 @@ impl Write for Message {
                 (message.account.0, id, message.text.as_str(), message.created_at.as_milliseconds())
             })
             .collect();
-        prepared.execute(INSERT, &[&accounts, &ids, &texts, &times]).await?;
+        prepared.query(INSERT, &[&accounts, &ids, &texts, &times]).await?;
         Ok(messages.into_iter().map(Ok).collect())
     }
 }
