@@ -17,6 +17,13 @@ use crate::domain::{
 };
 use crate::store::{Outcome, Result, WriteKey};
 
+/// A query of rows that begin with the columns of [`order`].
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, pet_id, status, created_at, updated_at FROM orders ", $clauses)
+    };
+}
+
 /// Places orders for different animals. Returns each placed order with its animal, and then each existing animal without
 /// an order.
 ///
@@ -46,21 +53,21 @@ const PLACE: &str = "WITH given AS (
     SELECT pet_id, id FROM placed UNION ALL SELECT id, NULL FROM pets WHERE id IN (SELECT pet_id FROM given)";
 
 /// Locks the order first. A transition therefore waits for the one before it, and sees its result.
-const TRANSITION: &str = "WITH own AS (
-        SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE id = $1 AND account_id = $2 FOR UPDATE
-    ), moved AS (
+const TRANSITION: &str = concat!(
+    "WITH own AS (",
+    select!("WHERE id = $1 AND account_id = $2 FOR UPDATE"),
+    "), moved AS (
         UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
         WHERE orders.id = own.id AND own.status = ANY ($3::smallint[]) RETURNING orders.pet_id, orders.updated_at
     ), animal AS (
         UPDATE pets SET status = $5 FROM moved WHERE pets.id = moved.pet_id AND pets.status <> $5
     )
-    SELECT own.id, own.pet_id, own.status, own.created_at, moved.updated_at FROM own LEFT JOIN moved ON true";
+    SELECT own.id, own.pet_id, own.status, own.created_at, moved.updated_at FROM own LEFT JOIN moved ON true"
+);
 
-const LIST: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
-    WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3";
+const LIST: &str = select!("WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3");
 
-const LIST_BY_STATUS: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
-    WHERE account_id = $1 AND status = $2 AND id > $3 ORDER BY id LIMIT $4";
+const LIST_BY_STATUS: &str = select!("WHERE account_id = $1 AND status = $2 AND id > $3 ORDER BY id LIMIT $4");
 
 /// Statements prepared on connections for reads.
 pub const READS: &[&str] = &[LIST, LIST_BY_STATUS];

@@ -20,37 +20,69 @@ use crate::domain::{NewPet, Pet, PetQuery, PetRef, StatusCounts};
 use crate::store::export::{self, PetSink};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
+/// The columns of a new animal.
+macro_rules! columns {
+    () => {
+        "name, category_id, status"
+    };
+}
+
+/// The rows of the arrays that [`arrays`] returns.
+macro_rules! given {
+    () => {
+        "unnest($1::text[], $2::bigint[], $3::smallint[]) WITH ORDINALITY AS given (name, category_id, status, position)"
+    };
+}
+
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
 /// `ORDER BY`, and `RETURNING` keeps that order.
 ///
 /// `turn` makes ids visible in increasing order, across connections and processes. The statement takes the table's
 /// advisory lock before its first id, and PostgreSQL releases the lock after the commit is visible.
-const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
-    INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM turn, unnest($1::text[], $2::bigint[], $3::smallint[])
-        WITH ORDINALITY AS given (name, category_id, status, position)
-    ORDER BY position RETURNING id";
+const INSERT: &str = concat!(
+    "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)) INSERT INTO pets (",
+    columns!(),
+    ") SELECT ",
+    columns!(),
+    " FROM turn, ",
+    given!(),
+    " ORDER BY position RETURNING id"
+);
 
 /// Creates the staging table of an import, so that the import holds the lock of [`INSERT`] only while it copies the rows.
-const STAGE: &str = "CREATE TEMPORARY TABLE imported (
-        position bigint GENERATED ALWAYS AS IDENTITY, name text, category_id bigint, status smallint
-    ) ON COMMIT DROP";
+/// Its ids count from 1.
+const STAGE: &str = "CREATE TEMPORARY TABLE imported (LIKE pets INCLUDING IDENTITY) ON COMMIT DROP";
 
-const ADD_TO_STAGE: &str = "INSERT INTO pg_temp.imported (name, category_id, status)
-    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
-        WITH ORDINALITY AS given (name, category_id, status, position)
-    ORDER BY position";
+const ADD_TO_STAGE: &str = concat!(
+    "INSERT INTO pg_temp.imported (",
+    columns!(),
+    ") SELECT ",
+    columns!(),
+    " FROM ",
+    given!(),
+    " ORDER BY position"
+);
 
-const INSERT_STAGED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
-    INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM turn, pg_temp.imported ORDER BY position";
+const INSERT_STAGED: &str = concat!(
+    "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)) INSERT INTO pets (",
+    columns!(),
+    ") SELECT ",
+    columns!(),
+    " FROM turn, pg_temp.imported ORDER BY id"
+);
 
-const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2";
+/// A query whose rows [`from_row`] reads.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, ", columns!(), " FROM pets ", $clauses)
+    };
+}
 
-const LIST_BY_STATUS: &str =
-    "SELECT id, name, category_id, status FROM pets WHERE status = $1 AND id > $2 ORDER BY id LIMIT $3";
+const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
 
-const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = ANY ($1)";
+const LIST_BY_STATUS: &str = select!("WHERE status = $1 AND id > $2 ORDER BY id LIMIT $3");
+
+const FIND: &str = select!("WHERE id = ANY ($1)");
 
 /// Statements prepared on connections for reads.
 pub const READS: &[&str] = &[LIST, LIST_BY_STATUS, FIND];
@@ -92,7 +124,7 @@ impl Postgres {
             if chunk.is_empty() {
                 break;
             }
-            let (names, categories, statuses) = columns(&chunk);
+            let (names, categories, statuses) = arrays(&chunk);
             client.execute(&stage, &[&names, &categories, &statuses]).await?;
         }
         // Both are sent without waiting for a response in between, so a process that hangs here does not keep the lock.
@@ -144,14 +176,14 @@ impl Write for NewPet {
     }
 
     async fn run(prepared: &PreparedConnection, pets: Vec<Self>) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
-        let (names, categories, statuses) = columns(&pets);
+        let (names, categories, statuses) = arrays(&pets);
         let rows = prepared.query(INSERT, &[&names, &categories, &statuses]).await?;
         pets.into_iter().zip(&rows).map(|(pet, row)| Ok(Ok(pet.with_id(row.try_get(0)?)))).collect()
     }
 }
 
-/// Returns the arrays that [`INSERT`] and [`ADD_TO_STAGE`] take.
-fn columns(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
+/// Returns the parameters of [`INSERT`] and [`ADD_TO_STAGE`].
+fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
     pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
 }
 
@@ -192,7 +224,9 @@ impl Read for PetId {
         let ids: Vec<_> = batch.iter().map(|pending| pending.read.0).collect();
         let found = readers.query(FIND, &[&ids]).await;
         let found = found.and_then(|rows| {
-            rows.iter().map(|row| from_row(row).map(|pet| (pet.id, pet.to_owned()))).collect::<Result<HashMap<_, _>>>()
+            rows.iter()
+                .map(|row| from_row(row).map(|pet| (pet.id, pet.to_owned())))
+                .collect::<Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0).cloned()).map_err(Clone::clone));
@@ -202,5 +236,10 @@ impl Read for PetId {
 
 /// Borrows the name from the row.
 fn from_row(row: &Row) -> Result<PetRef<'_>> {
-    Ok(PetRef { id: row.try_get(0)?, name: row.try_get(1)?, category_id: row.try_get(2)?, status: row.try_get(3)? })
+    Ok(PetRef {
+        id: row.try_get(0)?,
+        name: row.try_get(1)?,
+        category_id: row.try_get(2)?,
+        status: row.try_get(3)?,
+    })
 }

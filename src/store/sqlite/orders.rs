@@ -10,19 +10,24 @@ use crate::domain::{
 };
 use crate::store::{Outcome, Result, WriteKey};
 
-/// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
-const LIST_ALL: &str =
-    "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 0 AND id > ?2
-     UNION ALL
-     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 1 AND id > ?2
-     UNION ALL
-     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 2 AND id > ?2
-     UNION ALL
-     SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE account_id = ?1 AND status = 3 AND id > ?2
-     ORDER BY id LIMIT ?3";
+/// A query whose rows [`from_row`] reads.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, pet_id, status, created_at, updated_at FROM orders ", $clauses)
+    };
+}
 
-const LIST_BY_STATUS: &str = "SELECT id, pet_id, status, created_at, updated_at FROM orders
-    WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4";
+/// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
+const LIST_ALL: &str = concat!(
+    select!("WHERE account_id = ?1 AND status = 0 AND id > ?2 UNION ALL "),
+    select!("WHERE account_id = ?1 AND status = 1 AND id > ?2 UNION ALL "),
+    select!("WHERE account_id = ?1 AND status = 2 AND id > ?2 UNION ALL "),
+    select!("WHERE account_id = ?1 AND status = 3 AND id > ?2 ORDER BY id LIMIT ?3"),
+);
+
+const LIST_BY_STATUS: &str = select!("WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4");
+
+const FIND: &str = select!("WHERE id = ?1 AND account_id = ?2");
 
 impl Sqlite {
     pub async fn place_order(
@@ -84,12 +89,7 @@ fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<std::result::Result<Orde
 
 fn apply(batch: &Batch<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
     let OrderTransition { account, order: id, transition, now } = request;
-    let order = batch.find(
-        "SELECT id, pet_id, status, created_at, updated_at FROM orders WHERE id = ?1 AND account_id = ?2",
-        (id, account.0),
-        from_row,
-    )?;
-    let Some(order) = order else { return Ok(Err(TransitionError::NotFound)) };
+    let Some(order) = batch.find(FIND, (id, account.0), from_row)? else { return Ok(Err(TransitionError::NotFound)) };
     let Some(moved) = order.after(transition, now) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
     };
@@ -127,4 +127,19 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<Order> {
         created_at: row.get(3)?,
         updated_at: row.get(4)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_one_index_and_nothing_else() {
+        let by_status = "SEARCH orders USING COVERING INDEX orders_by_status (account_id=? AND status=? AND id>?)";
+        assert_eq!(rows::plan(LIST_BY_STATUS), [by_status]);
+        let plan = rows::plan(LIST_ALL);
+        assert_eq!(plan.iter().filter(|step| *step == by_status).count(), OrderStatus::ALL.len(), "{plan:#?}");
+        assert!(plan.iter().all(|step| step == by_status || !step.contains("orders")), "{plan:#?}");
+        assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{plan:#?}");
+    }
 }

@@ -20,7 +20,7 @@ const LOCK: &str = "petstore-relay.lock";
 ///
 /// The column `sent_at` costs 0.3 % of the instructions of a message, and the index 13 %. An index of the queued messages
 /// alone would cost 12 %, and the search for old sent messages would read the whole table.
-const INDEX: &str = "CREATE INDEX IF NOT EXISTS messages_by_sending ON messages (sent_at, id)";
+pub const INDEX: &str = "CREATE INDEX IF NOT EXISTS messages_by_sending ON messages (sent_at, id)";
 
 /// Lock of the process that relays messages.
 #[derive(Debug, Default)]
@@ -106,23 +106,15 @@ fn record(row: &Row<'_>) -> rusqlite::Result<MessageRecord> {
 
 #[cfg(test)]
 mod tests {
-    use rusqlite::Connection;
-
     use super::*;
     use crate::domain::MessageState;
-    use crate::store::sqlite::migrations;
 
     #[test]
     fn export_pages_are_read_in_key_order_without_sorting() {
-        let mut conn = Connection::open_in_memory().unwrap();
-        migrations::run(&mut conn).unwrap();
-        conn.execute_batch(INDEX).unwrap();
         for state in [None, Some(MessageState::Waiting), Some(MessageState::Sent)] {
             for account in [None, Some(AccountId(1))] {
                 let query = MessageQuery { account, state, newest: None };
-                let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {}", select(&query))).unwrap();
-                let steps = explain.query_map((1, [0; 16]), |row| row.get("detail")).unwrap();
-                let plan = steps.collect::<rusqlite::Result<Vec<String>>>().unwrap().join("\n");
+                let plan = rows::plan(&select(&query)).join("\n");
                 assert!(plan.contains("USING PRIMARY KEY"), "{query:?}: {plan}");
                 assert!(!plan.contains("TEMP B-TREE"), "{query:?}: {plan}");
             }

@@ -12,12 +12,18 @@ use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)";
 
-const FIND: &str = "SELECT id, name, category_id, status FROM pets WHERE id = ?1";
+/// A query whose rows [`from_row`] reads.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, name, category_id, status FROM pets ", $clauses)
+    };
+}
 
-const LIST: &str = "SELECT id, name, category_id, status FROM pets WHERE id > ?1 ORDER BY id LIMIT ?2";
+const FIND: &str = select!("WHERE id = ?1");
 
-const LIST_BY_STATUS: &str =
-    "SELECT id, name, category_id, status FROM pets WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+const LIST: &str = select!("WHERE id > ?1 ORDER BY id LIMIT ?2");
+
+const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
 
 impl Sqlite {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet>>) -> Result<Outcome<Pet>> {
@@ -93,4 +99,16 @@ pub fn set_status(batch: &Batch<'_>, id: i64, status: PetStatus) -> Result<()> {
 
 fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<PetRef<'row>> {
     Ok(PetRef { id: row.get(0)?, name: row.get_ref(1)?.as_str()?, category_id: row.get(2)?, status: row.get(3)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_one_index_and_nothing_else() {
+        assert_eq!(rows::plan(LIST), ["SEARCH pets USING INTEGER PRIMARY KEY (rowid>?)"]);
+        let by_status = "SEARCH pets USING COVERING INDEX pets_by_status (status=? AND id>?)";
+        assert_eq!(rows::plan(LIST_BY_STATUS), [by_status]);
+    }
 }
