@@ -12,7 +12,7 @@ use super::export::{self, Stopped, named};
 use super::progress::{Progress, counted};
 use super::{Create, Failure, Outcome, formats, interrupt, tell, with_store};
 use crate::config::Common;
-use crate::domain::{NewPet, PetRef};
+use crate::domain::{NewPet, Pet};
 use crate::http::parse_new_pet;
 
 /// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
@@ -229,7 +229,7 @@ impl Export {
             let progress = export::progress(store.count_pets().await?, &self.target);
             export::export(&self.target, "animal", &progress, async |out| {
                 let mut line = Vec::with_capacity(128);
-                let mut write = |pet: PetRef<'_>| {
+                let mut write = |pet: Pet<'_>| {
                     line.clear();
                     pet.write_json(&mut line);
                     line.push(b'\n');

@@ -147,11 +147,8 @@ fn animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
         "Maple", "Noodle", "Olive", "Pepper", "Quill", "Rusty", "Saffron",
     ];
     NAMES.iter().enumerate().map(|(position, name)| {
-        Ok(NewPet {
-            name: PetName::parse((*name).to_owned()).map_err(|error| error.to_string())?,
-            category_id: position as i64 % 4 + 1,
-            status: PetStatus::ALL[position % 3],
-        })
+        let name = PetName::parse((*name).to_owned()).map_err(|error| error.to_string())?;
+        Ok(NewPet { status: PetStatus::ALL[position % 3], ..NewPet::new(name, position as i64 % 4 + 1) })
     })
 }
 

@@ -11,14 +11,14 @@ use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, parse_integer};
 use super::request_key::RequestKey;
-use crate::domain::{Pet, PetName, PetRef, PetStatus};
+use crate::domain::{Pet, PetName, PetStatus};
 use crate::http::Operation;
 
 #[derive(Template)]
 #[template(path = "console/pets.html")]
 struct List<'a> {
     site: Site<'a>,
-    pets: Vec<Pet>,
+    pets: Vec<Pet<'static>>,
     status: Option<PetStatus>,
     /// The last animal on the page. `None` if no more follow.
     next: Option<i64>,
@@ -39,12 +39,12 @@ struct New<'a> {
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let query = pagination::query(&Form::of_query(&uri), PetStatus::parse)?;
-    let mut pets: Vec<Pet> = Vec::new();
-    let more = who.api().store.list_pets(&query, &mut |pet: PetRef<'_>| pets.push(pet.to_owned())).await?;
+    let mut pets = Vec::new();
+    let more = who.api().store.list_pets(&query, &mut |pet| pets.push(pet.into_owned())).await?;
     let next = pets.last().filter(|_| more).map(|last| last.id);
     let mut first = None;
     if query.after.is_some() {
-        who.api().store.list_pets(&pagination::first(&query), &mut |pet: PetRef<'_>| first = Some(pet.id)).await?;
+        who.api().store.list_pets(&pagination::first(&query), &mut |pet| first = Some(pet.id)).await?;
     }
     let is_first = query.after.is_none() || first == pets.first().map(|pet| pet.id);
     let api_call = ApiCall::list(&who, Operation::ListPets, &pagination::as_api(&query, PetStatus::as_str)).await;

@@ -20,7 +20,7 @@ pub use message::{Message, MessageId, MessageText};
 pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{PageLimit, PageQuery};
-pub use pet::{NewPet, Pet, PetName, PetQuery, PetRef, PetStatus, StatusCounts};
+pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts};
 pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};
 pub use time::Timestamp;

@@ -1,5 +1,7 @@
 //! Animals.
 
+use std::borrow::Cow;
+
 use super::{Invalid, PageQuery, check_text};
 
 /// Availability of an animal. The numbers are those in both databases.
@@ -63,38 +65,28 @@ pub struct NewPet {
 }
 
 impl NewPet {
-    pub fn with_id(self, id: i64) -> Pet {
-        Pet { id, name: self.name.0, category_id: self.category_id, status: self.status }
+    /// An available animal without optional fields.
+    pub const fn new(name: PetName, category_id: i64) -> Self {
+        Self { name, category_id, status: PetStatus::Available }
+    }
+
+    pub fn with_id(self, id: i64) -> Pet<'static> {
+        Pet { id, name: self.name.0.into(), category_id: self.category_id, status: self.status }
     }
 }
 
-/// A stored animal.
+/// A stored animal. Lists borrow the names from database rows, so that listing copies none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pet {
+pub struct Pet<'a> {
     pub id: i64,
-    pub name: String,
+    pub name: Cow<'a, str>,
     pub category_id: i64,
     pub status: PetStatus,
 }
 
-impl Pet {
-    pub fn as_pet_ref(&self) -> PetRef<'_> {
-        PetRef { id: self.id, name: &self.name, category_id: self.category_id, status: self.status }
-    }
-}
-
-/// An animal borrowed from a database row, so that listing copies no names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PetRef<'a> {
-    pub id: i64,
-    pub name: &'a str,
-    pub category_id: i64,
-    pub status: PetStatus,
-}
-
-impl PetRef<'_> {
-    pub fn to_owned(self) -> Pet {
-        Pet { id: self.id, name: self.name.to_owned(), category_id: self.category_id, status: self.status }
+impl Pet<'_> {
+    pub fn into_owned(self) -> Pet<'static> {
+        Pet { id: self.id, name: self.name.into_owned().into(), category_id: self.category_id, status: self.status }
     }
 }
 

@@ -40,13 +40,13 @@ pub async fn create(call: &Call<'_>) -> Result<Response, ApiError> {
     let api = call.api;
     let pet = parse_new_pet(call.body)?;
     let addresses = (api.clock.now() < REMOVED_AT).then(|| Arc::clone(&api.addresses));
-    let respond = move |pet: &Pet| created(addresses.as_deref(), pet);
+    let respond = move |pet: &Pet<'_>| created(addresses.as_deref(), pet);
     let key = call.key(&respond)?;
     idempotency::respond(api.store.create_pet(pet, key).await?, respond)
 }
 
 /// The 201 response for `pet`. Includes `Location` until `getPet` is removed.
-fn created(addresses: Option<&Addresses>, pet: &Pet) -> StoredResponse {
+fn created(addresses: Option<&Addresses>, pet: &Pet<'_>) -> StoredResponse {
     // Not `format!`, which would take 2 % of the request's time.
     let location = addresses
         .map(|addresses| [addresses.base_url.as_reference(), PETS, itoa::Buffer::new().format(pet.id)].concat());
@@ -60,7 +60,7 @@ pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
         Some(id) => call.api.store.find_pet(id).await?,
         None => None,
     };
-    let pet: Pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
+    let pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
     Ok(response::json(StatusCode::OK, pet.to_json()))
 }
 

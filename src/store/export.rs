@@ -4,10 +4,10 @@
 use std::io;
 
 use super::Result;
-use crate::domain::{MessageRecord, PetRef};
+use crate::domain::{MessageRecord, Pet};
 
 /// Receives the animals of an export.
-pub type PetSink<'a> = &'a mut (dyn FnMut(PetRef<'_>) -> io::Result<()> + Send);
+pub type PetSink<'a> = &'a mut (dyn FnMut(Pet<'_>) -> io::Result<()> + Send);
 
 /// Receives the messages of an export.
 pub type MessageSink<'a> = &'a mut (dyn FnMut(MessageRecord) -> io::Result<()> + Send);

@@ -4,11 +4,11 @@ use std::io;
 
 use super::export::PetSink;
 use super::{Outcome, PetSource, Result, Store, WriteKey};
-use crate::domain::{NewPet, Pet, PetQuery, PetRef, StatusCounts};
+use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
 
 impl Store {
     /// Adds an animal; durable once this returns.
-    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet>>) -> Result<Outcome<Pet>> {
+    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
         match self {
             Self::Sqlite(db) => db.create_pet(pet, key).await,
             Self::Postgres(db) => Box::pin(db.create_pet(pet, key)).await,
@@ -16,14 +16,14 @@ impl Store {
     }
 
     /// Passes a page of animals to `each`, in order of their ids. Returns whether more follow.
-    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
+    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.list_pets(query, each).await,
             Self::Postgres(db) => Box::pin(db.list_pets(query, each)).await,
         }
     }
 
-    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
+    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
         match self {
             Self::Sqlite(db) => db.find_pet(id).await,
             Self::Postgres(db) => Box::pin(db.find_pet(id)).await,

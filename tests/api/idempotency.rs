@@ -303,7 +303,7 @@ async fn key_in_progress_in_another_process_is_409() {
 
     let key = IdempotencyKey::parse(b"a").unwrap();
     let request = KeyedRequest::new(service.account, "createPet", &key, "/v1/pets", REX, NOW);
-    let key = WriteKey::new(request, |pet: &Pet| StoredResponse::json(201, pet.to_json()));
+    let key = WriteKey::new(request, |pet: &Pet<'_>| StoredResponse::json(201, pet.to_json()));
     let first = tokio::spawn(async move { other.create_pet(parse_new_pet(REX).unwrap(), Some(key)).await.unwrap() });
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'";

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use petstore::domain::{AccountId, Email, Message, MessageText, NewPet, PetName, PetStatus, Timestamp};
+use petstore::domain::{AccountId, Email, Message, MessageText, NewPet, PetName, Timestamp};
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
@@ -136,8 +136,7 @@ fn message_ids(folder: &Path) -> HashSet<String> {
 const ANIMALS: i64 = 20_000;
 
 fn new_pet(number: i64) -> NewPet {
-    let name = PetName::parse(format!("animal {number}")).unwrap();
-    NewPet { name, category_id: 1, status: PetStatus::Available }
+    NewPet::new(PetName::parse(format!("animal {number}")).unwrap(), 1)
 }
 
 /// An export into a pipe that nobody reads until [`Stalled::finish`].

@@ -54,7 +54,7 @@ pub fn new_key(key: &ApiKey, account: AccountId, expires_at: Option<Timestamp>) 
 }
 
 pub fn new_pet(name: &str, status: PetStatus) -> NewPet {
-    NewPet { name: PetName::parse(name.to_owned()).unwrap(), category_id: 1, status }
+    NewPet { status, ..NewPet::new(PetName::parse(name.to_owned()).unwrap(), 1) }
 }
 
 /// Creates an animal and returns its id.

@@ -76,13 +76,13 @@ async fn concurrent_processes_execute_a_request_once_per_key() {
     assert_eq!(states, "0", "every record has its response");
 }
 
-async fn create(store: &Store, account: AccountId, key: &str, name: &str, now: Timestamp) -> Outcome<Pet> {
+async fn create(store: &Store, account: AccountId, key: &str, name: &str, now: Timestamp) -> Outcome<Pet<'static>> {
     let key = IdempotencyKey::parse(key.as_bytes()).unwrap();
     let key = WriteKey::new(KeyedRequest::new(account, "createPet", &key, "/v1/pets", name, now), created);
     store.create_pet(new_pet(name, PetStatus::Available), Some(key)).await.unwrap()
 }
 
-fn created(pet: &Pet) -> StoredResponse {
+fn created(pet: &Pet<'_>) -> StoredResponse {
     let body = format!("{} is {}", pet.id, pet.name).into();
     StoredResponse { status: 201, location: Some(format!("/v1/pets/{}", pet.id)), body }
 }

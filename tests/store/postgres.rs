@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::{ApiKey, Deployment, KeyHash, PageLimit, PetQuery, PetRef, PetStatus};
+use petstore::domain::{ApiKey, Deployment, KeyHash, PageLimit, Pet, PetQuery, PetStatus};
 use petstore::store::postgres::{Options, Postgres, Settings};
 use petstore::store::{Store, StoreError};
 use testkit::PostgresServer;
@@ -28,8 +28,8 @@ async fn every_write_of_a_batch_gets_its_own_id() {
     let mut seen = 0;
     loop {
         let page = PetQuery { limit: PageLimit::new(100).unwrap(), status: None, after };
-        let mut each = |pet: PetRef<'_>| {
-            assert_eq!(answered[pet.name], pet.id, "{}", pet.name);
+        let mut each = |pet: Pet<'_>| {
+            assert_eq!(answered[&*pet.name], pet.id, "{}", pet.name);
             after = Some(pet.id);
             seen += 1;
         };
@@ -64,8 +64,8 @@ async fn imported_ids_follow_those_created_meanwhile() {
     go_on.send(()).unwrap();
     assert_eq!(import.await.unwrap().unwrap(), 3_000);
     let mut names = Vec::new();
-    let mut each = |pet: PetRef<'_>| {
-        names.push(pet.name.to_owned());
+    let mut each = |pet: Pet<'_>| {
+        names.push(pet.name.into_owned());
         Ok(())
     };
     store.export_pets(&mut each).await.unwrap().unwrap();
@@ -136,7 +136,7 @@ async fn every_read_of_a_batch_gets_its_own_result() {
             // Some ids repeat, and some do not exist.
             let id = n % 130 - 10;
             let found = store.find_pet(id).await.unwrap().map(|pet| pet.name);
-            assert_eq!(found, (1..=100).contains(&id).then(|| format!("animal {id}")));
+            assert_eq!(found, (1..=100).contains(&id).then(|| format!("animal {id}").into()));
             let after = n % 7 * 20;
             let expected = (after + 1..=100).take(20).collect::<Vec<_>>();
             assert_eq!(list(&store, 20, after).await, expected);

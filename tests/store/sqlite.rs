@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::{NewPet, PetName, PetQuery, PetStatus};
+use petstore::domain::{NewPet, PetQuery, PetStatus};
 use petstore::store::StoreError;
 use petstore::store::sqlite::{Atomicity, Options, Sqlite};
 use rusqlite::Connection;
@@ -24,7 +24,7 @@ async fn wal_stays_bounded_under_long_readers() {
         let read = async move { reader.list_pets(&PetQuery::default(), &mut |_| ()).await.unwrap() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         std::thread::spawn(move || runtime.block_on(read)).join().unwrap();
-        let animals = (0..2_000).map(|_| Ok(NewPet { name: PetName::parse("🦊".repeat(255)).unwrap(), ..rex() }));
+        let animals = (0..2_000).map(|_| Ok(new_pet(&"🦊".repeat(255), PetStatus::Available)));
         store.import_pets(Box::new(animals)).await.unwrap();
         largest = largest.max(std::fs::metadata(&wal).unwrap().len());
     }

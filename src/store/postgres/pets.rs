@@ -16,7 +16,7 @@ use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows::{self, long_query, page};
 use super::write::{Write, WriteResult};
-use crate::domain::{NewPet, Pet, PetQuery, PetRef, StatusCounts};
+use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
 use crate::store::export::{self, PetSink};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
@@ -94,16 +94,16 @@ const IMPORT_CHUNK: usize = 1_000;
 const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Postgres {
-    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet>>) -> Result<Outcome<Pet>> {
+    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
         self.pets.submit(pet, key).await
     }
 
-    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
+    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
         let rows = self.lists.read(*query).await?;
         page(&rows, query.limit, |row| from_row(row).map(&mut *each))
     }
 
-    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
+    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
         self.finds.read(PetId(id)).await
     }
 
@@ -139,9 +139,9 @@ impl Postgres {
         let connection = self.connect().await?;
         let read = async |after: i64| {
             let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;
-            rows.iter().map(|row| from_row(row).map(PetRef::to_owned)).collect()
+            rows.iter().map(|row| from_row(row).map(Pet::into_owned)).collect()
         };
-        export::in_pages(export::PETS, i64::MIN, read, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
+        export::in_pages(export::PETS, i64::MIN, read, |pet: &Pet<'_>| pet.id, each).await
     }
 
     pub async fn count_pets(&self) -> Result<u64> {
@@ -166,7 +166,7 @@ impl Postgres {
 }
 
 impl Write for NewPet {
-    type Output = Pet;
+    type Output = Pet<'static>;
     type Refusal = Infallible;
 
     const STATEMENTS: &[&str] = &[INSERT];
@@ -218,14 +218,14 @@ pub struct PetId(i64);
 
 /// Finds all animals of a batch in one statement.
 impl Read for PetId {
-    type Answer = Option<Pet>;
+    type Answer = Option<Pet<'static>>;
 
     async fn run(readers: &Readers, batch: Vec<Pending<Self>>) {
         let ids: Vec<_> = batch.iter().map(|pending| pending.read.0).collect();
         let found = readers.query(FIND, &[&ids]).await;
         let found = found.and_then(|rows| {
             rows.iter()
-                .map(|row| from_row(row).map(|pet| (pet.id, pet.to_owned())))
+                .map(|row| from_row(row).map(|pet| (pet.id, pet.into_owned())))
                 .collect::<Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
@@ -235,10 +235,10 @@ impl Read for PetId {
 }
 
 /// Borrows the name from the row.
-fn from_row(row: &Row) -> Result<PetRef<'_>> {
-    Ok(PetRef {
+fn from_row(row: &Row) -> Result<Pet<'_>> {
+    Ok(Pet {
         id: row.try_get(0)?,
-        name: row.try_get(1)?,
+        name: row.try_get::<_, &str>(1)?.into(),
         category_id: row.try_get(2)?,
         status: row.try_get(3)?,
     })

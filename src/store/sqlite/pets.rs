@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row};
 
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, rows};
-use crate::domain::{NewPet, Pet, PetQuery, PetRef, PetStatus, StatusCounts};
+use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, PetSink};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
@@ -26,12 +26,12 @@ const LIST: &str = select!("WHERE id > ?1 ORDER BY id LIMIT ?2");
 const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
 
 impl Sqlite {
-    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet>>) -> Result<Outcome<Pet>> {
+    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
         self.write_keyed(Atomicity::Statement, key, move |batch| insert(batch, &pet).map(|id| Ok(pet.with_id(id))))
             .await
     }
 
-    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(PetRef<'_>) + Send)) -> Result<bool> {
+    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
         let (limit, after) = (query.limit, query.after.unwrap_or(i64::MIN));
         let one_more = limit.get() + 1;
         let each = |row: &Row<'_>| from_row(row).map(&mut *each);
@@ -41,7 +41,7 @@ impl Sqlite {
         })
     }
 
-    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet>> {
+    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
         self.read(|conn| find(conn, id))
     }
 
@@ -60,9 +60,9 @@ impl Sqlite {
     pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
         let page = async |after: i64| {
             let params = (after, export::PETS as i64);
-            self.read_once(|conn| rows::all(conn, LIST, params, |row| Ok(from_row(row)?.to_owned())))
+            self.read_once(|conn| rows::all(conn, LIST, params, |row| Ok(from_row(row)?.into_owned())))
         };
-        export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet| pet.id, |pet| each(pet.as_pet_ref())).await
+        export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet<'_>| pet.id, each).await
     }
 
     pub async fn count_pets(&self) -> Result<u64> {
@@ -87,8 +87,8 @@ fn insert(batch: &Batch<'_>, pet: &NewPet) -> Result<i64> {
     Ok(batch.last_insert_rowid())
 }
 
-pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet>> {
-    rows::first(conn, FIND, [id], |row| Ok(from_row(row)?.to_owned()))
+pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet<'static>>> {
+    rows::first(conn, FIND, [id], |row| Ok(from_row(row)?.into_owned()))
 }
 
 /// Sets the status of an existing animal.
@@ -97,8 +97,8 @@ pub fn set_status(batch: &Batch<'_>, id: i64, status: PetStatus) -> Result<()> {
     Ok(())
 }
 
-fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<PetRef<'row>> {
-    Ok(PetRef { id: row.get(0)?, name: row.get_ref(1)?.as_str()?, category_id: row.get(2)?, status: row.get(3)? })
+fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<Pet<'row>> {
+    Ok(Pet { id: row.get(0)?, name: row.get_ref(1)?.as_str()?.into(), category_id: row.get(2)?, status: row.get(3)? })
 }
 
 #[cfg(test)]
