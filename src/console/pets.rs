@@ -30,11 +30,16 @@ struct List<'a> {
 #[template(path = "console/pet-new.html")]
 struct New<'a> {
     site: Site<'a>,
+    form: PetForm,
+    key: RequestKey,
+    api_call: Option<ApiCall>,
+}
+
+/// The fields of an animal.
+struct PetForm {
     name: Field,
     category_id: Field,
     status: Field,
-    key: RequestKey,
-    api_call: Option<ApiCall>,
 }
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
@@ -54,44 +59,41 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 }
 
 pub async fn new(who: SignedIn) -> Response {
-    new_pet(&who, StatusCode::OK, empty_fields(), RequestKey::generate(), None)
+    let site = Site::new(&who, "Add an animal", "animals");
+    let new = New { site, form: PetForm::empty(), key: RequestKey::generate(), api_call: None };
+    ApiCall::page(StatusCode::OK, &new, None)
 }
 
 pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let [mut name, mut category_id, mut status] = ["name", "categoryId", "status"].map(|name| fields.field(name));
-    let key = RequestKey::of(&fields);
-    let parsed = (
-        name.parse("Enter a name.", "The name", PetName::parse),
-        category_id.parse("Enter the id of a category.", "The category", |text| parse_integer(text.trim())),
-        status.parse("Choose a status.", "The status", |text| PetStatus::parse(&text)),
-    );
-    let (Some(named), Some(category), Some(kept)) = parsed else {
-        let fields = [name, category_id, status];
-        return Ok(new_pet(&who, StatusCode::UNPROCESSABLE_ENTITY, fields, key, None));
+    let site = Site::new(&who, "Add an animal", "animals");
+    let (mut form, key) = (PetForm::of(&fields), RequestKey::of(&fields));
+    let Some(body) = form.parse() else {
+        let new = New { site, form, key, api_call: None };
+        return Ok(ApiCall::page(StatusCode::UNPROCESSABLE_ENTITY, &new, None));
     };
-    let body = serde_json::json!({ "name": named.as_str(), "categoryId": category, "status": kept.as_str() });
     let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string()).await;
+    let status = api_call.status;
     // A successful form is cleared for the next animal. A failed one keeps its values.
-    let fields = match api_call.status.is_success() {
-        true => empty_fields(),
-        false => [name, category_id, status],
-    };
-    Ok(new_pet(&who, api_call.status, fields, key.after(api_call.status), Some(api_call)))
+    let form = if status.is_success() { PetForm::empty() } else { form };
+    let new = New { site, form, key: key.after(status), api_call: Some(api_call) };
+    Ok(ApiCall::page(status, &new, new.api_call.as_ref()))
 }
 
-fn empty_fields() -> [Field; 3] {
-    [Field::default(), Field::default(), Field::new("available")]
-}
+impl PetForm {
+    fn empty() -> Self {
+        Self { name: Field::default(), category_id: Field::default(), status: Field::new("available") }
+    }
 
-fn new_pet(
-    who: &SignedIn,
-    status_code: StatusCode,
-    fields: [Field; 3],
-    key: RequestKey,
-    api_call: Option<ApiCall>,
-) -> Response {
-    let [name, category_id, status] = fields;
-    let site = Site::new(who, "Add an animal", "animals");
-    let new = New { site, name, category_id, status, key, api_call };
-    ApiCall::page(status_code, &new, new.api_call.as_ref())
+    fn of(fields: &Form) -> Self {
+        Self { name: fields.field("name"), category_id: fields.field("categoryId"), status: fields.field("status") }
+    }
+
+    /// Returns the body of the API request. `None` if a field has an error.
+    fn parse(&mut self) -> Option<serde_json::Value> {
+        let name = self.name.parse("Enter a name.", "The name", PetName::parse);
+        let category = |text: String| parse_integer(text.trim());
+        let category_id = self.category_id.parse("Enter the id of a category.", "The category", category);
+        let status = self.status.parse("Choose a status.", "The status", |text| PetStatus::parse(&text));
+        Some(serde_json::json!({ "name": name?.as_str(), "categoryId": category_id?, "status": status?.as_str() }))
+    }
 }
