@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use expect_test::expect;
-use testkit::{Certificate, Folder, PostgresServer, Process, Signal};
+use testkit::{Certificate, Folder, PostgresServer, Process, Signal, postgres};
 
 #[tokio::test]
 async fn every_command_works_on_postgresql() {
@@ -24,16 +24,9 @@ async fn every_command_works_on_postgresql() {
         exported 1 animal
     "#]]
     .assert_eq(&run("pets export").shown());
-    expect![[r#"
-        exit 0
-        applied  V1__first
-        applied  V2__console
-        applied  V3__orders
-        applied  V4__idempotency
-        applied  V5__outbox
-        applied  V6__relay_index
-    "#]]
-    .assert_eq(&run("migrate status").shown());
+    let status = run("migrate status").stdout;
+    assert!(status.starts_with("applied  V1__first\napplied  V2__console\n"), "{status}");
+    assert_eq!(status.matches("applied  V").count(), postgres::migrations().len(), "{status}");
 
     let server = folder.serve(&format!("serve --database-url {url}"));
     assert_eq!(server.request("/v1/pets/1", key.trim_end()).await.status(), 200);

@@ -1,12 +1,13 @@
 //! Promise 30: migrations are atomic, run once when processes start concurrently, and keep older processes working.
 
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::postgres::{OpenTransaction, query, sessions};
-use testkit::{Database, PostgresServer, Server, TIMEOUT, trial, within};
+use testkit::postgres::{self, OpenTransaction, query, sessions};
+use testkit::{Database, Server, TIMEOUT, trial, within};
 
 #[test]
 fn concurrent_starts_migrate_once() {
@@ -93,19 +94,15 @@ fn migration_killed_within_a_step_leaves_no_trace() {
 /// The last object that a migration creates. A lock can suspend the migration there.
 enum Step {
     Table(String),
-    /// A table and its new column, in a step that creates no table. Dropping the column restores the state before the
-    /// step.
+    /// A table and its new column, in a step that creates no table.
     Column(String, String),
     /// A new index and its table.
     Index(String, String),
 }
 
 fn steps() -> Vec<Step> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
-    files.sort();
     let word = |text: &str| text.split([' ', '(']).next().unwrap().to_owned();
-    let step = |file| {
+    let step = |file: &PathBuf| {
         let sql = std::fs::read_to_string(file).unwrap();
         if let Some((_, after)) = sql.rsplit_once("CREATE TABLE ") {
             return Step::Table(word(after));
@@ -118,23 +115,10 @@ fn steps() -> Vec<Step> {
         let (table, after) = after.split_once(" ADD COLUMN ").expect("a step of a known kind");
         Step::Column(table.to_owned(), word(after))
     };
-    files.iter().map(step).collect()
+    postgres::migrations().iter().map(step).collect()
 }
 
 impl Step {
-    /// Migrates an empty database up to this step, if the step's lock needs that.
-    fn prepare(&self, database: &Database, before: usize) {
-        let undo = match self {
-            Self::Table(_) => return,
-            // Dropping the column drops its indexes.
-            Self::Column(table, column) => format!("ALTER TABLE {table} DROP COLUMN {column}"),
-            Self::Index(index, _) => format!("DROP INDEX {index}"),
-        };
-        database.run("migrate");
-        database.sql(&undo);
-        database.sql(&format!("DELETE FROM refinery_schema_history WHERE version > {before}"));
-    }
-
     /// SQL of a transaction that blocks the step.
     fn blocker(&self) -> String {
         match self {
@@ -157,9 +141,8 @@ impl Step {
 }
 
 fn kill_within(before: usize, step: &Step) {
-    let url = PostgresServer::shared().database();
+    let url = postgres::database_at(before);
     let database = Database::url(&url);
-    step.prepare(&database, before);
     let blocker = OpenTransaction::begin(&url, &step.blocker());
     let waiting = || sessions(&url, "wait_event_type = 'Lock'");
     let mut migrating = start_migrating(&database);
@@ -180,7 +163,7 @@ fn kill_within(before: usize, step: &Step) {
 
 /// The number of migrations in the program.
 fn migrations() -> usize {
-    std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres")).unwrap().count()
+    postgres::migrations().len()
 }
 
 fn start_migrating(database: &Database) -> Child {

@@ -11,14 +11,6 @@ async fn open(url: &str) -> Result<Postgres, StoreError> {
     Postgres::open(&options(url)).await
 }
 
-/// A new database at schema version 5, which no relay has used.
-async fn database_at_version_5() -> String {
-    let url = postgres::database();
-    open(&url).await.unwrap().close().await;
-    query(&url, "DROP INDEX messages_by_sending; DELETE FROM refinery_schema_history WHERE version > 5");
-    url
-}
-
 async fn wait_until(url: &str, condition: &str) {
     soon(async {
         while query(url, condition) != "t" {
@@ -30,7 +22,7 @@ async fn wait_until(url: &str, condition: &str) {
 
 #[tokio::test]
 async fn missing_privilege_to_migrate_is_reported() {
-    let url = database_at_version_5().await;
+    let url = postgres::database_at(5);
     // The grants of docs/scale-out.md. Before PostgreSQL 15, every role may create tables.
     let role = "REVOKE CREATE ON SCHEMA public FROM PUBLIC;
         CREATE ROLE petstore_serve LOGIN;
@@ -47,7 +39,7 @@ async fn missing_privilege_to_migrate_is_reported() {
 
 #[tokio::test]
 async fn migration_waits_for_an_index_created_concurrently() {
-    let url = database_at_version_5().await;
+    let url = postgres::database_at(5);
     let (writer, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
     // `CREATE INDEX CONCURRENTLY` waits for the end of this transaction.

@@ -174,18 +174,15 @@ async fn one_process_has_the_lease_until_it_ends() {
 
 #[tokio::test]
 async fn migration_replaces_an_index_that_was_left_invalid() {
-    let url = postgres::database();
-    let store = open_postgresql(&url).await;
-    queue(&store, 3).await;
-    store.close().await;
-    // A relay of schema 5 could leave a database in this state.
-    let spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass";
-    query(&url, spoil);
-    query(&url, "DELETE FROM refinery_schema_history WHERE version > 5");
+    let url = postgres::database_at(5);
+    // A relay of schema 5 creates the index, and an interrupted `CREATE INDEX CONCURRENTLY` leaves it invalid.
+    query(&url, "CREATE INDEX messages_by_sending ON messages (sent_at, id)");
+    query(&url, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass");
 
     let store = open_postgresql(&url).await;
 
     let valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_sending'::regclass";
     assert_eq!(query(&url, valid), "t");
-    assert_eq!(store.unsent_messages(None, 10).await.unwrap().len(), 3);
+    let messages = queue(&store, 3).await;
+    assert_eq!(store.unsent_messages(None, 10).await.unwrap(), messages);
 }
