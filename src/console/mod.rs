@@ -3,7 +3,6 @@
 
 mod account;
 mod api_call;
-mod counts;
 mod current_user;
 mod docs;
 mod error;
@@ -39,7 +38,6 @@ use axum::routing::get;
 use crate::config::Registration;
 use crate::http::{Api, ApiError};
 use crate::telemetry::Sampler;
-use counts::Counts;
 use current_user::CurrentUser;
 use error::PageError;
 use layout::error_page;
@@ -53,7 +51,6 @@ pub struct Console {
     registration: Registration,
     passwords: PasswordHasher,
     throttle: LoginThrottle,
-    counts: Counts,
     /// Samples warnings about session uses that could not be stored.
     pub unstored_sessions: Sampler,
 }
@@ -64,7 +61,6 @@ impl Console {
             registration,
             passwords: PasswordHasher::new(Arc::clone(&api.password_counters)),
             throttle: LoginThrottle::new(),
-            counts: Counts::default(),
             unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),
             api,
         }

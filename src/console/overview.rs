@@ -42,7 +42,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
     let overview = Overview {
         site: Site::new(&user, "Overview", ""),
         addresses,
-        counts: user.console.counts.get(&user.api().store).await?,
+        counts: user.api().pet_counts.get(&user.api().store).await?,
         plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests(), now)),
         database: user.api().store.database(),
         has_keys: !user.api().store.list_keys_of(session.account, None, 1).await?.0.is_empty(),

@@ -20,6 +20,7 @@ mod operations;
 mod orders;
 mod page_cache;
 mod pagination;
+mod pet_counts;
 mod pets;
 pub mod rate_limit;
 pub mod request_history;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::api_key_cache::ApiKeyCache;
 use super::openapi::Documents;
 use super::page_cache::PageCache;
+use super::pet_counts::PetCounts;
 use super::rate_limit::RateLimits;
 use super::request_history::RequestHistory;
 use super::traffic::Traffic;
@@ -24,6 +25,7 @@ pub struct Api {
     pub addresses: Arc<Addresses>,
     pub documents: Documents,
     pub pages: PageCache,
+    pub pet_counts: PetCounts,
     pub rate_limits: Option<RateLimits>,
     pub requests: RequestHistory,
     pub traffic: Traffic,
@@ -51,6 +53,7 @@ impl Api {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             documents: Documents::new(&addresses, store.deployment()),
             pages: PageCache::new(),
+            pet_counts: PetCounts::default(),
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
             requests: RequestHistory::default(),
             traffic: Traffic::new(),

@@ -1,4 +1,4 @@
-//! The numbers of animals on the overview.
+//! The number of animals of each status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ const KEPT: u32 = 100;
 
 /// The last counts and their expiry. In a small store they expire at once.
 #[derive(Debug, Default)]
-pub struct Counts(Arc<Mutex<Option<(StatusCounts, Instant)>>>);
+pub struct PetCounts(Arc<Mutex<Option<(StatusCounts, Instant)>>>);
 
-impl Counts {
+impl PetCounts {
     /// Counts on a blocking thread, because it may take long, and one count at a time. If the caller goes away, later
     /// callers get the result; reloading the page starts no second count.
     pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
@@ -51,7 +51,7 @@ mod tests {
     async fn abandoned_count_is_kept_for_later_callers() {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap()));
-        let counts = Counts::default();
+        let counts = PetCounts::default();
         {
             let mut asked = std::pin::pin!(counts.get(&store));
             let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
