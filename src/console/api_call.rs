@@ -118,7 +118,8 @@ impl ApiCall {
 async fn call(who: &SignedIn, operation: Operation, request: axum::http::request::Builder, body: &str) -> Response {
     let request = request.body(Full::new(Bytes::from(body.to_owned()))).expect("our requests are well-formed");
     let (head, mut body) = request.into_parts();
-    let answer = operation.call_as(who.session.account, who.api(), &head, &mut body).await;
+    let mut caller = Caller::signed_in(who.session.account);
+    let answer = operation.call(who.api(), &head, &mut body, &mut caller).await;
     answer.unwrap_or_else(ApiError::answer)
 }
 

@@ -1,9 +1,12 @@
 //! A call of an operation, as handlers get it.
 
+use axum::http::Method;
 use axum::http::request::Parts;
 
+use super::auth::Caller;
 use super::error::ApiError;
 use super::idempotency::IDEMPOTENCY_KEY;
+use super::input::{self, RequestBody};
 use super::operations::Operation;
 use super::state::Api;
 use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest};
@@ -16,10 +19,27 @@ pub struct Call<'r> {
     pub account: AccountId,
     pub head: &'r Parts,
     /// Empty if the operation only reads.
-    pub body: &'r str,
+    pub body: String,
 }
 
-impl Call<'_> {
+impl<'r> Call<'r> {
+    /// Checks a request in this order: the key, the rate limit, the body's size and media type, the body itself.
+    pub async fn check(
+        operation: Operation,
+        api: &'r Api,
+        head: &'r Parts,
+        body: &mut impl RequestBody,
+        caller: &mut Caller,
+    ) -> Result<Self, ApiError> {
+        let account = caller.authenticate(api, &head.headers).await?;
+        input::check_declared_body(&head.headers)?;
+        let body = match *operation.method() {
+            Method::POST => input::read_json(head, body).await?,
+            _ => String::new(),
+        };
+        Ok(Self { api, operation, account, head, body })
+    }
+
     pub fn query(&self) -> Option<&str> {
         self.head.uri.query()
     }
@@ -43,7 +63,7 @@ impl Call<'_> {
         };
         let key = key.map_err(|invalid| ApiError::invalid_value("Idempotency-Key", &invalid))?;
         let (operation, path, now) = (self.operation.id(), self.head.uri.path(), self.api.clock.steady());
-        let request = KeyedRequest::new(self.account, operation, &key, path, self.body, now);
+        let request = KeyedRequest::new(self.account, operation, &key, path, &self.body, now);
         Ok(Some(WriteKey::new(request, respond.clone())))
     }
 }

@@ -4,7 +4,7 @@ use axum::http::header::LINK;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::error::{ApiError, Code};
-use super::operations::Operation::ListPets;
+use super::operations::Operation::{self, GetPet, ListPets};
 use crate::config::Addresses;
 use crate::domain::Timestamp;
 
@@ -19,6 +19,12 @@ pub const REMOVED_AT: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000
 
 pub const DEPRECATION_HEADER: HeaderName = HeaderName::from_static("deprecation");
 pub const SUNSET_HEADER: HeaderName = HeaderName::from_static("sunset");
+
+impl Operation {
+    pub fn is_removed(self, now: Timestamp) -> bool {
+        self == GetPet && now >= REMOVED_AT
+    }
+}
 
 /// The error for requests after the removal.
 pub fn removed() -> ApiError {

@@ -1,4 +1,4 @@
-//! The getting-started call: `sendMessage`.
+//! The getting-started call.
 
 use axum::http::StatusCode;
 
@@ -13,7 +13,7 @@ use crate::store::StoredResponse;
 /// Handles `sendMessage`.
 pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
     let api = call.api;
-    let message = Message::new(call.account, parse_message(call.body)?, api.clock.now());
+    let message = Message::new(call.account, parse_message(&call.body)?, api.clock.now());
     let outcome = api.store.create_message(message, call.key(&accepted)?).await?;
     if let Some(relay) = api.relay() {
         relay.message_queued();

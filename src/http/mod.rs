@@ -6,6 +6,7 @@ mod call;
 pub(crate) mod client_address;
 mod cors;
 pub(crate) mod deprecation;
+mod dispatch;
 mod error;
 mod framing;
 mod health;

@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 
 use super::deprecation::REMOVED_AT;
 use super::response::{self, Response};
-use super::state::Api;
 use crate::config::{Addresses, BaseUrl};
 use crate::domain::{Deployment, Timestamp};
 
@@ -35,14 +34,13 @@ impl Documents {
 }
 
 /// Handles the request for the document.
-pub fn serve(api: &Api, request: &HeaderMap) -> Response {
-    let documents = &api.documents;
-    let document = if api.clock.now() < REMOVED_AT { &documents.before } else { &documents.after };
-    let reached = api.addresses.reached_by(request);
-    if Arc::ptr_eq(&reached, &api.addresses) {
+pub fn serve(documents: &Documents, addresses: &Arc<Addresses>, now: Timestamp, request: &HeaderMap) -> Response {
+    let document = if now < REMOVED_AT { &documents.before } else { &documents.after };
+    let reached = addresses.reached_by(request);
+    if Arc::ptr_eq(&reached, addresses) {
         return response::json(StatusCode::OK, document.clone());
     }
-    let mut response = response::json(StatusCode::OK, at_addresses(document, &api.addresses, &reached));
+    let mut response = response::json(StatusCode::OK, at_addresses(document, addresses, &reached));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -1,22 +1,12 @@
-//! The operation table: every operation of the service, with its id, method, listener, path and handler.
+//! The operation table: every operation of the service, with its id, method, listener and path.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
-//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::call_as`].
+//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::call`].
 
-use axum::http::header::ALLOW;
-use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method};
+use axum::http::Method;
 
-use super::auth::Caller;
-use super::call::Call;
-use super::deprecation::{self, REMOVED_AT};
-use super::error::ApiError;
-use super::input::RequestBody;
-use super::response::Response;
-use super::state::Api;
-use super::{health, input, messages, metrics, openapi, orders, pets};
+use super::input;
 use crate::config::Listener;
-use crate::domain::{AccountId, Timestamp, Transition};
 
 /// An operation of the service, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +37,7 @@ const EVERY: Option<Listener> = None;
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 
-static TABLE: [Row; 13] = [
+static TABLE: [Row; Operation::COUNT] = [
     row(ListPets, "listPets", GET, STORE, "/v1/pets"),
     row(CreatePet, "createPet", POST, STORE, "/v1/pets"),
     row(GetPet, "getPet", GET, STORE, "/v1/pets/{petId}"),
@@ -155,7 +145,9 @@ impl Target {
 }
 
 impl Operation {
-    pub const COUNT: usize = TABLE.len();
+    /// Taken from the last variant. The length of a slice would have to be evaluated, which is a cycle for the compiler:
+    /// types of this crate have this length.
+    pub const COUNT: usize = GetDocument as usize + 1;
 
     pub const ALL: [Self; Self::COUNT] = {
         let mut all = [ListPets; Self::COUNT];
@@ -171,6 +163,11 @@ impl Operation {
     /// The operations of the API, which the OpenAPI document describes.
     pub fn documented() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|operation| operation.path().starts_with("/v1/"))
+    }
+
+    /// The operations at this one's path.
+    pub fn at_same_path(self) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |operation| operation.path() == self.path())
     }
 
     fn row(self) -> &'static Row {
@@ -235,74 +232,5 @@ impl Operation {
     /// Returns whether the operation is a health check, which is not traced.
     pub const fn is_health_check(self) -> bool {
         matches!(self, GetLiveness | GetReadiness)
-    }
-
-    pub fn is_removed(self, now: Timestamp) -> bool {
-        self == GetPet && now >= REMOVED_AT
-    }
-
-    /// The response to a method that no operation at this one's path has: 405, or 404 if they are removed.
-    pub fn answer_other_method(self, api: &Api) -> Response {
-        let now = api.clock.recent();
-        let here = TABLE.iter().filter(|row| row.path == self.path() && !row.operation.is_removed(now));
-        let methods: Vec<_> = here.flat_map(|row| row.methods).map(Method::as_str).collect();
-        if methods.is_empty() {
-            return ApiError::route_not_found().answer();
-        }
-        let mut response = ApiError::method_not_allowed().answer();
-        let methods = HeaderValue::try_from(methods.join(",")).expect("methods are visible ASCII characters");
-        response.headers_mut().insert(ALLOW, methods);
-        response
-    }
-
-    /// Checks the credential and calls the operation. Operations without a credential are called at once.
-    ///
-    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
-    pub async fn call(
-        self,
-        api: &Api,
-        head: &Parts,
-        body: &mut impl RequestBody,
-        caller: &mut Caller,
-    ) -> Result<Response, ApiError> {
-        match self {
-            GetLiveness => return Ok(health::live()),
-            GetReadiness => return Box::pin(health::ready(api)).await,
-            GetMetrics => return Ok(metrics::serve(api)),
-            GetDocument => return Ok(openapi::serve(api, &head.headers)),
-            GetPet if self.is_removed(api.clock.recent()) => return Err(deprecation::removed()),
-            _ => {}
-        }
-        let account = caller.authenticate(api, &head.headers).await?;
-        self.call_as(account, api, head, body).await
-    }
-
-    /// Calls an operation of the API for an authenticated account. The order of the checks: size and media type, then
-    /// syntax and values. The futures of rare operations are boxed to keep this one small.
-    pub async fn call_as(
-        self,
-        account: AccountId,
-        api: &Api,
-        head: &Parts,
-        body: &mut impl RequestBody,
-    ) -> Result<Response, ApiError> {
-        input::check_declared_body(&head.headers)?;
-        let body = match *self.method() {
-            Method::POST => input::read_json(head, body).await?,
-            _ => String::new(),
-        };
-        let call = &Call { api, operation: self, account, head, body: &body };
-        match self {
-            ListPets => pets::list(call).await,
-            CreatePet => pets::create(call).await,
-            GetPet => pets::get(call).await,
-            ListOrders => orders::list(call).await,
-            PlaceOrder => orders::place(call).await,
-            ApproveOrder => Box::pin(orders::change(call, Transition::Approve)).await,
-            DeliverOrder => Box::pin(orders::change(call, Transition::Deliver)).await,
-            CancelOrder => Box::pin(orders::change(call, Transition::Cancel)).await,
-            SendMessage => messages::send(call).await,
-            GetLiveness | GetReadiness | GetMetrics | GetDocument => unreachable!("these need no account"),
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The store area, provisional: `listOrders`, `placeOrder`, `approveOrder`, `deliverOrder`, `cancelOrder`.
+//! The store area, which is provisional.
 
 use axum::http::StatusCode;
 
@@ -18,20 +18,22 @@ use crate::store::StoredResponse;
 /// Handles `listOrders`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let query = pagination::query(call.query(), OrderStatus::parse)?;
-    let list = List::Orders(call.account, query);
-    page_cache::respond(call.api, list, read_page(call.api, call.account, &query)).await
+    let (api, list) = (call.api, List::Orders(call.account, query));
+    page_cache::respond(&api.pages, &api.store, list, read_page(api, call.account, &query)).await
 }
 
 async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<Page, ApiError> {
     let mut items = Items::new();
     let more = api.store.list_orders(account, query, &mut |order| order.write_json(items.add(order.id))).await?;
     let status = query.status.map(OrderStatus::as_str);
-    Ok(Page::new(items, more, |last| pagination::next(api, Operation::ListOrders, query.limit, status, last)))
+    Ok(Page::new(items, more, |last| {
+        pagination::next(&api.addresses, Operation::ListOrders, query.limit, status, last)
+    }))
 }
 
 /// Handles `placeOrder`.
 pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
-    let fields = Fields::parse(call.body, ["petId"])?;
+    let fields = Fields::parse(&call.body, ["petId"])?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: call.account, pet_id, now: call.api.clock.now() };
     idempotency::respond(call.api.store.place_order(order, call.key(&placed)?).await?, placed)
@@ -54,7 +56,7 @@ impl From<PlaceOrderError> for ApiError {
 /// Handles `approveOrder`, `deliverOrder` and `cancelOrder`. They need no body, but accept an object.
 pub async fn change(call: &Call<'_>, transition: Transition) -> Result<Response, ApiError> {
     if !call.body.is_empty() {
-        Fields::parse(call.body, [])?;
+        Fields::parse(&call.body, [])?;
     }
     let key = call.key(&changed)?;
     let order = call.id().ok_or_else(order_not_found)?;

@@ -9,9 +9,8 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use super::error::ApiError;
 use super::pagination::Page;
 use super::response::Response;
-use super::state::Api;
 use crate::domain::{AccountId, OrderQuery, PetQuery};
-use crate::store::Version;
+use crate::store::{Store, Version};
 use crate::telemetry::metrics::Counter;
 
 /// Maximum size of all cached pages in bytes, without their keys.
@@ -24,21 +23,22 @@ pub enum List {
     Orders(AccountId, OrderQuery),
 }
 
-/// Responds with the cached page of `list`, or with the page that `read` returns.
+/// Responds with the cached page of `list`, or with the page that `read` returns from `store`.
 pub async fn respond(
-    api: &Api,
+    pages: &PageCache,
+    store: &Store,
     list: List,
     read: impl Future<Output = Result<Page, ApiError>>,
 ) -> Result<Response, ApiError> {
     // Taken before the read: a commit during the read makes the cached page outdated at once, never wrongly current.
-    let version = api.store.version();
-    let cached = version.and_then(|version| api.pages.get(&list, version));
+    let version = store.version();
+    let cached = version.and_then(|version| pages.get(&list, version));
     let page = match cached {
         Some(page) => page,
         None => {
             let page = read.await?;
             if let Some(version) = version {
-                api.pages.insert(list, version, &page);
+                pages.insert(list, version, &page);
             }
             page
         }

@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::input::{integer, parameters};
 use super::operations::Operation;
 use super::response::{self, Response};
-use super::state::Api;
+use crate::config::Addresses;
 use crate::domain::{Invalid, PageLimit, PageQuery};
 
 /// Parses the query of a list. `parse` reads a status.
@@ -33,8 +33,8 @@ pub fn query<Status>(
 }
 
 /// Returns the `Link` to the entries after `last` in the list of `operation`. It may be relative (RFC 8288).
-pub fn next(api: &Api, operation: Operation, limit: PageLimit, status: Option<&str>, last: i64) -> String {
-    let (base, path) = (api.addresses.base_url.as_reference(), operation.api_path());
+pub fn next(addresses: &Addresses, operation: Operation, limit: PageLimit, status: Option<&str>, last: i64) -> String {
+    let (base, path) = (addresses.base_url.as_reference(), operation.api_path());
     let status = status.map_or(String::new(), |status| format!("&status={status}"));
     format!(r#"<{base}{path}?limit={}{status}&after={last}>; rel="next""#, limit.get())
 }

@@ -1,4 +1,4 @@
-//! The animals: `listPets`, `createPet`, `getPet`.
+//! The animals.
 
 use std::sync::Arc;
 
@@ -25,20 +25,21 @@ const PETS: &str = Operation::GetPet.api_prefix();
 /// Handles `listPets`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let query = pagination::query(call.query(), PetStatus::parse)?;
-    page_cache::respond(call.api, List::Pets(query), read_page(call.api, &query)).await
+    let api = call.api;
+    page_cache::respond(&api.pages, &api.store, List::Pets(query), read_page(api, &query)).await
 }
 
 async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
     let mut items = Items::new();
     let more = api.store.list_pets(query, &mut |pet| pet.write_json(items.add(pet.id))).await?;
     let status = query.status.map(PetStatus::as_str);
-    Ok(Page::new(items, more, |last| pagination::next(api, Operation::ListPets, query.limit, status, last)))
+    Ok(Page::new(items, more, |last| pagination::next(&api.addresses, Operation::ListPets, query.limit, status, last)))
 }
 
 /// Handles `createPet`.
 pub async fn create(call: &Call<'_>) -> Result<Response, ApiError> {
     let api = call.api;
-    let pet = parse_new_pet(call.body)?;
+    let pet = parse_new_pet(&call.body)?;
     let addresses = (api.clock.now() < REMOVED_AT).then(|| Arc::clone(&api.addresses));
     let respond = move |pet: &Pet<'_>| created(addresses.as_deref(), pet);
     let key = call.key(&respond)?;

@@ -1,0 +1,61 @@
+//! Calls the handlers of operations.
+
+use axum::http::header::ALLOW;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method};
+
+use super::auth::Caller;
+use super::call::Call;
+use super::error::ApiError;
+use super::input::RequestBody;
+use super::operations::Operation::{self, *};
+use super::response::Response;
+use super::state::Api;
+use super::{deprecation, health, messages, metrics, openapi, orders, pets};
+use crate::domain::Transition;
+
+impl Operation {
+    /// Calls the operation, after the checks if it needs an API key.
+    ///
+    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
+    /// The futures of rare operations are boxed to keep this one small.
+    pub async fn call(
+        self,
+        api: &Api,
+        head: &Parts,
+        body: &mut impl RequestBody,
+        caller: &mut Caller,
+    ) -> Result<Response, ApiError> {
+        let check = Call::check(self, api, head, body, caller);
+        match self {
+            GetPet if self.is_removed(api.clock.recent()) => Err(deprecation::removed()),
+            ListPets => pets::list(&check.await?).await,
+            CreatePet => pets::create(&check.await?).await,
+            GetPet => pets::get(&check.await?).await,
+            ListOrders => orders::list(&check.await?).await,
+            PlaceOrder => orders::place(&check.await?).await,
+            ApproveOrder => Box::pin(orders::change(&check.await?, Transition::Approve)).await,
+            DeliverOrder => Box::pin(orders::change(&check.await?, Transition::Deliver)).await,
+            CancelOrder => Box::pin(orders::change(&check.await?, Transition::Cancel)).await,
+            SendMessage => messages::send(&check.await?).await,
+            GetLiveness => Ok(health::live()),
+            GetReadiness => Box::pin(health::ready(api)).await,
+            GetMetrics => Ok(metrics::serve(api)),
+            GetDocument => Ok(openapi::serve(&api.documents, &api.addresses, api.clock.now(), &head.headers)),
+        }
+    }
+
+    /// The response to a method that no operation at this one's path has: 405, or 404 if they are removed.
+    pub fn answer_other_method(self, api: &Api) -> Response {
+        let now = api.clock.recent();
+        let here = self.at_same_path().filter(|operation| !operation.is_removed(now));
+        let methods: Vec<_> = here.flat_map(Self::methods).map(Method::as_str).collect();
+        if methods.is_empty() {
+            return ApiError::route_not_found().answer();
+        }
+        let mut response = ApiError::method_not_allowed().answer();
+        let methods = HeaderValue::try_from(methods.join(",")).expect("methods are visible ASCII characters");
+        response.headers_mut().insert(ALLOW, methods);
+        response
+    }
+}
