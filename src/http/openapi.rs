@@ -1,5 +1,6 @@
 //! The OpenAPI document: `docs/openapi.json`, with the addresses of this service.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::http::header::CACHE_CONTROL;
@@ -72,16 +73,25 @@ fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deploy
     replace(&mut document["components"]["headers"], ROOT, reference.strip_suffix("/v1").unwrap_or(reference));
     replace(document, ROOT, addresses.base_url.root());
     document["servers"] = servers(addresses, deployment);
-    document["paths"]["/messages"]["servers"] = json!([
-        { "url": addresses.messages_base_url.as_str(), "description": format!("{deployment}, messages") }
-    ]);
+    let messages = json!([server(&addresses.messages_base_url, format!("{deployment}, messages"))]);
+    let path = object(&mut document["paths"]["/messages"]);
+    // Some tools read the servers of a path, others only those of an operation.
+    for operation in path.values_mut().filter_map(Value::as_object_mut) {
+        operation["servers"] = messages.clone();
+    }
+    path["servers"] = messages;
 }
 
 fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
-    let own = json!({ "url": addresses.base_url.as_str(), "description": deployment.as_str() });
+    let own = server(&addresses.base_url, deployment);
     let sibling = addresses.staging_base_url.as_ref().filter(|_| deployment == Deployment::Production);
-    let sibling = sibling.map(|url| json!({ "url": url.as_str(), "description": Deployment::Staging.as_str() }));
+    let sibling = sibling.map(|url| server(url, Deployment::Staging));
     Value::Array([own].into_iter().chain(sibling).collect())
+}
+
+fn server(url: &BaseUrl, description: impl Display) -> Value {
+    // Not internal: the server is for all clients, as OWASP's rules want to know.
+    json!({ "url": url.as_str(), "description": description.to_string(), "x-internal": false })
 }
 
 /// Removes `getPet`, the links to it, and the headers that only its existence explains.
@@ -148,7 +158,7 @@ mod tests {
             ("/schemas/Orders/maxItems", json!(PageLimit::MAX)),
             ("/schemas/NewPet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
             ("/schemas/Pet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
-            ("/schemas/NewMessage/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),
+            ("/schemas/MessageInput/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),
             ("/schemas/Message/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),
         ] {
             assert_eq!(at(pointer), value, "{pointer}");

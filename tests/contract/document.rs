@@ -3,7 +3,7 @@
 use petstore::config::{Addresses, BaseUrl, Scheme};
 use petstore::domain::Deployment;
 use petstore::http::openapi::document;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::documented;
 use crate::service::{NOW, REMOVAL};
@@ -72,10 +72,12 @@ fn other_addresses_replace_those_of_the_source() {
     let staging: Value = serde_json::from_str(&staging).unwrap();
     assert_eq!(staging["info"]["contact"]["url"], "http://127.0.0.1:8080/docs");
     assert_eq!(staging["components"]["headers"]["Location"]["example"], "http://127.0.0.1:8080/v1/pets/31");
-    assert_eq!(
-        staging["paths"]["/messages"]["servers"],
-        serde_json::json!([{ "url": "http://127.0.0.1:8081/v1", "description": "staging, messages" }])
-    );
+    let messages = &staging["paths"]["/messages"];
+    for servers in [&messages["servers"], &messages["post"]["servers"]] {
+        let server =
+            json!({ "url": "http://127.0.0.1:8081/v1", "description": "staging, messages", "x-internal": false });
+        assert_eq!(*servers, json!([server]));
+    }
 }
 
 #[test]
