@@ -20,61 +20,34 @@ use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
 use crate::store::export::{self, PetSink};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
-/// The columns of a new animal.
-macro_rules! columns {
-    () => {
-        "name, category_id, status"
-    };
-}
-
-/// The rows of the arrays that [`arrays`] returns.
-macro_rules! given {
-    () => {
-        "unnest($1::text[], $2::bigint[], $3::smallint[]) WITH ORDINALITY AS given (name, category_id, status, position)"
-    };
-}
-
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
 /// `ORDER BY`, and `RETURNING` keeps that order.
 ///
 /// `turn` makes ids visible in increasing order, across connections and processes. The statement takes the table's
 /// advisory lock before its first id, and PostgreSQL releases the lock after the commit is visible.
-const INSERT: &str = concat!(
-    "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)) INSERT INTO pets (",
-    columns!(),
-    ") SELECT ",
-    columns!(),
-    " FROM turn, ",
-    given!(),
-    " ORDER BY position RETURNING id"
-);
+const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
+    INSERT INTO pets (name, category_id, status)
+    SELECT name, category_id, status FROM turn, unnest($1::text[], $2::bigint[], $3::smallint[])
+        WITH ORDINALITY AS given (name, category_id, status, position)
+    ORDER BY position RETURNING id";
 
 /// Creates the staging table of an import, so that the import holds the lock of [`INSERT`] only while it copies the rows.
 /// Its ids count from 1.
 const STAGE: &str = "CREATE TEMPORARY TABLE imported (LIKE pets INCLUDING IDENTITY) ON COMMIT DROP";
 
-const ADD_TO_STAGE: &str = concat!(
-    "INSERT INTO pg_temp.imported (",
-    columns!(),
-    ") SELECT ",
-    columns!(),
-    " FROM ",
-    given!(),
-    " ORDER BY position"
-);
+const ADD_TO_STAGE: &str = "INSERT INTO pg_temp.imported (name, category_id, status)
+    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
+        WITH ORDINALITY AS given (name, category_id, status, position)
+    ORDER BY position";
 
-const INSERT_STAGED: &str = concat!(
-    "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)) INSERT INTO pets (",
-    columns!(),
-    ") SELECT ",
-    columns!(),
-    " FROM turn, pg_temp.imported ORDER BY id"
-);
+const INSERT_STAGED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
+    INSERT INTO pets (name, category_id, status)
+    SELECT name, category_id, status FROM turn, pg_temp.imported ORDER BY id";
 
 /// A query whose rows [`from_row`] reads.
 macro_rules! select {
     ($clauses:literal) => {
-        concat!("SELECT id, ", columns!(), " FROM pets ", $clauses)
+        concat!("SELECT id, name, category_id, status FROM pets ", $clauses)
     };
 }
 
