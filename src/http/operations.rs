@@ -145,8 +145,7 @@ impl Target {
 }
 
 impl Operation {
-    /// Taken from the last variant. The length of a slice would have to be evaluated, which is a cycle for the compiler:
-    /// types of this crate have this length.
+    /// Not the length of the table: evaluating the table needs this crate's types, some of which have this length.
     pub const COUNT: usize = GetDocument as usize + 1;
 
     pub const ALL: [Self; Self::COUNT] = {
