@@ -4,6 +4,7 @@ use clap::Args;
 use tracing::Level;
 
 use super::progress::{Progress, counted};
+use super::serve::{block_on, runtime};
 use super::{Failure, Outcome, tell};
 use crate::config::{Common, DATABASE_URL};
 use crate::store::copy_to_postgres;
@@ -40,7 +41,7 @@ impl Move {
         };
         let from = Sqlite::open(&options)?;
         let progress = Progress::new(0, "moving", "{msg} {wide_bar} {percent}%{left}");
-        let moved = super::serve::runtime()?.block_on(async {
+        let moved = block_on(runtime()?, async {
             let moved = copy_to_postgres::copy(&from, &self.to, |done, of| {
                 progress.0.set_length(of);
                 progress.0.set_position(done);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Failure;
+use super::serve::block_on;
 use crate::config::Common;
 use crate::domain::{Account, Deployment, Email};
 use crate::store::postgres::{self, Postgres};
@@ -16,7 +17,7 @@ pub fn with_store<T, F: Future<Output = Result<T, Failure>>>(
     command: impl FnOnce(Arc<Store>) -> F,
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    block_on(runtime, async {
         let store = Arc::new(open(common, create).await?);
         let result = command(Arc::clone(&store)).await;
         store.close().await;

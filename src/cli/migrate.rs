@@ -45,7 +45,7 @@ impl Migrate {
 impl Status {
     fn run(self) -> Outcome {
         let migrations = match &self.common.database_url {
-            Some(url) => serve::runtime()?.block_on(Postgres::migration_status(url)),
+            Some(url) => serve::block_on(serve::runtime()?, Postgres::migration_status(url)),
             None => Sqlite::migration_status(&self.common.data_dir),
         };
         let migrations = migrations.map_err(|error| not_opened(&self.common, error))?;

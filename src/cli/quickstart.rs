@@ -13,7 +13,7 @@ use clap::Args;
 use tokio::sync::oneshot;
 
 use super::formats::quoted;
-use super::serve::runtime;
+use super::serve::{block_on, runtime};
 use super::{Create, Failure, Outcome, backup, open, print};
 use crate::app;
 use crate::clock::Clock;
@@ -55,7 +55,7 @@ pub struct Quickstart {
 impl Quickstart {
     pub fn run(self) -> Outcome {
         backup::check(&self.service, &self.common)?;
-        runtime()?.block_on(async {
+        block_on(runtime()?, async {
             let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
             let file = self.common.data_dir.join(KEY_FILE);
             let kept = kept_key(&store, &file).await?;

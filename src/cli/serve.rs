@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::runtime::{Builder, Runtime};
@@ -11,6 +12,9 @@ use crate::clock::Clock;
 use crate::config::{Common, Service};
 use crate::domain::Timestamp;
 use crate::{app, server};
+
+/// Maximum time at the end of the process for blocking calls. A name server or a mount that hangs may never end them.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Run the service
 #[derive(Args, Debug)]
@@ -24,11 +28,19 @@ pub struct Serve {
 impl Serve {
     pub fn run(self) -> Outcome {
         backup::check(&self.service, &self.common)?;
-        runtime()?.block_on(async {
+        block_on(runtime()?, async {
             let store = Arc::new(open(&self.common, Create::PRODUCTION).await?);
             Ok(app::run(&self.service, store, async |_, _| Ok(())).await?)
         })
     }
+}
+
+/// Runs a future to completion, and shuts the runtime down.
+pub fn block_on<T>(runtime: Runtime, future: impl Future<Output = T>) -> T {
+    let output = runtime.block_on(future);
+    // Dropping the runtime would wait without a limit.
+    runtime.shutdown_timeout(BLOCKED_TIMEOUT);
+    output
 }
 
 /// Builds a runtime with one worker per core, because short database reads run on the workers. With a single core, the
