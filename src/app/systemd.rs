@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
@@ -16,6 +17,9 @@ use crate::config::Listener;
 
 /// First passed file descriptor (`SD_LISTEN_FDS_START`).
 const FIRST: i32 = 3;
+
+/// Maximum time to wait for a supervisor that does not read its notifications.
+const NOTIFY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// State of the service.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +48,9 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(|_| ())
+    let sender = UnixDatagram::unbound()?;
+    sender.set_write_timeout(Some(NOTIFY_TIMEOUT))?;
+    sender.send_to_addr(state.as_bytes(), &address).map(|_| ())
 }
 
 /// Returns the sockets passed by the supervisor, or an error message.
