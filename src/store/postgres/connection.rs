@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{select_ok, try_join_all};
-use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinHandle};
+use rustls::ClientConfig;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::{AbortHandle, JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Error, Row, Socket, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::within;
 use super::tls;
@@ -55,17 +58,20 @@ pub struct Connector {
     url: DatabaseUrl,
     /// Signalled when the server notifies of a changed key.
     pub keys_changed: Arc<Notify>,
+    /// The read of the certificate authorities in progress.
+    reading: Arc<Mutex<Option<JoinHandle<Result<ClientConfig>>>>>,
 }
 
 impl Connector {
     pub fn new(url: &DatabaseUrl) -> Self {
-        Self { url: url.clone(), keys_changed: Arc::default() }
+        Self { url: url.clone(), keys_changed: Arc::default(), reading: Arc::default() }
     }
 
     /// Connects to the first host that answers and accepts writes. All hosts are tried at once, so that one that hangs
     /// delays nothing. Also returns the task that drives the connection.
     pub async fn connect(&self) -> Result<(Connection, JoinHandle<()>)> {
-        let tls = self.url.tls().connector()?;
+        let hangs = |_| StoreError::Unavailable(format!("sslrootcert cannot be read within {OPEN_TIMEOUT:?}"));
+        let tls = MakeRustlsConnect::new(timeout(OPEN_TIMEOUT, self.tls()).await.map_err(hangs)??);
         let attempts = self.url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
         let ((client, connection), _others) = within(OPEN_TIMEOUT, select_ok(attempts)).await?;
         let warnings = Arc::new(AtomicU64::new(0));
@@ -75,6 +81,20 @@ impl Connector {
         let configured = within(OPEN_TIMEOUT, connection.client.batch_execute(DURABLE)).await;
         configured.inspect_err(|_| connection.discard())?;
         Ok((connection, driver))
+    }
+
+    /// Reads the certificate authorities on a thread for blocking work, because their mount may hang. Attempts to
+    /// connect share a read that hangs, so that it takes one thread only.
+    async fn tls(&self) -> Result<ClientConfig> {
+        let mut reading = self.reading.lock().await;
+        let settings = self.url.tls();
+        let read = reading.get_or_insert_with(|| {
+            let settings = settings.clone();
+            spawn_blocking(move || settings.read())
+        });
+        let config = read.await;
+        *reading = None;
+        config.map_err(|error| StoreError::Failed(error.to_string()))?
     }
 
     /// Connects and prepares `statements`, all in one round trip.

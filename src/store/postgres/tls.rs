@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
 use tokio_postgres::Socket;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -95,8 +96,8 @@ impl TlsSettings {
         }
     }
 
-    /// Reads the authorities again, so that a renewed file takes effect with the next connection.
-    pub fn connector(&self) -> Result<MakeRustlsConnect> {
+    /// Reads the authorities again, so that a renewed file takes effect with the next connection. May block.
+    pub fn read(&self) -> Result<ClientConfig> {
         let authorities = self.authorities.as_ref().map(Source::read).transpose();
         let authorities = authorities.map_err(|why| StoreError::Failed(format!("sslrootcert: {why}")))?;
         let trust = match (authorities, self.mode) {
@@ -104,8 +105,7 @@ impl TlsSettings {
             (Some(authorities), Mode::VerifyFull) => Trust::Name(authorities),
             (Some(authorities), _) => Trust::Authority(authorities),
         };
-        let config = tls::client(trust, b"postgresql").map_err(|error| StoreError::Failed(error.to_string()))?;
-        Ok(MakeRustlsConnect::new(config))
+        tls::client(trust, b"postgresql").map_err(|error| StoreError::Failed(error.to_string()))
     }
 }
 
