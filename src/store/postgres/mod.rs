@@ -50,10 +50,13 @@ use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransit
 /// Timeout of an operation. It then fails as `Unavailable`.
 const OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
 
-/// Part of it for a commit, including the confirmation of a synchronous standby. After that, its outcome is unknown.
+/// Timeout of the readiness check: below a second, after which probes give up.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Part of an operation's timeout for a commit, including the confirmation of a synchronous standby. After that, its outcome is unknown.
 const COMMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Part of it for a write to wait until a lost connection is replaced.
+/// Part of an operation's timeout for a write to wait until a lost connection is replaced.
 const RECONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Location and limits of a database.
@@ -208,13 +211,13 @@ impl Postgres {
     /// Fails unless the database answers and accepts writes.
     pub async fn check(&self) -> Result<()> {
         let check = async {
-            let prepared = self.single.connection(Instant::now() + OPERATION_TIMEOUT).await?;
-            match prepared.accepts_writes(OPERATION_TIMEOUT).await? {
+            let prepared = self.single.connection(Instant::now() + CHECK_TIMEOUT).await?;
+            match prepared.accepts_writes(CHECK_TIMEOUT).await? {
                 true => self.keys_version().await.map(|_| ()),
                 false => Err(StoreError::Unavailable("the server accepts no writes".into())),
             }
         };
-        timeout(OPERATION_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(OPERATION_TIMEOUT)))
+        timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT)))
     }
 
     pub fn meters(&self) -> Meters<'_> {
