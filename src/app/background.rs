@@ -16,10 +16,11 @@ use crate::store::Store;
 /// Starts the jobs that a serving process needs. They run until they are aborted.
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
     let (api, console) = (app.api.clone(), app.console.clone());
+    let certificate = tls.map(Tls::follow);
     tokio::spawn(async move {
         let certificate = async {
-            if let Some(tls) = tls {
-                tls.follow().await;
+            if let Some(reloads) = certificate {
+                reloads.await;
             }
         };
         tokio::join!(

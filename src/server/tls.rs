@@ -49,27 +49,30 @@ impl Tls {
     ///
     /// The certificate and its key are two files and cannot be replaced in one step. A change therefore counts once two
     /// consecutive checks find the same content.
-    pub async fn follow(&self) {
+    pub fn follow(self) -> impl Future<Output = ()> {
+        // Registered before the future runs, because SIGHUP ends a process that does not handle it.
         let mut hangups = signal(SignalKind::hangup()).ok();
         let mut known = Ok(self.0.loaded.clone());
         let mut last = known.clone();
-        loop {
-            let hangup = async {
-                match &mut hangups {
-                    Some(hangups) => _ = hangups.recv().await,
-                    None => std::future::pending().await,
+        async move {
+            loop {
+                let hangup = async {
+                    match &mut hangups {
+                        Some(hangups) => _ = hangups.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let is_requested = tokio::select! {
+                    () = sleep(CHECK_INTERVAL) => false,
+                    () = hangup => true,
+                };
+                let found = self.read().await;
+                if is_requested || (found == last && found != known) {
+                    self.use_files(&found);
+                    known.clone_from(&found);
                 }
-            };
-            let is_requested = tokio::select! {
-                () = sleep(CHECK_INTERVAL) => false,
-                () = hangup => true,
-            };
-            let found = self.read().await;
-            if is_requested || (found == last && found != known) {
-                self.use_files(&found);
-                known.clone_from(&found);
+                last = found;
             }
-            last = found;
         }
     }
 
