@@ -35,7 +35,7 @@ struct Shared {
 impl Tls {
     /// Reads a certificate with its chain, and its private key. Errors are for the operator.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
-        let loaded = Files::read(certificate, key)?;
+        let loaded = Files::read(certificate, key, tls::read_at_start)?;
         let current = Mutex::new(Arc::new(loaded.config(certificate, key)?));
         Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), loaded, current })))
     }
@@ -90,7 +90,8 @@ impl Tls {
     /// Reads the files on a blocking thread, because the disk may be slow.
     async fn read(&self) -> Result<Files, String> {
         let shared = Arc::clone(&self.0);
-        let read = tokio::task::spawn_blocking(move || Files::read(&shared.certificate, &shared.key)).await;
+        let read = |file: &Path| std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
+        let read = tokio::task::spawn_blocking(move || Files::read(&shared.certificate, &shared.key, read)).await;
         read.unwrap_or_else(|error| Err(error.to_string()))
     }
 }
@@ -110,8 +111,7 @@ impl fmt::Debug for Files {
 }
 
 impl Files {
-    fn read(certificate: &Path, key: &Path) -> Result<Self, String> {
-        let read = |file: &Path| std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
+    fn read(certificate: &Path, key: &Path, read: fn(&Path) -> Result<Vec<u8>, String>) -> Result<Self, String> {
         Ok(Self { certificate: read(certificate)?, key: read(key)? })
     }
 

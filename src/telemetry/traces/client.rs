@@ -1,6 +1,7 @@
 //! An HTTP/1.1 client for one collector, with a persistent connection.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::http::header::HOST;
@@ -83,7 +84,7 @@ impl Client {
 }
 
 fn connector(file: &str) -> Result<TlsConnector, String> {
-    let pem = std::fs::read(file).map_err(|error| format!("{file}: {error}"))?;
+    let pem = tls::read_at_start(Path::new(file))?;
     let authorities =
         Authorities::new(tls::certificates(&pem, file)?).ok_or_else(|| format!("{file} has no usable certificate"))?;
     let config = tls::client(Trust::Name(authorities), b"http/1.1").map_err(|error| error.to_string())?;
