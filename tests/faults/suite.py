@@ -467,6 +467,21 @@ ROWS = (
         ),
     ),
     Suite(
+        NUMBER=39,
+        PROMISE="nothing outside the process can stall it",
+        FIGURE="20 rounds beside each of 14 blocked neighbours (stderr, stdout, the pipe of an export, the supervisor's socket; "
+        "a collector, a broker and PostgreSQL that are silent, and names of them that are not resolved; certificates on a "
+        "mount that hangs): health checks and metrics respond within 1 s, requests succeed unless the database is blocked, "
+        "SIGTERM ends the process within 17 s; also a start beside certificates on a mount that hangs",
+        CONTROL="a suspended process is noticed, by the health checks and by the wait for its end",
+        HEADLINE=(r"health checks and metrics within (\S+) \(.*?the end within (\S+)", "health checks within {0}, end within {1}"),
+        ROUNDS=20,
+        tests=(
+            "blocked::blocked_neighbours_stall_neither_health_checks_nor_the_stop",
+            "blocked::certificate_that_hangs_does_not_prevent_the_stop_of_a_start",
+        ),
+    ),
+    Suite(
         NUMBER=44,
         PROMISE="a client that follows `after` misses nothing",
         FIGURE="100 rounds over three processes, one killed and one stopped for 1.4 s in each, animals and orders with and "

@@ -2,6 +2,7 @@
 
 mod apart;
 mod backup;
+mod blocked;
 mod clock_jumps;
 mod crash;
 mod database_gone;
@@ -20,6 +21,7 @@ mod hung_process;
 mod malformed;
 mod migrations;
 mod misuse;
+mod neighbours;
 mod network;
 mod odd_json;
 mod once;

@@ -27,6 +27,10 @@ impl Network {
         network
     }
 
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of a database, reached through this network.
     pub fn url(&self, direct: &str) -> String {
         let (start, name) = direct.rsplit_once('/').unwrap();

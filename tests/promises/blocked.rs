@@ -1,0 +1,233 @@
+//! Promise 39: nothing outside the process can stall it. While a pipe, a server, a resolver or a file is blocked, health
+//! checks are answered and SIGTERM ends the process.
+
+use std::any::Any;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::postgres::free_port;
+use testkit::{
+    Certificate, Database, PostgresServer, Process, Request, Response, Signal, TIMEOUT, new_message, new_pet, trial,
+    within,
+};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::neighbours::{self, HangingFile};
+
+/// Maximum time for a response to a health check. Longer in short runs, which share the cores.
+fn health_limit() -> Duration {
+    Duration::from_secs(if trial::is_full() { 1 } else { 10 })
+}
+
+/// Maximum time from SIGTERM to the end without clients: 3 s for the last spans, 10 s for the relay, 1 s for reads of
+/// files and names, and 3 s for the log.
+fn stop_limit() -> Duration {
+    Duration::from_secs(if trial::is_full() { 17 } else { 40 })
+}
+
+/// Number of times that all health checks are sent beside a blocked neighbour.
+const CHECKS: u32 = 3;
+
+#[test]
+fn blocked_neighbours_stall_neither_health_checks_nor_the_stop() {
+    let rounds = trial::rounds(1);
+    let (mut slowest, mut longest) = ((Duration::ZERO, ""), (Duration::ZERO, ""));
+    for _ in trial::counted(rounds) {
+        let measured = thread::scope(|scope| {
+            let threads = neighbours::ALL.map(|(name, start)| {
+                let thread = thread::Builder::new().name(name.to_owned());
+                (name, thread.spawn_scoped(scope, move || measure(start())).unwrap())
+            });
+            threads.map(|(name, thread)| (name, thread.join()))
+        });
+        for (name, times) in measured {
+            let (check, stop) = times.unwrap_or_else(|_| panic!("it is stalled by: {name}"));
+            slowest = slowest.max((check, name));
+            longest = longest.max((stop, name));
+        }
+    }
+    suspended_process_is_noticed();
+    trial::measured(&format!(
+        "{rounds} rounds beside {} blocked neighbours: health checks and metrics within {:?} ({}); the end within {:?} of \
+         SIGTERM ({}); a suspended process is noticed",
+        neighbours::ALL.len(),
+        slowest.0,
+        slowest.1,
+        longest.0,
+        longest.1,
+    ));
+}
+
+/// Returns the time of the slowest health check, and the time from SIGTERM to the end.
+fn measure(mut service: Service) -> (Duration, Duration) {
+    service.work();
+    within(TIMEOUT, "blocking", || (service.is_blocked)());
+    let slowest = (0..CHECKS).map(|_| {
+        service.work();
+        service.check(health_limit()).unwrap()
+    });
+    let slowest = slowest.max().unwrap();
+    assert!((service.is_blocked)(), "it is blocked until the end");
+    (slowest, service.stop(stop_limit()).unwrap())
+}
+
+#[test]
+fn certificate_that_hangs_does_not_prevent_the_stop_of_a_start() {
+    let rounds = trial::rounds(1);
+    let mut longest = Duration::ZERO;
+    for _ in trial::counted(rounds) {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, url) = (Database::temporary(), PostgresServer::shared().database());
+        for number in 0..2 {
+            let mut hanging = HangingFile::at(folder.path().join(number.to_string()));
+            let file = hanging.path().display();
+            let mut serve = match number {
+                0 => database.serve_command(&format!("--tls-cert {file} --tls-key {file}")),
+                _ => Database::url(format!("{url}?sslmode=verify-full&sslrootcert={file}")).serve_command(""),
+            };
+            let process = Process::start(&mut serve);
+            within(TIMEOUT, "reading the file", || hanging.is_read());
+            let stopping = Instant::now();
+            process.signal(Signal::TERM);
+            let ended = process.end();
+            longest = longest.max(stopping.elapsed());
+            assert_ne!(ended.code, Some(0), "{ended:?}");
+        }
+    }
+    assert!(longest < stop_limit(), "{longest:?}");
+    trial::measured(&format!(
+        "{} starts beside a certificate that hangs: the end within {longest:?} of SIGTERM",
+        2 * rounds
+    ));
+}
+
+/// Control: the same checks notice a process that is suspended.
+fn suspended_process_is_noticed() {
+    let mut service = Service::start(&Database::temporary(), "serve", |_| {});
+    service.check(health_limit()).unwrap();
+    service.process.suspend();
+    service.check(Duration::from_secs(1)).unwrap_err();
+    service.stop(Duration::from_secs(1)).unwrap_err();
+}
+
+/// A process beside a neighbour.
+pub struct Service {
+    pub process: Process,
+    store: SocketAddr,
+    messages: SocketAddr,
+    operations: SocketAddr,
+    /// `None` without TLS.
+    certificate: Option<Certificate>,
+    /// `None` if the neighbour is the database. Otherwise requests must succeed.
+    pub key: Option<String>,
+    /// Returns true if the process waits for the neighbour.
+    pub is_blocked: Box<dyn FnMut() -> bool + Send>,
+    /// What must not be dropped before the end.
+    pub kept: Box<dyn Any + Send>,
+    _database: Database,
+    runtime: Runtime,
+}
+
+impl Service {
+    /// Starts a command that serves, and waits until it responds.
+    pub fn start(database: &Database, command: &str, configure: impl FnOnce(&mut Command)) -> Self {
+        let mut command = database.petstore(command);
+        configure(&mut command);
+        Self::start_with(database, command, Stdio::null(), None)
+    }
+
+    pub fn start_with(
+        database: &Database,
+        mut command: Command,
+        stdout: Stdio,
+        certificate: Option<Certificate>,
+    ) -> Self {
+        // Chosen here, because the log cannot be read if stderr is blocked.
+        let [store, messages, operations] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+        command.arg(format!("--listen={store}")).arg(format!("--messages-listen={messages}"));
+        command.arg(format!("--ops-listen={operations}"));
+        let process = Process::start_with_stdout(&mut command, stdout);
+        within(TIMEOUT, "listening", || TcpStream::connect(operations).is_ok());
+        let service = Self {
+            process,
+            store,
+            messages,
+            operations,
+            certificate,
+            key: None,
+            is_blocked: Box::new(|| true),
+            kept: Box::new(()),
+            _database: database.clone(),
+            runtime: Builder::new_current_thread().enable_all().build().unwrap(),
+        };
+        // From now on, the process needs the database only for requests, and handles signals.
+        service.send(operations, Request::new(operations, "GET", "/livez"), TIMEOUT).unwrap();
+        service
+    }
+
+    /// Creates an animal, lists animals and sends a message, unless the database is blocked.
+    pub fn work(&self) {
+        let Some(key) = &self.key else { return };
+        let send = |address, method, path, body: String| {
+            let request = Request::new(address, method, path).key(key).json(body);
+            self.send(address, request, TIMEOUT).unwrap().status()
+        };
+        assert_eq!(send(self.store, "POST", "/v1/pets", new_pet("Rex")), 201);
+        assert_eq!(send(self.store, "GET", "/v1/pets?limit=1", String::new()), 200);
+        assert_eq!(send(self.messages, "POST", "/v1/messages", new_message("Hello")), 202);
+    }
+
+    /// Sends every health check to every listener. Returns the time of the slowest.
+    fn check(&self, limit: Duration) -> Result<Duration, String> {
+        let listeners = [self.store, self.messages, self.operations];
+        let checks = listeners.into_iter().flat_map(|listener| [(listener, "/livez"), (listener, "/readyz")]);
+        let mut slowest = Duration::ZERO;
+        for (listener, path) in checks.chain([(self.operations, "/metrics")]) {
+            let began = Instant::now();
+            let response = self.send(listener, Request::new(listener, "GET", path), limit);
+            let response = response.map_err(|why| format!("{path}: {why}"))?;
+            let may_be_503 = path == "/readyz" && self.key.is_none();
+            if response.status() != 200 && !(may_be_503 && response.status() == 503) {
+                return Err(format!("{path}: {response:?}"));
+            }
+            slowest = slowest.max(began.elapsed());
+        }
+        Ok(slowest)
+    }
+
+    /// Sends a request over a connection of its own.
+    fn send(&self, address: SocketAddr, request: Request, limit: Duration) -> Result<Response, String> {
+        let response = async {
+            match &self.certificate {
+                None => request.send().await,
+                Some(certificate) => request.send_over(certificate.connect(address).await).await,
+            }
+        };
+        let response = self.runtime.block_on(async { timeout(limit, response).await });
+        response.map_err(|_| format!("no response within {limit:?}"))
+    }
+
+    /// Sends SIGTERM. Returns the time until the process has ended.
+    fn stop(&mut self, limit: Duration) -> Result<Duration, String> {
+        self.process.signal(Signal::TERM);
+        let began = Instant::now();
+        while !has_ended(self.process.pid()) {
+            if began.elapsed() > limit {
+                return Err(format!("SIGTERM does not end it within {limit:?}"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (took, status) = (began.elapsed(), self.process.ended(TIMEOUT));
+        if status.success() { Ok(took) } else { Err(status.to_string()) }
+    }
+}
+
+/// Returns whether all threads of a child process have ended.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.starts_with('Z')
+}
