@@ -16,8 +16,10 @@ use super::operations::Operation;
 use super::response::Response;
 use crate::config::{Addresses, Listener};
 
-/// The headers that pages may send.
-const ALLOWED: HeaderValue = HeaderValue::from_static("authorization,content-type,idempotency-key,x-request-id");
+/// The headers that pages may send. The last three are those of W3C Trace Context and Baggage, which browsers'
+/// OpenTelemetry instrumentation adds to every request.
+const ALLOWED: HeaderValue =
+    HeaderValue::from_static("authorization,content-type,idempotency-key,x-request-id,traceparent,tracestate,baggage");
 
 /// The response headers that scripts may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(

@@ -103,7 +103,9 @@ async fn preflight_precedes_every_other_check() {
         assert_eq!((allowed(&answer), answer.body.as_str()), (Some(SHOP), ""), "{path}");
         assert_eq!(answer.list("access-control-allow-methods"), ["get", "head", "post"], "{path}");
         let headers = answer.list("access-control-allow-headers");
-        for name in ["authorization", "content-type", "idempotency-key", "x-request-id"] {
+        for name in
+            ["authorization", "baggage", "content-type", "idempotency-key", "traceparent", "tracestate", "x-request-id"]
+        {
             assert!(headers.contains(&name.to_owned()), "{name}: {headers:?}");
         }
         assert!(answer.header("x-request-id").is_some());
