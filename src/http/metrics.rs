@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::HeaderValue;
-use axum::http::header::CONTENT_TYPE;
-use http_body_util::Full;
+use axum::http::StatusCode;
 
 use super::rate_limit::RateLimits;
-use super::response::Response;
+use super::response::{self, Response};
 use super::state::Api;
 use crate::store::{BackupStatus, Meters, Store};
 use crate::telemetry;
@@ -33,9 +31,7 @@ pub fn serve(api: &Api) -> Response {
     out.counter("petstore_log_lines_dropped_total", "Log lines dropped because stderr did not accept them in time.")
         .sample(&[], telemetry::dropped_lines());
     api.process.write(&mut out);
-    let mut response = Response::new(Full::new(out.into_text().into()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE));
-    response
+    response::with_content_type(Exposition::CONTENT_TYPE, StatusCode::OK, out.into_text())
 }
 
 fn build(api: &Api, out: &mut Exposition) {

@@ -18,7 +18,6 @@ use tower::Service;
 use super::auth::Caller;
 use super::client_address::Peer;
 use super::cors::{Cors, is_preflight};
-use super::deprecation::Deprecation;
 use super::error::{ApiError, Cause, Code};
 use super::framing;
 use super::input::RequestBody;
@@ -45,7 +44,6 @@ pub struct ListenerService {
     pages: Option<Router>,
     /// `None` if no page of another origin may call the operations.
     cors: Option<Arc<Cors>>,
-    deprecation: Option<Deprecation>,
     /// True if responses tell browsers to use TLS only (RFC 6797).
     is_https_only: bool,
     logs_requests: bool,
@@ -60,7 +58,6 @@ impl ListenerService {
             api: Arc::clone(api),
             pages: None,
             cors: Cors::of(listener, &api.addresses).map(Arc::new),
-            deprecation: GetPet.is_on(listener).then(|| Deprecation::of_get_pet(&api.addresses)),
             is_https_only: is_https_only(listener, api),
             logs_requests: false,
             tracer: None,
@@ -151,8 +148,8 @@ impl ListenerService {
 
     /// Writes the headers that do not depend on the handler.
     fn write_headers(&self, target: Target, caller: &Caller, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
-        if let (Target::Operation(GetPet), Some(deprecation)) = (target, &self.deprecation) {
-            deprecation.announce(headers);
+        if target == Target::Operation(GetPet) {
+            self.api.deprecation.announce(headers);
         }
         caller.write_headers(&self.api, headers);
         if self.cors.is_some() {

@@ -1,6 +1,6 @@
 //! Responses of operations, which have a complete body and need no box.
 
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -9,8 +9,17 @@ pub type Response = axum::http::Response<Full<Bytes>>;
 
 /// A response with a body that is JSON already.
 pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    with_content_type("application/json", status, body)
+}
+
+/// A response that no cache may store, because it is for one account or soon out of date, and whose type no browser may
+/// guess.
+pub fn with_content_type(content_type: &'static str, status: StatusCode, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

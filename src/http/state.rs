@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::api_key_cache::ApiKeyCache;
+use super::deprecation::Deprecation;
 use super::openapi::Documents;
 use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
@@ -23,6 +24,7 @@ pub struct Api {
     pub api_keys: ApiKeyCache,
     pub clock: Clock,
     pub addresses: Arc<Addresses>,
+    pub deprecation: Deprecation,
     pub documents: Documents,
     pub pages: PageCache,
     pub pet_counts: PetCounts,
@@ -51,6 +53,7 @@ impl Api {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
+            deprecation: Deprecation::of_get_pet(&addresses),
             documents: Documents::new(&addresses, store.deployment()),
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),

@@ -21,6 +21,8 @@ async fn unknown_path_is_not_found() {
     expect![[r#"
         404 Not Found
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
 
         {"code":"not_found","message":"There is nothing at this path.","status":404}
     "#]]
@@ -43,6 +45,8 @@ async fn unknown_method_is_405_with_allow() {
     expect![[r#"
         405 Method Not Allowed
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
         allow: GET,HEAD,POST
 
         {"code":"method_not_allowed","message":"This path does not have this method; `Allow` names those it has.","status":405}

@@ -31,6 +31,8 @@ async fn service_without_database_is_live_but_not_ready() {
     expect![[r#"
         503 Service Unavailable
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
         retry-after: 1
 
         {"code":"unavailable","message":"The service is not ready: its database does not answer as it should.","status":503}

@@ -2,6 +2,7 @@
 
 mod any_host;
 mod auth;
+mod caching;
 mod cors;
 mod deprecation;
 mod docs;

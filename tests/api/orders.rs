@@ -16,6 +16,8 @@ async fn order_is_placed_approved_and_delivered() {
         expect![[r#"
             201 Created
             content-type: application/json
+            cache-control: no-store
+            x-content-type-options: nosniff
 
             {"id":1,"petId":1,"status":"placed","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:00.123Z"}
         "#]]
@@ -26,6 +28,8 @@ async fn order_is_placed_approved_and_delivered() {
         expect![[r#"
             200 OK
             content-type: application/json
+            cache-control: no-store
+            x-content-type-options: nosniff
 
             {"id":1,"petId":1,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:31:00.123Z"}
         "#]]

@@ -17,6 +17,8 @@ async fn created_animal_is_listed_and_found() {
     expect![[r#"
         200 OK
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
 
         []
     "#]]
@@ -25,6 +27,8 @@ async fn created_animal_is_listed_and_found() {
     expect![[r#"
         201 Created
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
         location: http://HOST/v1/pets/1
 
         {"id":1,"name":"Rex","categoryId":3,"status":"available"}
@@ -34,6 +38,8 @@ async fn created_animal_is_listed_and_found() {
     expect![[r#"
         200 OK
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
 
         [{"id":1,"name":"Rex","categoryId":3,"status":"available"}]
     "#]]
@@ -42,6 +48,8 @@ async fn created_animal_is_listed_and_found() {
     expect![[r#"
         200 OK
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
         deprecation: @1795132800
         sunset: Thu, 05 Dec 2030 00:00:00 GMT
         link: <http://HOST/docs/deprecations>; rel="deprecation", <http://HOST/v1/pets>; rel="successor-version"

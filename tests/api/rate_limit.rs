@@ -31,6 +31,8 @@ async fn account_above_its_limit_has_to_wait() {
     expect![[r#"
         429 Too Many Requests
         content-type: application/json
+        cache-control: no-store
+        x-content-type-options: nosniff
         ratelimit: "default";r=0;t=20
         ratelimit-policy: "default";q=3;w=60
         retry-after: 20

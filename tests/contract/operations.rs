@@ -13,7 +13,8 @@ use crate::documented::{Documented, operations};
 use crate::service::{LARGEST, NOW, REMOVAL, Service, Setup};
 
 /// Headers of HTTP itself, which the document leaves out.
-const TRANSPORT: [&str; 5] = ["connection", "content-length", "content-type", "date", "vary"];
+const TRANSPORT: [&str; 7] =
+    ["cache-control", "connection", "content-length", "content-type", "date", "vary", "x-content-type-options"];
 
 #[test]
 fn document_lists_the_operations_of_the_table() {
