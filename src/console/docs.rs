@@ -1,27 +1,25 @@
 //! The documentation pages: the API reference (bundled Swagger UI on our own document) and the deprecations.
 
 use std::convert::Infallible;
+use std::iter;
 use std::sync::{Arc, LazyLock};
 
 use askama::Template;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use sha2::{Digest, Sha256};
 
 use super::Console;
 use super::current_user::CurrentUser;
 use super::layout::{self, Site};
 use crate::config::{Addresses, BaseUrl};
+use crate::http::File;
 
 /// Size of the pieces of a file that is sent, in bytes.
 const PIECE: usize = 16 * 1024;
@@ -96,86 +94,43 @@ fn source(address: &BaseUrl) -> String {
 
 pub async fn asset(console: State<Arc<Console>>, request: Request) -> Response {
     let name = request.uri().path().strip_prefix("/docs/").unwrap_or_default();
-    match ASSETS.iter().find(|asset| asset.name == name) {
-        Some(asset) => send(asset, request.headers()),
+    match ASSETS.iter().find(|(asset, _)| *asset == name) {
+        Some((_, file)) => in_pieces(file.respond(request.headers())),
         None => super::not_found(console, request).await,
     }
 }
 
-fn send(asset: &Asset, request: &HeaderMap) -> Response {
-    // Browsers revalidate on each use, so that an upgrade shows at once.
-    let mut headers = HeaderMap::from_iter([
-        // Required without the content too, for HEAD and 304 (RFC 9110, section 8.6).
-        (CONTENT_LENGTH, asset.content.len().into()),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (ETAG, asset.etag.clone()),
-        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    ]);
-    if request.get_all(IF_NONE_MATCH).iter().any(|tags| names(tags, &asset.etag)) {
-        return (StatusCode::NOT_MODIFIED, headers).into_response();
-    }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
-    if asset.is_gzip {
-        // `Accept-Encoding` is ignored: every browser that runs Swagger UI supports gzip.
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    // In pieces, because each piece is copied into the connection's buffer, which keeps its size.
-    let pieces = asset.content.chunks(PIECE).map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece))));
-    (headers, Body::new(StreamBody::new(stream::iter(pieces)))).into_response()
-}
-
-/// Returns whether `If-None-Match` contains the tag. A proxy may have made it weak (RFC 9110, section 13.1.2).
-fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
-    tags.as_bytes()
-        .split(|byte| *byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .any(|tag| tag.strip_prefix(b"W/").unwrap_or(tag) == etag)
-}
-
-/// A file that pages load.
-struct Asset {
-    name: &'static str,
-    content_type: &'static str,
-    content: &'static [u8],
-    is_gzip: bool,
-    etag: HeaderValue,
-}
-
-impl Asset {
-    fn new(name: &'static str, content_type: &'static str, content: &'static [u8]) -> Self {
-        let digest: [u8; 32] = Sha256::digest(content).into();
-        let digest: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        let etag = HeaderValue::try_from(format!("\"{digest}\"")).expect("hexadecimal digits are visible ASCII");
-        Self { name, content_type, content, is_gzip: false, etag }
-    }
-
-    fn gzip(name: &'static str, content_type: &'static str, content: &'static [u8]) -> Self {
-        Self { is_gzip: true, ..Self::new(name, content_type, content) }
-    }
+/// Sends a file in pieces, because each piece is copied into the connection's buffer, which keeps its size.
+fn in_pieces(file: axum::http::Response<Bytes>) -> Response {
+    file.map(|mut rest| {
+        let piece = move || (!rest.is_empty()).then(|| rest.split_to(rest.len().min(PIECE)));
+        let pieces = iter::from_fn(piece).map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+        Body::new(StreamBody::new(stream::iter(pieces)))
+    })
 }
 
 const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-static ASSETS: LazyLock<[Asset; 8]> = LazyLock::new(|| {
+/// The files that pages load, by name.
+static ASSETS: LazyLock<[(&str, File); 8]> = LazyLock::new(|| {
+    let plain = |content_type, content| File::new(content_type, Bytes::from_static(content));
     [
-        Asset::new("petstore.css", CSS, include_bytes!("../../assets/petstore.css")),
-        Asset::new("petstore.svg", "image/svg+xml", include_bytes!("../../assets/petstore.svg")),
-        Asset::new("petstore.js", JAVASCRIPT, include_bytes!("../../assets/petstore.js")),
-        Asset::gzip("swagger-ui.css", CSS, include_bytes!("../../assets/swagger-ui/swagger-ui.css.gz")),
-        Asset::gzip(
+        ("petstore.css", plain(CSS, include_bytes!("../../assets/petstore.css"))),
+        ("petstore.svg", plain("image/svg+xml", include_bytes!("../../assets/petstore.svg"))),
+        ("petstore.js", plain(JAVASCRIPT, include_bytes!("../../assets/petstore.js"))),
+        ("swagger-ui.css", File::compressed(CSS, include_bytes!("../../assets/swagger-ui/swagger-ui.css.gz"))),
+        (
             "swagger-ui-bundle.js",
-            JAVASCRIPT,
-            include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.gz"),
+            File::compressed(JAVASCRIPT, include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.gz")),
         ),
         // The licences of the bundle. Its first line refers to the last of these.
-        Asset::new("LICENSE", TEXT, include_bytes!("../../assets/swagger-ui/LICENSE")),
-        Asset::new("NOTICE", TEXT, include_bytes!("../../assets/swagger-ui/NOTICE")),
-        Asset::new(
+        ("LICENSE", plain(TEXT, include_bytes!("../../assets/swagger-ui/LICENSE"))),
+        ("NOTICE", plain(TEXT, include_bytes!("../../assets/swagger-ui/NOTICE"))),
+        (
             "swagger-ui-bundle.js.LICENSE.txt",
-            TEXT,
-            include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.LICENSE.txt"),
+            plain(TEXT, include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.LICENSE.txt")),
         ),
     ]
 });

@@ -40,7 +40,7 @@ impl Operation {
             SendMessage => messages::send(&check.await?).await,
             GetLiveness => Ok(health::live()),
             GetReadiness => Box::pin(health::ready(api)).await,
-            GetMetrics => Ok(metrics::serve(api)),
+            GetMetrics => Ok(metrics::serve(api, &head.headers)),
             GetDocument => Ok(openapi::serve(&api.documents, &api.addresses, api.clock.now(), &head.headers)),
         }
     }

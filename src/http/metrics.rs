@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::StatusCode;
+use axum::http::header::{CONTENT_ENCODING, VARY};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
+use super::accept_encoding::accepts_gzip;
+use super::gzip;
 use super::rate_limit::RateLimits;
 use super::response::{self, Response};
 use super::state::Api;
@@ -11,7 +14,7 @@ use crate::store::{BackupStatus, Meters, Store};
 use crate::telemetry;
 use crate::telemetry::metrics::Exposition;
 
-pub fn serve(api: &Api) -> Response {
+pub fn serve(api: &Api, request: &HeaderMap) -> Response {
     let mut out = Exposition::default();
     build(api, &mut out);
     api.traffic.write(&mut out);
@@ -31,7 +34,14 @@ pub fn serve(api: &Api) -> Response {
     out.counter("petstore_log_lines_dropped_total", "Log lines dropped because stderr did not accept them in time.")
         .sample(&[], telemetry::dropped_lines());
     api.process.write(&mut out);
-    response::with_content_type(Exposition::CONTENT_TYPE, StatusCode::OK, out.into_text())
+    let (text, is_gzip) = (out.into_text(), accepts_gzip(request));
+    let body = if is_gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() };
+    let mut response = response::with_content_type(Exposition::CONTENT_TYPE, StatusCode::OK, body);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
+    if is_gzip {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
 }
 
 fn build(api: &Api, out: &mut Exposition) {

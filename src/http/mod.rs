@@ -1,5 +1,6 @@
 //! The API: one operation table, a module per resource, one error type.
 
+mod accept_encoding;
 pub mod api_key_cache;
 pub(crate) mod auth;
 mod call;
@@ -8,7 +9,9 @@ mod cors;
 pub(crate) mod deprecation;
 mod dispatch;
 mod error;
+mod file;
 mod framing;
+mod gzip;
 mod health;
 pub(crate) mod idempotency;
 pub(crate) mod input;
@@ -31,6 +34,7 @@ mod state;
 mod traffic;
 
 pub use error::{ApiError, Cause, Code};
+pub use file::File;
 pub use messages::parse_message;
 pub use middleware::{ListenerService, Sent};
 pub use operations::Operation;

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use bytes::Bytes;
+use axum::http::HeaderMap;
+use http_body_util::Full;
 use serde_json::{Map, Value, json};
 
 use super::deprecation::REMOVED_AT;
-use super::response::{self, Response};
+use super::file::File;
+use super::response::Response;
 use crate::config::{Addresses, BaseUrl};
 use crate::domain::{Deployment, Timestamp};
 
@@ -22,15 +22,15 @@ const ROOT: &str = "https://api.petstore.example";
 /// The served document, before and after the removal of `getPet`.
 #[derive(Debug)]
 pub struct Documents {
-    before: Bytes,
-    after: Bytes,
+    before: File,
+    after: File,
 }
 
 impl Documents {
     pub fn new(addresses: &Addresses, deployment: Deployment) -> Self {
         let before = document(addresses, deployment, REMOVED_AT.minus_one_millisecond());
         let after = document(addresses, deployment, REMOVED_AT);
-        Self { before: before.into(), after: after.into() }
+        Self { before: file(before), after: file(after) }
     }
 }
 
@@ -38,12 +38,15 @@ impl Documents {
 pub fn serve(documents: &Documents, addresses: &Arc<Addresses>, now: Timestamp, request: &HeaderMap) -> Response {
     let document = if now < REMOVED_AT { &documents.before } else { &documents.after };
     let reached = addresses.reached_by(request);
-    if Arc::ptr_eq(&reached, addresses) {
-        return response::json(StatusCode::OK, document.clone());
-    }
-    let mut response = response::json(StatusCode::OK, at_addresses(document, addresses, &reached));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    let response = match Arc::ptr_eq(&reached, addresses) {
+        true => document.respond(request),
+        false => file(at_addresses(document.plain(), addresses, &reached)).respond(request),
+    };
+    response.map(Full::new)
+}
+
+fn file(document: String) -> File {
+    File::new("application/json", document)
 }
 
 /// Replaces the addresses in `document` by those that its client reaches.

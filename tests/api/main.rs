@@ -7,6 +7,7 @@ mod cors;
 mod deprecation;
 mod docs;
 mod errors;
+mod files;
 mod freshness;
 mod health;
 mod idempotency;

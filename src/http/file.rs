@@ -1,0 +1,90 @@
+//! Files that the service sends from memory, such as the OpenAPI document: compressed if the client accepts it, and not
+//! at all if the client has the same version.
+
+use std::sync::OnceLock;
+
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::accept_encoding::accepts_gzip;
+use super::gzip;
+
+/// A file, plain and compressed. The form that it is not made from is made when a client first needs it.
+#[derive(Debug)]
+pub struct File {
+    content_type: &'static str,
+    plain: OnceLock<Bytes>,
+    gzip: OnceLock<Bytes>,
+    /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from.
+    digest: String,
+}
+
+impl File {
+    pub fn new(content_type: &'static str, plain: impl Into<Bytes>) -> Self {
+        let plain = plain.into();
+        Self { content_type, digest: digest(&plain), plain: plain.into(), gzip: OnceLock::new() }
+    }
+
+    /// A file that is compressed already.
+    pub fn compressed(content_type: &'static str, gzip: &'static [u8]) -> Self {
+        let gzip = Bytes::from_static(gzip);
+        Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into() }
+    }
+
+    pub fn plain(&self) -> &Bytes {
+        self.plain.get_or_init(|| {
+            let gzip = self.gzip.get().expect("a file is made from one of its forms");
+            gzip::decompress(gzip).expect("bundled files are gzip").into()
+        })
+    }
+
+    fn gzip(&self) -> &Bytes {
+        self.gzip.get_or_init(|| gzip::compress(self.plain()).into())
+    }
+
+    /// Returns the response to a request for the file.
+    pub fn respond(&self, request: &HeaderMap) -> Response<Bytes> {
+        // Each form has a tag of its own, because strong tags promise equal bytes (RFC 9110, section 8.8.3.3).
+        let (content, encoding, suffix) = match accepts_gzip(request) {
+            true => (self.gzip(), Some("gzip"), "-gzip"),
+            false => (self.plain(), None, ""),
+        };
+        let etag = HeaderValue::try_from(format!("\"{}{suffix}\"", self.digest)).expect("a tag is visible ASCII");
+        let is_known = request.get_all(IF_NONE_MATCH).iter().any(|tags| names(tags, &etag));
+        let mut response = Response::new(if is_known { Bytes::new() } else { content.clone() });
+        let headers = response.headers_mut();
+        // Required without the content too, for HEAD and 304 (RFC 9110, section 8.6).
+        headers.insert(CONTENT_LENGTH, content.len().into());
+        // Browsers revalidate on each use, so that an upgrade shows at once.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(ETAG, etag);
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if is_known {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            return response;
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        if let Some(encoding) = encoding {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+        }
+        response
+    }
+}
+
+fn digest(content: &[u8]) -> String {
+    let digest: [u8; 32] = Sha256::digest(content).into();
+    digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns whether `If-None-Match` contains the tag. A proxy may have made it weak (RFC 9110, section 13.1.2).
+fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
+    tags.as_bytes()
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag)
+}
