@@ -93,7 +93,7 @@ pub struct Service {
     /// Whether visitors may create an account in the console
     #[arg(long, value_name = "MODE", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
-    /// Proxy whose X-Forwarded-For header is trusted: an IP address or a network; can be repeated
+    /// Proxy whose X-Forwarded-For or Forwarded header is trusted: an IP address or a network; can be repeated
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
     /// TLS certificate chain (PEM), which turns on TLS; reloaded when it changes

@@ -3,8 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::HeaderMap;
+use axum::http::header::FORWARDED;
 
+use super::forwarded::parse_forwarded;
 use crate::config::Network;
+
+const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// The network address that a request came from. An extension of requests for pages.
 #[derive(Clone, Copy, Debug)]
@@ -12,12 +16,24 @@ pub struct Peer(pub IpAddr);
 
 /// Returns the address of the client. If `peer` is a trusted proxy, that is the last address in `X-Forwarded-For` that is
 /// not a trusted proxy itself. Addresses before it are ignored, because the client may have forged them.
+///
+/// `Forwarded` counts only without `X-Forwarded-For`: most proxies write the latter, and pass on a client's `Forwarded`.
 pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-    let lines: Vec<_> = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok()).collect();
+    if !is_trusted(peer) {
+        return peer;
+    }
+    let lines = |name| headers.get_all(name).iter().rev().filter_map(|line| line.to_str().ok());
+    let addresses: Vec<Option<IpAddr>> = match headers.contains_key(X_FORWARDED_FOR) {
+        true => lines(X_FORWARDED_FOR).flat_map(|line| line.rsplit(',')).map(str::trim).map(parse_address).collect(),
+        // A malformed line is one unknown address.
+        false => lines(FORWARDED.as_str())
+            .flat_map(|line| parse_forwarded(line).unwrap_or_else(|| vec![None]).into_iter().rev())
+            .collect(),
+    };
     let mut client = peer;
-    for named in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
-        match forwarded_address(named.trim()) {
+    for address in addresses {
+        match address {
             Some(address) if is_trusted(client) => client = address,
             _ => break,
         }
@@ -25,12 +41,12 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) ->
     client
 }
 
-/// Parses one element of `X-Forwarded-For`. The header has no standard: some proxies add the port, and some put IPv6
-/// addresses in brackets.
-fn forwarded_address(element: &str) -> Option<IpAddr> {
-    let bracketed = || element.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
-    let with_port = || element.parse().ok().map(|address: SocketAddr| address.ip());
-    element.parse().ok().or_else(with_port).or_else(bracketed)
+/// Parses an address. `X-Forwarded-For` has no standard: some proxies add the port, and some put IPv6 addresses in
+/// brackets.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let with_port = || text.parse().ok().map(|address: SocketAddr| address.ip());
+    text.parse().ok().or_else(with_port).or_else(bracketed)
 }
 
 #[cfg(test)]
@@ -56,8 +72,39 @@ mod tests {
     }
 
     #[test]
+    fn forwarded_counts_only_without_x_forwarded_for() {
+        let trusted = [Network::parse("10.0.0.0/8").unwrap()];
+        for (peer, lines, client) in [
+            ("192.0.2.1", &["for=198.51.100.1"][..], "192.0.2.1"),
+            ("10.0.0.1", &["for=198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &[r#"for="[2001:db8::1]:4711";proto=https"#], "2001:db8::1"),
+            ("10.0.0.1", &[r#"for=203.0.113.9, for=198.51.100.1, for="10.0.0.2:80""#], "198.51.100.1"),
+            ("10.0.0.1", &["for=203.0.113.9", "for=198.51.100.1", "for=10.0.0.2"], "198.51.100.1"),
+            ("10.0.0.1", &["for=203.0.113.9, for=unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["for=203.0.113.9, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["for=203.0.113.9, proto=https"], "10.0.0.1"),
+            ("10.0.0.1", &["for=203.0.113.9;x=\"", "for=198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["for=203.0.113.9;x=\"", "for=10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["for=203.0.113.9;x=\", for=198.51.100.1"], "10.0.0.1"),
+            ("10.0.0.1", &[""], "10.0.0.1"),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(FORWARDED, line.parse().unwrap());
+            }
+            let found = |headers: &HeaderMap| client_address(peer.parse().unwrap(), headers, &trusted).to_string();
+            assert_eq!(found(&headers), client, "{lines:?}");
+            let without = if peer == "10.0.0.1" { "192.0.2.7" } else { peer };
+            headers.append(X_FORWARDED_FOR, "192.0.2.7".parse().unwrap());
+            assert_eq!(found(&headers), without, "{lines:?}");
+            headers.insert(X_FORWARDED_FOR, "nonsense".parse().unwrap());
+            assert_eq!(found(&headers), peer, "{lines:?}");
+        }
+    }
+
+    #[test]
     fn forwarded_address_may_have_a_port_and_brackets() {
-        let forwarded = |element: &str| forwarded_address(element).map(|address| address.to_string());
+        let forwarded = |element: &str| parse_address(element).map(|address| address.to_string());
         for (element, address) in [
             ("192.0.2.1", "192.0.2.1"),
             ("192.0.2.1:5501", "192.0.2.1"),

@@ -10,6 +10,7 @@ pub(crate) mod deprecation;
 mod dispatch;
 mod error;
 mod file;
+mod forwarded;
 mod framing;
 mod gzip;
 mod health;

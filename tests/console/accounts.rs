@@ -101,20 +101,27 @@ async fn clients_of_a_trusted_proxy_count_separately() {
     let trusted = vec![Network::parse("127.0.0.0/8").unwrap()];
     let ipv4: fn(u32) -> String = |client| format!("192.0.2.{client}:5501");
     let ipv6: fn(u32) -> String = |client| format!("[2001:db8:0:{client}::1]:5501");
-    for (trusted_proxies, forwarded, expected) in
-        [(trusted.clone(), ipv4, 422), (trusted, ipv6, 422), (vec![], ipv4, 429)]
-    {
+    let forged: fn(u32) -> String = |client| format!("for=192.0.2.{client}, for=unknown");
+    let standard: fn(u32) -> String = |client| format!("for=\"[2001:db8:0:{client}::1]:5501\";proto=https");
+    for (trusted_proxies, header, forwarded, expected) in [
+        (trusted.clone(), "x-forwarded-for", ipv4, 422),
+        (trusted.clone(), "x-forwarded-for", ipv6, 422),
+        (trusted.clone(), "forwarded", standard, 422),
+        (trusted, "forwarded", forged, 429),
+        (vec![], "x-forwarded-for", ipv4, 429),
+        (vec![], "forwarded", standard, 429),
+    ] {
         let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
         let somebody = ConsoleUser::new(&service);
         let mut last = 0;
         for client in 0..31 {
             let request =
                 somebody.request("POST", "/sign-in").header("origin", &format!("http://{}", somebody.address));
-            let request = request.header("x-forwarded-for", &forwarded(client));
+            let request = request.header(header, &forwarded(client));
             let email = format!("{client}@lovelace.example");
             last = request.form(&[("email", &email), ("password", PASSWORD)]).send().await.status();
         }
-        assert_eq!(last, expected);
+        assert_eq!(last, expected, "{header}: {}", forwarded(1));
     }
 }
 
