@@ -16,7 +16,7 @@ use http_body_util::{Either, Full};
 use tower::Service;
 
 use super::auth::Caller;
-use super::client_address::Peer;
+use super::client_address::{Peer, client_address};
 use super::cors::{Cors, is_preflight};
 use super::error::{ApiError, Cause, Code};
 use super::framing;
@@ -96,7 +96,11 @@ impl ListenerService {
             let in_progress = api.traffic.begin(&head.method);
             let id = request_id(&head.headers);
             let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
-            let log_entry = is_logged.then(|| RequestLogEntry::of(&head));
+            // Boxed, because most requests are not logged.
+            let log_entry = is_logged.then(|| {
+                let client = client_address(peer, &head.headers, &api.trusted_proxies);
+                Box::new(RequestLogEntry::of(&head, client))
+            });
             let allowed_origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
             let mut caller = Caller::default();
             let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));

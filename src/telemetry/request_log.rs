@@ -1,27 +1,40 @@
 //! The log line of a request.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 
 use super::trace_context::{TraceId, TraceParent};
 use crate::domain::AccountId;
 
+/// Maximum length of a logged user agent. Browsers send about 120 characters.
+const USER_AGENT_LENGTH: usize = 256;
+
 /// A log entry about a request, before its response.
 #[derive(Debug)]
 pub struct RequestLogEntry {
     method: Method,
     path: String,
+    client_address: IpAddr,
+    /// `None` without one, or if it is not visible ASCII.
+    user_agent: Option<String>,
     trace_id: Option<TraceId>,
 }
 
 impl RequestLogEntry {
-    pub fn of(request: &Parts) -> Self {
+    /// `client_address` is the address of the client itself, not that of a trusted proxy.
+    pub fn of(request: &Parts, client_address: IpAddr) -> Self {
+        let user_agent = request.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         Self {
             method: request.method.clone(),
             // Without the query, which is private.
             path: request.uri.path().to_owned(),
+            // IPv4 clients of a listener for IPv6 have mapped addresses.
+            client_address: client_address.to_canonical(),
+            user_agent: user_agent.map(|agent| agent[..agent.len().min(USER_AGENT_LENGTH)].to_owned()),
             trace_id: TraceParent::of(&request.headers).map(|parent| parent.trace),
         }
     }
@@ -32,7 +45,7 @@ impl RequestLogEntry {
     }
 
     pub fn write(self, id: &HeaderValue, account: Option<AccountId>, route: &str, status: StatusCode, took: Duration) {
-        let Self { method, path, trace_id } = self;
+        let Self { method, path, client_address, user_agent, trace_id } = self;
         tracing::info!(
             request_id = id.to_str().unwrap_or_default(),
             trace_id = trace_id.map(tracing::field::display),
@@ -40,6 +53,8 @@ impl RequestLogEntry {
             %method,
             route,
             path,
+            %client_address,
+            user_agent,
             status = status.as_u16(),
             seconds = took.as_secs_f64(),
             "request"

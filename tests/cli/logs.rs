@@ -34,6 +34,36 @@ async fn log_requests_logs_every_request() {
 }
 
 #[tokio::test]
+async fn request_log_names_the_client() {
+    let folder = Folder::with_account();
+    let logged = async |flags: &str, headers: &[(&str, &str)]| {
+        let server = folder.serve(&format!("serve --log-requests --log-format json {flags}"));
+        let request = Request::new(server.address("store"), "GET", "/livez");
+        headers.iter().fold(request, |request, (name, value)| request.header(name, value)).send().await;
+        let line = server.logged("request");
+        (line["client_address"].clone(), line["user_agent"].clone())
+    };
+    let trusted = "--trusted-proxy 127.0.0.1";
+    for (flags, header, address) in [
+        (trusted, ("x-forwarded-for", "203.0.113.9, 192.0.2.60"), "192.0.2.60"),
+        (trusted, ("forwarded", r#"for="[2001:db8::17]:4711";proto=https"#), "2001:db8::17"),
+        ("", ("x-forwarded-for", "192.0.2.60"), "127.0.0.1"),
+        ("", ("forwarded", "for=192.0.2.60"), "127.0.0.1"),
+    ] {
+        let (client_address, user_agent) = logged(flags, &[header]).await;
+        assert_eq!((client_address, user_agent), (address.into(), Value::Null), "{flags} {header:?}");
+    }
+    for (sent, user_agent) in [
+        ("Mozilla/5.0 (X11; Linux x86_64)", Value::from("Mozilla/5.0 (X11; Linux x86_64)")),
+        (r#"a"b\"#, Value::from(r#"a"b\"#)),
+        (&"x".repeat(300), Value::from("x".repeat(256))),
+        ("caf\u{e9}", Value::Null),
+    ] {
+        assert_eq!(logged("", &[("user-agent", sent)]).await, ("127.0.0.1".into(), user_agent), "{sent}");
+    }
+}
+
+#[tokio::test]
 async fn signals_change_the_level_while_the_service_runs() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");
