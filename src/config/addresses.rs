@@ -117,6 +117,8 @@ pub struct Addresses {
     pub messages_base_url: BaseUrl,
     pub staging_base_url: Option<BaseUrl>,
     pub cors_origins: Vec<String>,
+    /// Where to report vulnerabilities, as URLs.
+    pub security_contacts: Vec<String>,
     pub scheme: Scheme,
     /// Bound address of the store listener.
     pub store_bound: SocketAddr,
@@ -133,6 +135,7 @@ impl Addresses {
             messages_base_url: known(&service.messages_base_url, messages_bound),
             staging_base_url: service.staging_base_url.clone(),
             cors_origins: service.cors_origin.clone(),
+            security_contacts: service.security_contact.clone(),
             scheme,
             store_bound,
         }
@@ -199,6 +202,7 @@ mod tests {
             messages_base_url: BaseUrl::of_bound(Scheme::Http, messages),
             staging_base_url: None,
             cors_origins: Vec::new(),
+            security_contacts: Vec::new(),
             scheme: Scheme::Http,
             store_bound,
         })

@@ -93,6 +93,9 @@ pub struct Service {
     /// Whether visitors may create an account in the console
     #[arg(long, value_name = "MODE", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
+    /// Where to report vulnerabilities, for /.well-known/security.txt: a mailto:, tel: or https: URL; can be repeated
+    #[arg(long, value_name = "URL", env = "PETSTORE_SECURITY_CONTACT", value_delimiter = ',', value_parser = contact)]
+    pub security_contact: Vec<String>,
     /// Proxy whose X-Forwarded-For or Forwarded header is trusted: an IP address or a network; can be repeated
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
@@ -264,6 +267,16 @@ fn origin(text: &str) -> Result<String, Invalid> {
     let well_formed = BaseUrl::parse(&format!("{text}/v1")).is_ok_and(|url| url.origin() == text);
     well_formed.then(|| text.to_owned()).ok_or_else(|| {
         Invalid("an origin is a scheme, a host and an optional port, for instance https://example.com".into())
+    })
+}
+
+/// Parses a contact of security.txt, where web addresses must be `https:` (RFC 9116, section 2.5.3).
+fn contact(text: &str) -> Result<String, Invalid> {
+    let is_url =
+        ["mailto:", "tel:", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    let well_formed = is_url && text.bytes().all(|byte| byte.is_ascii_graphic());
+    well_formed.then(|| text.to_owned()).ok_or_else(|| {
+        Invalid("a contact is a URL with mailto:, tel: or https:, for instance mailto:security@example.com".into())
     })
 }
 

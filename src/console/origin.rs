@@ -62,6 +62,7 @@ mod tests {
             messages_base_url: BaseUrl::of_bound(Scheme::Http, store_bound),
             staging_base_url: None,
             cors_origins: vec!["https://evil.example".into()],
+            security_contacts: Vec::new(),
             scheme: Scheme::Http,
             store_bound,
         };

@@ -24,6 +24,11 @@ impl Timestamp {
         Self(self.0 - self.0.rem_euclid(60_000))
     }
 
+    /// Rounds down to the day.
+    pub const fn to_the_day(self) -> Self {
+        Self(self.0 - self.0.rem_euclid(86_400_000))
+    }
+
     pub const fn minus_one_millisecond(self) -> Self {
         Self(self.0 - 1)
     }

@@ -11,7 +11,7 @@ use super::input::RequestBody;
 use super::operations::Operation::{self, *};
 use super::response::Response;
 use super::state::Api;
-use super::{deprecation, health, messages, metrics, openapi, orders, pets};
+use super::{deprecation, health, messages, metrics, openapi, orders, pets, well_known};
 use crate::domain::Transition;
 
 impl Operation {
@@ -41,6 +41,8 @@ impl Operation {
             GetLiveness => Ok(health::live()),
             GetReadiness => Box::pin(health::ready(api)).await,
             GetMetrics => Ok(metrics::serve(api, &head.headers)),
+            GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
+            GetSecurityTxt => well_known::security_txt(api, &head.headers),
             GetDocument => Ok(openapi::serve(&api.documents, &api.addresses, api.clock.now(), &head.headers)),
         }
     }

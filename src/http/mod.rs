@@ -33,6 +33,7 @@ mod request_id;
 mod response;
 mod state;
 mod traffic;
+mod well_known;
 
 pub use error::{ApiError, Cause, Code};
 pub use file::File;

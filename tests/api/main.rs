@@ -25,3 +25,4 @@ mod server;
 mod service;
 mod tls;
 mod transport;
+mod well_known;

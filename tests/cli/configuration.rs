@@ -16,6 +16,7 @@ fn defaults_are_shown_without_settings() {
         # cors-origin is not set
         # rate-limit is not set
         registration = "open" # default
+        # security-contact is not set
         # trusted-proxy is not set
         # tls-cert is not set
         # tls-key is not set
@@ -94,6 +95,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("cors-origin", "https://d.example"),
         ("rate-limit", "600/min"),
         ("registration", "closed"),
+        ("security-contact", "https://e.example/report"),
         ("trusted-proxy", "10.0.0.0/8"),
         ("tls-cert", "cert.pem"),
         ("tls-key", "key.pem"),

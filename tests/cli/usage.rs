@@ -54,6 +54,11 @@ fn value_out_of_range_names_the_range() {
             "serve --cors-origin example.com",
             "an origin is a scheme, a host and an optional port, for instance https://",
         ),
+        (
+            "serve --security-contact a@b.example",
+            "a contact is a URL with mailto:, tel: or https:, for instance mailto:",
+        ),
+        ("serve --security-contact http://b.example", "a contact is a URL with mailto:, tel: or https:"),
         ("serve --max-connections 0", "0 is not in 1.."),
         ("serve --drain-delay 5", "a duration is a number and s, m, h or d, for instance 90d"),
         ("serve --deployment live", "[possible values: production, staging]"),

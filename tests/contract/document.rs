@@ -31,6 +31,7 @@ fn addresses() -> Addresses {
         messages_base_url: BaseUrl::parse("https://messages.petstore.example/v1").unwrap(),
         staging_base_url: Some(BaseUrl::parse("https://staging.petstore.example/v1").unwrap()),
         cors_origins: Vec::new(),
+        security_contacts: Vec::new(),
         scheme: Scheme::Http,
         store_bound: ([127, 0, 0, 1], 8080).into(),
     }

@@ -43,6 +43,7 @@ pub struct Setup {
     /// Treats the listeners as bound to every address of the machine.
     pub any_host: bool,
     pub cors_origins: Vec<String>,
+    pub security_contacts: Vec<String>,
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
     pub rate_limit: Option<RateLimit>,
@@ -61,6 +62,7 @@ impl Default for Setup {
             base_url: None,
             any_host: false,
             cors_origins: Vec::new(),
+            security_contacts: Vec::new(),
             registration: Registration::Open,
             trusted_proxies: Vec::new(),
             rate_limit: None,
@@ -138,6 +140,7 @@ impl Service {
             messages_base_url: BaseUrl::of_bound(scheme, told(messages_address)),
             staging_base_url: None,
             cors_origins: setup.cors_origins,
+            security_contacts: setup.security_contacts,
             scheme,
             store_bound: told(store_address),
         };
