@@ -96,6 +96,9 @@ pub struct Service {
     /// Where to report vulnerabilities, for /.well-known/security.txt: a mailto:, tel: or https: URL; can be repeated
     #[arg(long, value_name = "URL", env = "PETSTORE_SECURITY_CONTACT", value_delimiter = ',', value_parser = contact)]
     pub security_contact: Vec<String>,
+    /// Whether clients of a staging service may ask for failures with the Prefer header, to test themselves
+    #[arg(long, value_name = "MODE", env = "PETSTORE_SIMULATION", default_value = "on")]
+    pub simulation: Simulation,
     /// Proxy whose X-Forwarded-For or Forwarded header is trusted: an IP address or a network; can be repeated
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
@@ -176,6 +179,12 @@ pub enum Registration {
     Closed,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Simulation {
+    On,
+    Off,
+}
+
 impl ValueEnum for Deployment {
     fn value_variants<'a>() -> &'a [Self] {
         &[Self::Production, Self::Staging]
@@ -186,12 +195,13 @@ impl ValueEnum for Deployment {
     }
 }
 
-/// Settings that decide which clients are admitted.
+/// Settings that decide which clients are admitted, and whether they may ask for failures.
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
     pub rate_limit: Option<RateLimit>,
+    pub simulation: Simulation,
 }
 
 impl Admission {
@@ -200,6 +210,7 @@ impl Admission {
             registration: service.registration,
             trusted_proxies: service.trusted_proxy.clone(),
             rate_limit: service.rate_limit,
+            simulation: service.simulation,
         }
     }
 }

@@ -5,6 +5,7 @@ use axum::http::header::AUTHORIZATION;
 
 use super::error::{ApiError, Code};
 use super::rate_limit::Quota;
+use super::simulation::Simulated;
 use super::state::Api;
 use crate::domain::AccountId;
 
@@ -15,12 +16,14 @@ pub struct Caller {
     pub account: Option<AccountId>,
     /// `None` without a rate limit.
     pub quota: Option<Quota>,
+    /// What was simulated for the caller, on staging.
+    pub simulated: Simulated,
 }
 
 impl Caller {
     /// A user who is signed in to the console.
     pub const fn signed_in(account: AccountId) -> Self {
-        Self { account: Some(account), quota: None }
+        Self { account: Some(account), quota: None, simulated: Simulated::Nothing }
     }
 
     /// Checks the API key and the rate limit of its account. Accepts a caller whose account is known.

@@ -18,13 +18,14 @@ use crate::config::{Addresses, Listener};
 
 /// The headers that pages may send. The last three are those of W3C Trace Context and Baggage, which browsers'
 /// OpenTelemetry instrumentation adds to every request.
-const ALLOWED: HeaderValue =
-    HeaderValue::from_static("authorization,content-type,idempotency-key,x-request-id,traceparent,tracestate,baggage");
+const ALLOWED: HeaderValue = HeaderValue::from_static(
+    "authorization,content-type,idempotency-key,prefer,x-request-id,traceparent,tracestate,baggage",
+);
 
 /// The response headers that scripts may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "link,location,retry-after,www-authenticate,x-request-id,deprecation,idempotent-replayed,sunset,ratelimit,\
-     ratelimit-policy",
+    "link,location,retry-after,www-authenticate,x-request-id,deprecation,idempotent-replayed,preference-applied,\
+     sunset,ratelimit,ratelimit-policy",
 );
 
 /// Maximum age of a remembered preflight, in seconds.

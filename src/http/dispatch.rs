@@ -10,15 +10,13 @@ use super::error::ApiError;
 use super::input::RequestBody;
 use super::operations::Operation::{self, *};
 use super::response::Response;
+use super::simulation::{Simulator, respond_at_date};
 use super::state::Api;
 use super::{deprecation, health, messages, metrics, openapi, orders, pets, well_known};
 use crate::domain::Transition;
 
 impl Operation {
-    /// Calls the operation, after the checks if it needs an API key.
-    ///
-    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
-    /// The futures of rare operations are boxed to keep this one small.
+    /// Calls the operation, or simulates the failures that the request asks for.
     pub async fn call(
         self,
         api: &Api,
@@ -26,24 +24,44 @@ impl Operation {
         body: &mut impl RequestBody,
         caller: &mut Caller,
     ) -> Result<Response, ApiError> {
-        let check = Call::check(self, api, head, body, caller);
+        match Simulator::of(api, self, &head.headers) {
+            Some(simulator) => Box::pin(simulator.call(self, api, head, body, caller)).await,
+            None => self.execute(api, head, body, caller).await,
+        }
+    }
+
+    /// Executes the operation, after the checks if it needs an API key.
+    ///
+    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
+    /// The futures of rare operations are boxed to keep this one small.
+    pub async fn execute(
+        self,
+        api: &Api,
+        head: &Parts,
+        body: &mut impl RequestBody,
+        caller: &mut Caller,
+    ) -> Result<Response, ApiError> {
+        let mut check = async || Call::check(self, api, head, body, caller).await;
         match self {
             GetPet if self.is_removed(api.clock.recent()) => Err(deprecation::removed()),
-            ListPets => pets::list(&check.await?).await,
-            CreatePet => pets::create(&check.await?).await,
-            GetPet => pets::get(&check.await?).await,
-            ListOrders => orders::list(&check.await?).await,
-            PlaceOrder => orders::place(&check.await?).await,
-            ApproveOrder => Box::pin(orders::change(&check.await?, Transition::Approve)).await,
-            DeliverOrder => Box::pin(orders::change(&check.await?, Transition::Deliver)).await,
-            CancelOrder => Box::pin(orders::change(&check.await?, Transition::Cancel)).await,
-            SendMessage => messages::send(&check.await?).await,
+            ListPets => pets::list(&check().await?).await,
+            CreatePet => pets::create(&check().await?).await,
+            GetPet => pets::get(&check().await?).await,
+            ListOrders => orders::list(&check().await?).await,
+            PlaceOrder => orders::place(&check().await?).await,
+            ApproveOrder => Box::pin(orders::change(&check().await?, Transition::Approve)).await,
+            DeliverOrder => Box::pin(orders::change(&check().await?, Transition::Deliver)).await,
+            CancelOrder => Box::pin(orders::change(&check().await?, Transition::Cancel)).await,
+            SendMessage => messages::send(&check().await?).await,
             GetLiveness => Ok(health::live()),
             GetReadiness => Box::pin(health::ready(api)).await,
             GetMetrics => Ok(metrics::serve(api, &head.headers)),
             GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
             GetSecurityTxt => well_known::security_txt(api, &head.headers),
-            GetDocument => Ok(openapi::serve(&api.documents, &api.addresses, api.clock.now(), &head.headers)),
+            GetDocument => {
+                let document = |now| openapi::serve(&api.documents, &api.addresses, now, &head.headers);
+                Ok(respond_at_date(api, &head.headers, caller, document))
+            }
         }
     }
 

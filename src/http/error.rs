@@ -37,6 +37,35 @@ pub enum Code {
 }
 
 impl Code {
+    /// The codes in the order of the error table in docs/api.md.
+    pub const ALL: [Self; 17] = [
+        Self::InvalidJson,
+        Self::MissingField,
+        Self::InvalidValue,
+        Self::UnknownParameter,
+        Self::MissingApiKey,
+        Self::InvalidApiKey,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::Conflict,
+        Self::OperationRemoved,
+        Self::PayloadTooLarge,
+        Self::UnsupportedMediaType,
+        Self::IdempotencyKeyReused,
+        Self::RateLimited,
+        Self::InternalError,
+        Self::Unavailable,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        self.parts().0
+    }
+
+    pub const fn status(self) -> StatusCode {
+        self.parts().1
+    }
+
     /// The code as it is sent, and its status.
     const fn parts(self) -> (&'static str, StatusCode) {
         match self {

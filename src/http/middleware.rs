@@ -24,6 +24,7 @@ use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
 use super::request_id::{X_REQUEST_ID, request_id};
+use super::simulation::Simulated;
 use super::state::Api;
 use crate::config::{BaseUrl, Listener, Scheme};
 use crate::server::{self, Connections, Rejection, TimedBody};
@@ -80,7 +81,7 @@ impl ListenerService {
         Self { tracer, ..self }
     }
 
-    /// Responds to a request from `peer`.
+    /// Responds to a request from `peer`. `None` closes the connection without a response.
     ///
     /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
     /// request, so it should be small.
@@ -88,7 +89,7 @@ impl ListenerService {
         &self,
         request: Request<B>,
         peer: IpAddr,
-    ) -> impl Future<Output = Response<Sent>> + Send {
+    ) -> impl Future<Output = Option<Response<Sent>>> + Send {
         let (head, mut body) = request.into_parts();
         async move {
             let api = &self.api;
@@ -124,7 +125,11 @@ impl ListenerService {
                 .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
             let page;
             let route = match (target.at_path(), response.extensions_mut().remove::<MatchedPath>()) {
-                (Some(operation), _) => api.traffic.operation(operation),
+                (Some(operation), _) if caller.simulated == Simulated::Nothing => api.traffic.operation(operation),
+                (Some(operation), _) => {
+                    page = api.traffic.simulated(operation);
+                    &page
+                }
                 (None, Some(path)) => {
                     page = api.traffic.page(path.as_str());
                     &page
@@ -137,6 +142,9 @@ impl ListenerService {
                 span.end(api.traffic.template(route), response.status(), &id);
             }
             if let Some(mut entry) = log_entry {
+                if caller.simulated != Simulated::Nothing {
+                    entry.is_simulated();
+                }
                 if let Some(trace) = trace {
                     entry.is_in(trace);
                 }
@@ -146,7 +154,7 @@ impl ListenerService {
             let headers = response.headers_mut();
             self.write_headers(target, &caller, allowed_origin, headers);
             headers.insert(X_REQUEST_ID, id);
-            response
+            (caller.simulated != Simulated::Drop).then_some(response)
         }
     }
 
@@ -208,7 +216,7 @@ fn is_https_only(listener: Listener, api: &Api) -> bool {
 impl server::Service for ListenerService {
     type Body = Sent;
 
-    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Response<Sent>> + Send {
+    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Option<Response<Sent>>> + Send {
         Self::answer(self, request, peer)
     }
 

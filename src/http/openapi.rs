@@ -34,7 +34,7 @@ impl Documents {
     }
 }
 
-/// Handles the request for the document.
+/// Handles the request for the document as of `now`.
 pub fn serve(documents: &Documents, addresses: &Arc<Addresses>, now: Timestamp, request: &HeaderMap) -> Response {
     let document = if now < REMOVED_AT { &documents.before } else { &documents.after };
     let reached = addresses.reached_by(request);
@@ -60,7 +60,7 @@ fn at_addresses(document: &[u8], own: &Addresses, reached: &Addresses) -> String
 
 /// Returns the document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.
 pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -> String {
-    let mut document: Value = serde_json::from_str(SOURCE).expect("docs/openapi.json is JSON");
+    let mut document = source();
     if now >= REMOVED_AT {
         remove_get_pet(&mut document);
     }
@@ -68,6 +68,11 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -
     let mut text = serde_json::to_string_pretty(&document).expect("a JSON value always encodes");
     text.push('\n');
     text
+}
+
+/// Returns the document as it is written.
+pub(super) fn source() -> Value {
+    serde_json::from_str(SOURCE).expect("docs/openapi.json is JSON")
 }
 
 fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deployment) {

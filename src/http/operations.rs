@@ -164,7 +164,11 @@ impl Operation {
 
     /// The operations of the API, which the OpenAPI document describes.
     pub fn documented() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|operation| operation.path().starts_with("/v1/"))
+        Self::ALL.into_iter().filter(|operation| operation.is_documented())
+    }
+
+    pub fn is_documented(self) -> bool {
+        self.path().starts_with("/v1/")
     }
 
     /// The operations at this one's path.

@@ -10,9 +10,11 @@ use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
 use super::rate_limit::RateLimits;
 use super::request_history::RequestHistory;
+use super::simulation::Simulator;
 use super::traffic::Traffic;
 use crate::clock::Clock;
-use crate::config::{Addresses, Admission, Network};
+use crate::config::{Addresses, Admission, Network, Simulation};
+use crate::domain::Deployment;
 use crate::relay;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
@@ -29,6 +31,8 @@ pub struct Api {
     pub pages: PageCache,
     pub pet_counts: PetCounts,
     pub rate_limits: Option<RateLimits>,
+    /// `None` in production, and if simulation is off.
+    pub simulator: Option<Simulator>,
     pub requests: RequestHistory,
     pub traffic: Traffic,
     pub process: Process,
@@ -51,6 +55,7 @@ pub struct PasswordCounters {
 
 impl Api {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
+        let is_simulating = store.deployment() == Deployment::Staging && admission.simulation == Simulation::On;
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             deprecation: Deprecation::of_get_pet(&addresses),
@@ -58,6 +63,7 @@ impl Api {
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
+            simulator: is_simulating.then(Simulator::new),
             requests: RequestHistory::default(),
             traffic: Traffic::new(),
             process: Process::started_now(),

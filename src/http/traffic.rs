@@ -14,19 +14,22 @@ use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
 /// The label of all unknown paths, so that clients cannot create labels.
 const UNMATCHED: &str = "unmatched";
 
+/// The label of simulated responses.
+const SIMULATED: (&str, &str) = ("simulated", "true");
+
 /// The last one stands for all others, which clients can make up.
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
 
 /// The statuses of responses. All others share a counter.
-const STATUSES: [u16; 21] =
-    [200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503];
+const STATUSES: [u16; 22] =
+    [200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 444, 500, 503];
 
 /// Counters of the requests of all listeners, and of the connections of each.
 #[derive(Debug)]
 pub struct Traffic {
     /// In the order of [`Operation::ALL`].
     operations: [Route; Operation::COUNT],
-    /// The pages that were requested.
+    /// The pages that were requested, and the operations with simulated responses.
     pages: RwLock<Vec<Arc<Route>>>,
     unmatched: Route,
     in_flight: Gauge,
@@ -41,6 +44,8 @@ pub struct Traffic {
 #[derive(Debug)]
 pub struct Route {
     template: Box<str>,
+    /// True for simulated responses, which have a label so that alerts leave them out.
+    is_simulated: bool,
     /// In the order of [`METHODS`].
     methods: [Answered; METHODS.len()],
 }
@@ -80,16 +85,26 @@ impl Traffic {
         &self.operations[operation as usize]
     }
 
+    /// The route of an operation's simulated responses.
+    pub fn simulated(&self, operation: Operation) -> Arc<Route> {
+        self.find_or_add(operation.path(), true)
+    }
+
     /// The route of a page, by its path template.
     pub fn page(&self, template: &str) -> Arc<Route> {
-        let find = |pages: &[Arc<Route>]| pages.iter().find(|route| *route.template == *template).cloned();
+        self.find_or_add(template, false)
+    }
+
+    fn find_or_add(&self, template: &str, is_simulated: bool) -> Arc<Route> {
+        let is_same = |route: &&Arc<Route>| *route.template == *template && route.is_simulated == is_simulated;
+        let find = |pages: &[Arc<Route>]| pages.iter().find(is_same).cloned();
         if let Some(route) = find(&self.pages.read().unwrap_or_else(PoisonError::into_inner)) {
             return route;
         }
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         // Another request may have added it meanwhile.
         find(&pages).unwrap_or_else(|| {
-            let route = Arc::new(Route::new(template));
+            let route = Arc::new(Route { is_simulated, ..Route::new(template) });
             pages.push(Arc::clone(&route));
             route
         })
@@ -106,7 +121,9 @@ impl Traffic {
 
     /// Number of requests to the operations of the API; not health checks, pages and files.
     pub fn api_requests(&self) -> u64 {
-        let api = Operation::documented().map(|operation| self.operation(operation));
+        let simulated = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let simulated = simulated.iter().filter(|route| route.is_simulated).map(Arc::as_ref);
+        let api = Operation::documented().map(|operation| self.operation(operation)).chain(simulated);
         api.flat_map(|route| &route.methods).flat_map(|answered| &answered.statuses).map(Counter::get).sum()
     }
 
@@ -131,8 +148,8 @@ impl Traffic {
         let mut requests = out.counter("petstore_http_requests_total", "Completed requests.");
         for (route, method, answered) in methods() {
             for (status, count) in answered.statuses() {
-                let labels = [("route", &*route.template), ("method", method), ("status", &status)];
-                requests.sample(&labels, count);
+                let labels = [("route", &*route.template), ("method", method), ("status", &status), SIMULATED];
+                requests.sample(route.own(&labels), count);
             }
         }
         let mut durations = out.histogram(
@@ -140,7 +157,8 @@ impl Traffic {
             "Time from the end of the request's head until its response is ready to be sent.",
         );
         for (route, method, answered) in methods() {
-            durations.spread(&[("route", &*route.template), ("method", method)], &answered.duration);
+            let labels = [("route", &*route.template), ("method", method), SIMULATED];
+            durations.spread(route.own(&labels), &answered.duration);
         }
         out.gauge("petstore_http_requests_in_flight", "Requests in progress, including this one.")
             .sample(&[], self.in_flight.get());
@@ -159,7 +177,12 @@ impl Route {
     fn new(template: &str) -> Self {
         let answered =
             |_| Answered { statuses: std::array::from_fn(|_| Counter::default()), duration: Histogram::of_durations() };
-        Self { template: template.into(), methods: std::array::from_fn(answered) }
+        Self { template: template.into(), is_simulated: false, methods: std::array::from_fn(answered) }
+    }
+
+    /// Returns `labels` without the last one, [`SIMULATED`], if it does not apply.
+    fn own<'l>(&self, labels: &'l [(&'static str, &'l str)]) -> &'l [(&'static str, &'l str)] {
+        &labels[..labels.len() - usize::from(!self.is_simulated)]
     }
 
     pub const fn template(&self) -> &str {

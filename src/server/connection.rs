@@ -1,6 +1,5 @@
 //! One connection, from its first byte to its last.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -81,12 +80,14 @@ impl<S: Service> Connection<S> {
             if line.take_fragment() {
                 request.extensions_mut().insert(HasFragment);
             }
-            service.answer(request, peer).map(move |mut response| {
+            service.answer(request, peer).map(move |response| {
+                // hyper closes the connection after an error.
+                let mut response = response.ok_or(io::ErrorKind::ConnectionAborted)?;
                 if !answering.answered() {
                     // hyper announces the close only if the rest of the body has arrived already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(response)
+                Ok::<_, io::Error>(response)
             })
         });
         let mut http = http1::Builder::new()
@@ -102,7 +103,8 @@ impl<S: Service> Connection<S> {
         let (mut awaited, mut stopping) = (false, false);
         let expired = poll_fn(|cx| {
             loop {
-                // Errors are the client's: a reset, or bytes that are not HTTP. hyper has responded to the latter.
+                // Errors are the client's: a reset, or bytes that are not HTTP. hyper has responded to the latter. Or the
+                // service has no response.
                 if Pin::new(&mut http).poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }

@@ -15,8 +15,12 @@ use super::counters::Connections;
 pub trait Service: Clone + Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
-    /// Answers a request that came from `peer`.
-    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Response<Self::Body>> + Send;
+    /// Answers a request that came from `peer`. `None` closes the connection without a response.
+    fn answer(
+        &self,
+        request: Request<TimedBody>,
+        peer: IpAddr,
+    ) -> impl Future<Output = Option<Response<Self::Body>>> + Send;
 
     /// The counters of this listener's connections.
     fn connections(&self) -> &Connections;

@@ -22,6 +22,7 @@ pub struct RequestLogEntry {
     /// `None` without one, or if it is not visible ASCII.
     user_agent: Option<String>,
     trace_id: Option<TraceId>,
+    simulated: bool,
 }
 
 impl RequestLogEntry {
@@ -36,6 +37,7 @@ impl RequestLogEntry {
             client_address: client_address.to_canonical(),
             user_agent: user_agent.map(|agent| agent[..agent.len().min(USER_AGENT_LENGTH)].to_owned()),
             trace_id: TraceParent::of(&request.headers).map(|parent| parent.trace),
+            simulated: false,
         }
     }
 
@@ -44,8 +46,13 @@ impl RequestLogEntry {
         self.trace_id = Some(trace);
     }
 
+    /// The response is simulated, as the request asked for.
+    pub fn is_simulated(&mut self) {
+        self.simulated = true;
+    }
+
     pub fn write(self, id: &HeaderValue, account: Option<AccountId>, route: &str, status: StatusCode, took: Duration) {
-        let Self { method, path, client_address, user_agent, trace_id } = self;
+        let Self { method, path, client_address, user_agent, trace_id, simulated } = self;
         tracing::info!(
             request_id = id.to_str().unwrap_or_default(),
             trace_id = trace_id.map(tracing::field::display),
@@ -56,6 +63,7 @@ impl RequestLogEntry {
             %client_address,
             user_agent,
             status = status.as_u16(),
+            simulated = simulated.then_some(true),
             seconds = took.as_secs_f64(),
             "request"
         );

@@ -76,6 +76,7 @@ async fn documented_headers_are_exposed_across_origins() {
             "idempotent-replayed",
             "link",
             "location",
+            "preference-applied",
             "ratelimit",
             "ratelimit-policy",
             "retry-after",

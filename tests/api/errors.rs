@@ -211,7 +211,7 @@ async fn panic_is_500() {
     let request = request.body(axum::body::Body::empty());
     let (service, request) = (Service::start().await, request.unwrap());
     let listener = ListenerService::new(Listener::Store, &service.api).with_pages(routes);
-    let response = listener.answer(request, Ipv4Addr::LOCALHOST.into()).await;
+    let response = listener.answer(request, Ipv4Addr::LOCALHOST.into()).await.unwrap();
     assert_eq!(response.status(), 500);
     assert_eq!(response.headers()["x-request-id"], "mine");
     assert_eq!(response.headers()["content-type"], "application/json");

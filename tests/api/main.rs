@@ -23,6 +23,7 @@ mod request_id;
 mod server;
 #[path = "../service/mod.rs"]
 mod service;
+mod simulation;
 mod tls;
 mod transport;
 mod well_known;

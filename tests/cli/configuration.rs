@@ -17,6 +17,7 @@ fn defaults_are_shown_without_settings() {
         # rate-limit is not set
         registration = "open" # default
         # security-contact is not set
+        simulation = "on" # default
         # trusted-proxy is not set
         # tls-cert is not set
         # tls-key is not set
@@ -96,6 +97,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("rate-limit", "600/min"),
         ("registration", "closed"),
         ("security-contact", "https://e.example/report"),
+        ("simulation", "off"),
         ("trusted-proxy", "10.0.0.0/8"),
         ("tls-cert", "cert.pem"),
         ("tls-key", "key.pem"),

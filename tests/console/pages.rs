@@ -268,7 +268,7 @@ async fn panic_shows_an_error_page() {
     let listener = ListenerService::new(Listener::Store, &service.api).with_pages(pages);
     let request = http::Request::builder().uri("/keys/new").header("host", "x").header("cookie", ada.cookie.unwrap());
 
-    let response = listener.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await;
+    let response = listener.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await.unwrap();
 
     assert_eq!(
         (response.status().as_u16(), &response.headers()["content-type"]),

@@ -123,7 +123,7 @@ fn provisional_parts_are_marked() {
     }
     let parameters = document["paths"]["/pets"]["get"]["parameters"].as_array().unwrap();
     let marked: Vec<_> = parameters.iter().filter(|parameter| parameter["x-provisional"] == true).collect();
-    assert_eq!(marked.iter().map(|parameter| &parameter["name"]).collect::<Vec<_>>(), ["after"]);
+    assert_eq!(marked.iter().map(|parameter| &parameter["name"]).collect::<Vec<_>>(), ["after", "Prefer"]);
     assert_eq!(document["components"]["headers"]["NextPageLink"]["x-provisional"], true);
 }
 

@@ -86,6 +86,24 @@ async fn error_examples_match_the_service() {
 }
 
 #[tokio::test]
+async fn simulated_errors_match_their_examples() {
+    let service = Service::start().await;
+    for operation in Documented::all(&service).await {
+        for (status, response) in operation.value["responses"].as_object().unwrap() {
+            assert!(response["headers"]["Preference-Applied"].is_object(), "{} {status}", operation.id());
+            let examples = response["content"]["application/json"]["examples"].as_object();
+            for (code, example) in examples.into_iter().flatten() {
+                let preference = format!("error={code}");
+                let answer = operation.request(&service, "1", "").header("prefer", &preference).send().await;
+                assert_eq!(answer.json(), example["value"], "{} {code}", operation.id());
+                assert_eq!(answer.header("preference-applied"), Some(&*preference), "{}", operation.id());
+                has_the_required_headers(&answer, response);
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn rate_limit_headers_match_the_document() {
     // The rate limit of the example.
     let limit = petstore::config::RateLimit::parse("600/min").ok();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use petstore::app::{App, Sockets};
 use petstore::clock::Clock;
-use petstore::config::{Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme};
+use petstore::config::{Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, Simulation};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Deployment, Email, KeyId, Timestamp};
 use petstore::http::{Api, Operation};
@@ -47,6 +47,7 @@ pub struct Setup {
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
     pub rate_limit: Option<RateLimit>,
+    pub simulation: Simulation,
     pub queue: usize,
     pub busy_timeout: Duration,
     pub tls: Option<Tls>,
@@ -66,6 +67,7 @@ impl Default for Setup {
             registration: Registration::Open,
             trusted_proxies: Vec::new(),
             rate_limit: None,
+            simulation: Simulation::On,
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
             tls: None,
@@ -148,6 +150,7 @@ impl Service {
             registration: setup.registration,
             trusted_proxies: setup.trusted_proxies,
             rate_limit: setup.rate_limit,
+            simulation: setup.simulation,
         };
         let app = App::new(Arc::clone(&store), clock.clone(), addresses, admission);
         let sockets =

@@ -1,0 +1,390 @@
+//! Simulated failures: `Prefer` on staging. `tests/contract/examples.rs` compares the errors with the document.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use petstore::config::{RateLimit, Simulation};
+use petstore::domain::Deployment;
+use petstore::http::Operation;
+use testkit::{Request, Response, raw, read_to_end, soon};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::service::{HELLO, REMOVAL, REX, Service, Setup};
+use crate::transport::Transport;
+
+const API: &str = include_str!("../../docs/api.md");
+
+/// The codes of the error table with their statuses, in its order.
+fn error_table() -> Vec<(&'static str, u16)> {
+    let rows = API.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    rows.filter_map(|(code, rest)| Some((code, rest.split_once(' ')?.0.parse().ok()?))).collect()
+}
+
+fn preferring(service: &Service, operation: Operation, preferences: &str) -> Request {
+    service.request_to(operation, "1").key(&service.key).header("prefer", preferences)
+}
+
+/// The preferences that were applied. Empty if there are none.
+fn applied(answer: &Response) -> &str {
+    answer.header("preference-applied").unwrap_or_default()
+}
+
+#[tokio::test]
+async fn every_error_of_the_table_can_be_simulated() {
+    let service = Service::start().await;
+    let table = error_table();
+    assert_eq!(table.len(), 17);
+    let mut first: BTreeMap<(&str, u16), &str> = BTreeMap::new();
+    let mut simulated = BTreeSet::new();
+    for operation in Operation::documented() {
+        for (code, status) in &table {
+            let answer = preferring(&service, operation, &format!("error={code}")).send().await;
+            if applied(&answer).is_empty() {
+                continue;
+            }
+            let id = answer.header("x-request-id").expect("errors have a request id");
+            assert!(!id.is_empty());
+            assert_eq!(applied(&answer), format!("error={code}"));
+            assert_eq!((answer.code().as_str(), answer.status()), (*code, *status), "{}", answer.shown());
+            assert_eq!(answer.json()["status"], *status);
+            let has = |name| answer.header(name).is_some();
+            assert_eq!(has("www-authenticate"), *status == 401, "{}", answer.shown());
+            assert_eq!(has("allow"), *status == 405, "{}", answer.shown());
+            assert!(has("retry-after") || ![429, 503].contains(status), "{}", answer.shown());
+            simulated.insert(*code);
+            first.entry((operation.id(), *status)).or_insert(code);
+        }
+        let by_status = first.iter().filter(|((id, _), _)| *id == operation.id());
+        for ((_, status), code) in by_status {
+            let answer = preferring(&service, operation, &format!("code={status}")).send().await;
+            assert_eq!((applied(&answer), &*answer.code()), (&*format!("code={status}"), *code), "{operation:?}");
+        }
+    }
+    assert_eq!(simulated, table.iter().map(|(code, _)| *code).collect());
+}
+
+/// A request for each POST of the API, with an `Idempotency-Key`. All of them succeed in this order.
+fn writes(service: &Service) -> impl Iterator<Item = Request> {
+    let requests = service.operations().into_iter().enumerate();
+    let keyed = requests.map(|(n, request)| request.key(&service.key).header("idempotency-key", &format!("key-{n}")));
+    keyed.filter(|request| request.bytes().starts_with(b"POST "))
+}
+
+/// Sends a request and reads until the server closes the connection, which it also does after a response.
+async fn send_to_end(service: &Service, request: Request) -> String {
+    let bytes = request.header("connection", "close").bytes();
+    let path = String::from_utf8_lossy(&bytes).split(' ').nth(1).unwrap().to_owned();
+    let address = if path == "/v1/messages" { service.messages_address } else { service.store_address };
+    soon(raw(address, &bytes)).await
+}
+
+#[tokio::test]
+async fn failed_requests_carry_out_and_keep_nothing() {
+    Service::on_every_database(async |service| {
+        service.create_pets(2).await;
+        for (preferences, begins) in [
+            ("code=503", "HTTP/1.1 503"),
+            ("error=invalid_value", "HTTP/1.1 400"),
+            ("code=409, delay=5", "HTTP/1.1 409"),
+            ("drop=request", ""),
+            ("drop=request, code=500, delay=5", ""),
+            ("code=500, drop=response", ""),
+        ] {
+            for request in writes(service) {
+                let text = send_to_end(service, request.header("prefer", preferences)).await;
+                let expected = if begins.is_empty() { text.is_empty() } else { text.starts_with(begins) };
+                assert!(expected, "{preferences}: {text}");
+            }
+        }
+        assert_eq!(service.ids("/v1/pets").await, [1, 2]);
+        assert_eq!(service.get("/v1/store/orders").await.body, "[]");
+        for request in writes(service) {
+            let answer = request.send().await;
+            assert!(answer.head.status.is_success() && !answer.is_replayed(), "{}", answer.shown());
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn retry_after_a_dropped_response_is_replayed() {
+    Service::on_every_database(async |service| {
+        service.create_pets(2).await;
+        let mut retried = 0;
+        for (request, again) in writes(service).zip(writes(service)) {
+            let dropped = send_to_end(service, request.header("prefer", "drop=response")).await;
+            assert_eq!(dropped, "");
+            let again = again.send().await;
+            assert!(again.head.status.is_success() && again.is_replayed(), "{}", again.shown());
+            assert_eq!(applied(&again), "");
+            retried += 1;
+        }
+        assert_eq!(retried, Operation::documented().filter(|operation| operation.method() == "POST").count() + 1);
+        assert_eq!(service.ids("/v1/pets").await, [1, 2, 3]);
+        assert_eq!(service.ids("/v1/store/orders").await, [1, 2]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dropped_connections_end_without_a_byte() {
+    for transport in Transport::each(|_| {}).await {
+        let head = transport.begun_post("/v1/pets", &format!("content-length: {}\r\n", REX.len()));
+        for (preference, animals) in [("drop=request", 0), ("drop=response", 1)] {
+            let mut stream = transport.connect_with(&format!("{head}prefer: {preference}\r\n\r\n{REX}")).await;
+            // With TLS, this fails without a close notification.
+            assert_eq!(soon(read_to_end(&mut stream)).await, "", "{preference}");
+            assert_eq!(transport.service.store.count_pets().await.unwrap(), animals, "{preference}");
+        }
+        // The requests before are answered.
+        let key = &transport.service.key;
+        let get = format!("GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
+        let mut stream = transport.connect().await;
+        stream.write_all(format!("{get}\r\n").as_bytes()).await.unwrap();
+        assert_eq!(transport.read_response(&mut stream).await.status(), 200);
+        stream.write_all(format!("{get}prefer: drop=response\r\n\r\n").as_bytes()).await.unwrap();
+        assert_eq!(soon(read_to_end(&mut stream)).await, "");
+    }
+}
+
+#[tokio::test]
+async fn delay_holds_back_any_response() {
+    let service = Service::start().await;
+    for (preferences, status) in [("delay=300", 201), ("code=409, delay=300", 409), ("DELAY=\"300\"", 201)] {
+        let request = preferring(&service, Operation::CreatePet, preferences).json(REX);
+        let began = Instant::now();
+        let answer = request.send().await;
+        assert_eq!(answer.status(), status, "{}", answer.shown());
+        assert!(began.elapsed() >= Duration::from_millis(300), "{preferences}: {:?}", began.elapsed());
+        assert_eq!(applied(&answer), preferences.replace('"', "").to_lowercase());
+    }
+    let began = Instant::now();
+    let dropped = preferring(&service, Operation::CreatePet, "delay=300, drop=request").json(REX);
+    assert_eq!(send_to_end(&service, dropped).await, "");
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    for ignored in ["delay=0", "delay=30001", "delay=-1", "delay=1e3", "delay=+5", "delay", "delay=9999999999999999999"]
+    {
+        let answer = preferring(&service, Operation::ListPets, ignored).send().await;
+        assert_eq!((answer.status(), applied(&answer)), (200, ""), "{ignored}");
+    }
+}
+
+#[tokio::test]
+async fn delay_ends_with_its_client() {
+    let service = Service::start().await;
+    let request = preferring(&service, Operation::CreatePet, "delay=30000").json(REX);
+    let mut stream = TcpStream::connect(service.store_address).await.unwrap();
+    stream.write_all(&request.bytes()).await.unwrap();
+    soon(async {
+        while service.store.count_pets().await.unwrap() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    drop(stream);
+    soon(async {
+        while !metrics(&service).await.contains("petstore_http_requests_abandoned_total 1\n") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn date_simulates_the_day_of_the_removal() {
+    let service = Service::start().await;
+    service.create_pets(1).await;
+    let on = |operation, date: &str| preferring(&service, operation, &format!("date={date}"));
+
+    let removed = on(Operation::GetPet, "2030-12-05").send().await;
+    assert_eq!((removed.code().as_str(), applied(&removed)), ("operation_removed", "date=2030-12-05"));
+    assert_eq!(removed.header("deprecation"), Some("@1795132800"));
+    let before = on(Operation::GetPet, "2030-12-04").send().await;
+    assert_eq!((before.status(), applied(&before)), (200, "date=2030-12-04"));
+    let without_key = service.request("GET", "/v1/pets/1").header("prefer", "date=2030-12-05").send().await;
+    assert_eq!((without_key.code().as_str(), applied(&without_key)), ("missing_api_key", ""));
+
+    let create = |date| on(Operation::CreatePet, date).header("idempotency-key", "created").json(REX);
+    let created = create("2031-01-01").send().await;
+    assert_eq!((created.status(), created.header("location")), (201, None));
+    let replayed = create("2030-12-04").send().await;
+    assert!(replayed.is_replayed() && replayed.header("location").is_some(), "{}", replayed.shown());
+
+    for ignored in ["2026-11-19", "2030-13-01", "2030-02-30", "20301205", "2030-12-5", "2030-12-05T00", "tomorrow", ""]
+    {
+        let answer = on(Operation::GetPet, ignored).send().await;
+        assert_eq!((answer.status(), applied(&answer)), (200, ""), "{ignored}");
+    }
+    assert_eq!(applied(&on(Operation::GetPet, "2026-11-20").send().await), "date=2026-11-20", "today");
+    service.clock.set(REMOVAL);
+    assert_eq!(on(Operation::GetPet, "2026-11-20").send().await.code(), "operation_removed", "it stays removed");
+}
+
+#[tokio::test]
+async fn date_applies_to_the_document_without_a_key() {
+    let service = Service::start().await;
+    let get =
+        async |preferences: &str| service.request("GET", "/openapi.json").header("prefer", preferences).send().await;
+    let after = get("date=2030-12-05, code=503, drop=response").await;
+    assert_eq!((after.status(), applied(&after)), (200, "date=2030-12-05"));
+    assert!(!after.body.contains("getPet") && after.body.contains("listPets"));
+    let now = get("code=503").await;
+    assert_eq!((now.status(), applied(&now)), (200, ""));
+    assert!(now.body.contains("getPet"));
+    for answer in [after, now] {
+        assert!(answer.list("vary").contains(&"prefer".to_owned()), "{}", answer.shown());
+    }
+}
+
+#[tokio::test]
+async fn preferences_combine() {
+    let service = Service::start().await;
+    service.create_pets(1).await;
+    let invalid = r#"{"code":"invalid_value""#;
+    for (operation, preferences, starts, expected) in [
+        // The reserved order.
+        (
+            Operation::PlaceOrder,
+            "code=409, delay=15",
+            r#"{"code":"conflict","message":"The animal"#,
+            "code=409, delay=15",
+        ),
+        (Operation::CreatePet, "code=400, error=invalid_value", invalid, "code=400, error=invalid_value"),
+        (Operation::CreatePet, "error=invalid_value, code=503", invalid, "error=invalid_value"),
+        (Operation::CreatePet, "error=not_found, code=503", r#"{"code":"unavailable""#, "code=503"),
+        (Operation::CreatePet, "code=503, code=409", r#"{"code":"unavailable""#, "code=503"),
+        (Operation::GetPet, "date=2030-12-05, code=503", r#"{"code":"unavailable""#, "code=503, date=2030-12-05"),
+        (Operation::GetPet, "wait=10; x, code=404;y=z, respond-async", r#"{"code":"not_found""#, "code=404"),
+    ] {
+        let answer = preferring(&service, operation, preferences).send().await;
+        assert!(answer.body.starts_with(starts), "{preferences}: {}", answer.shown());
+        assert_eq!(applied(&answer), expected, "{preferences}");
+    }
+    let lines = preferring(&service, Operation::ListPets, "respond-async").header("prefer", "code=503");
+    assert_eq!(lines.send().await.status(), 503);
+    let head = Request::new(service.store_address, "HEAD", "/v1/pets").key(&service.key).header("prefer", "code=503");
+    let head = head.send().await;
+    assert_eq!((head.status(), &*head.body, applied(&head)), (503, "", "code=503"));
+}
+
+#[tokio::test]
+async fn other_preferences_are_ignored() {
+    let service = Service::start().await;
+    for preferences in [
+        "",
+        "respond-async",
+        "code=200",
+        "code=404",
+        "code=abc",
+        "code=99999",
+        "error=conflict",
+        "error=teapot",
+        "drop",
+        "drop=everything",
+        "code=0503",
+        "x-code=503",
+        "code 503",
+        "\"code=503\"",
+        "code=\"503",
+        ";code=503",
+        "a;code=503",
+        "code;503",
+        "code=, code=503",
+    ] {
+        let answer = preferring(&service, Operation::ListPets, preferences).send().await;
+        assert_eq!((answer.status(), applied(&answer)), (200, ""), "{preferences}");
+    }
+    for path in ["/livez", "/readyz", "/docs", "/"] {
+        let answer = service.request("GET", path).header("prefer", "code=503, drop=response, delay=30000").send().await;
+        assert!(answer.status() < 400 && applied(&answer).is_empty(), "{path}");
+    }
+    let other_method =
+        service.request("DELETE", "/v1/pets").key(&service.key).header("prefer", "code=503").send().await;
+    assert_eq!(other_method.code(), "method_not_allowed");
+}
+
+#[tokio::test]
+async fn production_ignores_preferences() {
+    let production = Setup { deployment: Deployment::Production, ..Setup::default() };
+    let off = Setup { simulation: Simulation::Off, ..Setup::default() };
+    for setup in [production, off] {
+        let service = Service::start_with(setup).await;
+        service.create_pets(1).await;
+        for preferences in ["code=503", "error=internal_error", "drop=request", "drop=response", "delay=30000"] {
+            let answer = preferring(&service, Operation::ListPets, preferences).send().await;
+            assert_eq!((answer.status(), applied(&answer)), (200, ""), "{preferences}");
+        }
+        let dated = preferring(&service, Operation::GetPet, "date=2030-12-05").send().await;
+        assert_eq!((dated.status(), applied(&dated)), (200, ""));
+        let document = service.request("GET", "/openapi.json").header("prefer", "date=2030-12-05").send().await;
+        assert!(document.body.contains("getPet"));
+    }
+}
+
+#[tokio::test]
+async fn key_and_rate_limit_come_first() {
+    let rate_limit = RateLimit::parse("1/h").ok();
+    let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
+    let unavailable = || service.request("GET", "/v1/pets").header("prefer", "code=503");
+    assert_eq!(unavailable().send().await.code(), "missing_api_key");
+    assert_eq!(unavailable().key("wrong").send().await.code(), "invalid_api_key");
+    let simulated = unavailable().key(&service.key).send().await;
+    assert_eq!(
+        (simulated.code().as_str(), simulated.header("ratelimit")),
+        ("unavailable", Some(r#""default";r=0;t=3600"#))
+    );
+    let limited = unavailable().key(&service.key).send().await;
+    assert_eq!((limited.code().as_str(), applied(&limited)), ("rate_limited", ""));
+}
+
+#[tokio::test]
+async fn errors_are_sent_before_the_body_is_read() {
+    let transport = Transport::plain(|_| {}).await;
+    let head = transport.begun_post("/v1/pets", "content-length: 100\r\nprefer: code=503\r\n\r\n");
+    let mut stream = transport.connect_with(&head).await;
+    assert_eq!(transport.read_response(&mut stream).await.status(), 503);
+}
+
+#[tokio::test]
+async fn simulated_requests_have_their_own_label() {
+    let service = Service::start().await;
+    assert_eq!(service.get("/v1/pets").await.status(), 200);
+    assert_eq!(preferring(&service, Operation::ListPets, "code=503").send().await.status(), 503);
+    assert_eq!(preferring(&service, Operation::ListPets, "delay=1").send().await.status(), 200);
+    assert_eq!(send_to_end(&service, preferring(&service, Operation::CreatePet, "drop=response").json(REX)).await, "");
+    assert_eq!(preferring(&service, Operation::ListPets, "ignored").send().await.status(), 200);
+    let sent = service.message_request().key(&service.key).header("prefer", "code=500").json(HELLO).send().await;
+    assert_eq!(sent.status(), 500);
+
+    let text = metrics(&service).await;
+    let count = "petstore_http_requests_total";
+    for line in [
+        format!(r#"{count}{{route="/v1/pets",method="GET",status="200"}} 2"#),
+        format!(r#"{count}{{route="/v1/pets",method="GET",status="200",simulated="true"}} 1"#),
+        format!(r#"{count}{{route="/v1/pets",method="GET",status="503",simulated="true"}} 1"#),
+        format!(r#"{count}{{route="/v1/pets",method="POST",status="444",simulated="true"}} 1"#),
+        format!(r#"{count}{{route="/v1/messages",method="POST",status="500",simulated="true"}} 1"#),
+        r#"petstore_http_request_duration_seconds_count{route="/v1/pets",method="GET"} 2"#.to_owned(),
+        r#"petstore_http_request_duration_seconds_count{route="/v1/pets",method="GET",simulated="true"} 2"#.to_owned(),
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line} is missing:\n{text}");
+    }
+}
+
+async fn metrics(service: &Service) -> String {
+    Request::new(service.ops_address, "GET", "/metrics").send().await.body
+}
+
+#[tokio::test]
+async fn service_stops_while_a_response_is_delayed() {
+    let mut service = Service::start().await;
+    let request = preferring(&service, Operation::ListPets, "delay=700");
+    let delayed = tokio::spawn(request.send());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    service.ask_to_stop(petstore::server::Stop::Drain);
+    let began = Instant::now();
+    soon(service.stopped()).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(delayed.await.unwrap().status(), 200, "a drain waits for the response");
+}
