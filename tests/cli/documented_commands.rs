@@ -5,7 +5,7 @@
 //! Every block runs by default, in one shell per page. A comment on the line before the fence gives the reason why a
 //! block does not run (`<!-- not run: needs systemd -->`), or runs on the first start only (`<!-- run once: … -->`). In
 //! a block with prompts (`$ `), the lines between are output. If they show an error's status, the command must get that
-//! status; otherwise it must succeed.
+//! status. If they show an error of curl (`curl: (52) …`), it must fail with that error. Otherwise it must succeed.
 
 use std::path::{Path, PathBuf};
 use testkit::{Folder, Server, Signal};
@@ -40,10 +40,17 @@ enum Mark {
     NotRun,
 }
 
-/// A command of a block, and the status that the page shows for it. `None` means success.
+/// A command of a block, and the outcome that the page shows for it. `None` means success.
 struct Step {
     command: String,
-    shown: Option<u16>,
+    shown: Option<Shown>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Status(u16),
+    /// The exit code of curl, if there is no response.
+    CurlError(i32),
 }
 
 #[test]
@@ -73,7 +80,8 @@ fn documented_commands_work_on_every_start() {
             for ((line, step), ran) in steps.iter().zip(paste(&folder, &environment(&server), &commands)) {
                 let as_shown = match step.shown {
                     None => ran.succeeded(),
-                    Some(status) => ran.code == 0 && ran.statuses == [status],
+                    Some(Shown::Status(status)) => ran.code == 0 && ran.statuses == [status],
+                    Some(Shown::CurlError(code)) => ran.code == code && ran.statuses == [0],
                 };
                 if !as_shown {
                     let (command, Ran { code, statuses, stdout, stderr }) = (&step.command, ran);
@@ -92,7 +100,7 @@ fn documented_commands_work_on_every_start() {
 #[test]
 fn blocks_run_unless_they_are_marked() {
     let page = "<!-- not run: needs systemd -->\n```\nsystemctl status\n```\n\n```\n$ curl -s x \\\n    -d '{}'\n\
-        {\"code\":\"conflict\",\"message\":\"No.\",\"status\":409}\n$ curl -si y\nHTTP/1.1 200 OK\n\n{}\n```\n\
+        {\"code\":\"conflict\",\"message\":\"No.\",\"status\":409}\n$ curl -si y\nHTTP/1.1 200 OK\n\n{}\n$ curl z\ncurl: (52) No.\n```\n\
         ```yaml\na: b\n```\n<!-- run once: the file is then there -->\n```sh\npetstore backup a.db  # now\n\nls\n```\n";
     let blocks = blocks("page", page);
     let marks: Vec<_> = blocks.iter().map(|block| (runs(block.mark, 1), runs(block.mark, 2))).collect();
@@ -100,8 +108,9 @@ fn blocks_run_unless_they_are_marked() {
     let steps: Vec<_> = blocks.iter().flat_map(steps).map(|step| (step.command, step.shown)).collect();
     let expected = [
         ("systemctl status", None),
-        ("curl -s x \\\n    -d '{}'", Some(409)),
-        ("curl -si y", Some(200)),
+        ("curl -s x \\\n    -d '{}'", Some(Shown::Status(409))),
+        ("curl -si y", Some(Shown::Status(200))),
+        ("curl z", Some(Shown::CurlError(52))),
         ("petstore backup a.db  # now", None),
         ("ls", None),
     ];
@@ -171,7 +180,7 @@ fn steps(block: &Block) -> Vec<Step> {
             (false, Some(command)) => steps.push(Step { command: command.to_owned(), shown: None }),
             (false, None) if has_prompts => {
                 let step = steps.last_mut().unwrap_or_else(|| panic!("{}:{}: no prompt", block.page, block.line));
-                step.shown = step.shown.or(shown_status(line));
+                step.shown = step.shown.or(shown(line));
             }
             (false, None) => {}
         }
@@ -180,13 +189,17 @@ fn steps(block: &Block) -> Vec<Step> {
     steps
 }
 
-/// Parses the status in a status line or in the body of an error.
-fn shown_status(line: &str) -> Option<u16> {
+/// Parses the status in a status line or in the body of an error, or the exit code in an error of curl.
+fn shown(line: &str) -> Option<Shown> {
     if let Some(status) = line.strip_prefix("HTTP/1.1 ") {
-        return status.split(' ').next()?.parse().ok();
+        return status.split(' ').next()?.parse().ok().map(Shown::Status);
+    }
+    if let Some(error) = line.strip_prefix("curl: (") {
+        return error.split(')').next()?.parse().ok().map(Shown::CurlError);
     }
     let body: serde_json::Value = serde_json::from_str(line).ok()?;
-    body.get("code").and_then(|_| body["status"].as_u64()).and_then(|status| u16::try_from(status).ok())
+    let status = body.get("code").and_then(|_| body["status"].as_u64());
+    status.and_then(|status| u16::try_from(status).ok()).map(Shown::Status)
 }
 
 /// Replaces the default addresses in a command by those of `server`.
