@@ -13,6 +13,8 @@ use super::request_key::RequestKey;
 use crate::config::Listener;
 use crate::http::auth::Caller;
 use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
+use crate::http::prefer::PREFER;
+use crate::http::simulation::Simulated;
 use crate::http::{ApiError, Cause, Operation, Response};
 
 /// An API call as text.
@@ -26,6 +28,7 @@ pub struct ApiCall {
     pub body: String,
     /// True if this replays the response to an earlier request with the same `Idempotency-Key`.
     is_replayed: bool,
+    simulated: Simulated,
     /// The cause of an error, for the log.
     cause: Option<Cause>,
     retry_after: Option<HeaderValue>,
@@ -37,8 +40,9 @@ impl ApiCall {
     pub async fn list(who: &SignedIn, operation: Operation, query: &str) -> Self {
         let target = format!("{}?{query}", operation.path());
         let curl = format!("curl -i '{}'{NEXT}{AUTHORIZATION}", address(who, operation, &target));
-        let answer = call(who, operation, Request::get(target), "").await;
-        Self::new(curl, answer).await
+        let mut caller = Caller::signed_in(who.session.account);
+        let answer = call(who, operation, Request::get(target), "", &mut caller).await;
+        Self::new(curl, answer, caller.simulated).await
     }
 
     /// Calls an operation that writes, as a program would: one that sends the same request, with a key of the same
@@ -46,28 +50,45 @@ impl ApiCall {
     ///
     /// Counts against the rate limit of the account as a program's request does, so that forms are no way around it.
     pub async fn post(who: &SignedIn, operation: Operation, id: Option<i64>, key: &RequestKey, body: &str) -> Self {
+        Self::post_preferring(who, operation, id, key, body, "").await
+    }
+
+    /// Like [`Self::post`], with the failure that the user chose: a value of `Prefer`, or empty.
+    pub async fn post_preferring(
+        who: &SignedIn,
+        operation: Operation,
+        id: Option<i64>,
+        key: &RequestKey,
+        body: &str,
+        preference: &'static str,
+    ) -> Self {
         let target = operation.path_of(id);
         let (method, content) = match body {
             "" => ("-X POST ", String::new()),
             body => ("", format!("{NEXT}-H 'Content-Type: application/json'{NEXT}-d {}", quoted(body))),
         };
         let header = quoted(&format!("Idempotency-Key: {}", key.as_str()));
+        let prefer = match preference {
+            "" => String::new(),
+            preference => format!("{NEXT}-H 'Prefer: {preference}'"),
+        };
         let address = address(who, operation, &target);
-        let curl = format!("curl -i {method}'{address}'{NEXT}{AUTHORIZATION}{NEXT}-H {header}{content}");
+        let curl = format!("curl -i {method}'{address}'{NEXT}{AUTHORIZATION}{NEXT}-H {header}{prefer}{content}");
 
-        let mut caller = Caller::default();
+        let mut caller = Caller::signed_in(who.session.account);
         let mut answer = match caller.count(who.api(), who.session.account) {
             Ok(()) => {
                 let request = Request::post(target).header(CONTENT_TYPE, "application/json");
-                call(who, operation, request.header(IDEMPOTENCY_KEY, key.as_str()), body).await
+                let request = request.header(IDEMPOTENCY_KEY, key.as_str()).header(PREFER, preference);
+                call(who, operation, request, body, &mut caller).await
             }
             Err(error) => error.answer(),
         };
         caller.write_headers(who.api(), answer.headers_mut());
-        Self::new(curl, answer).await
+        Self::new(curl, answer, caller.simulated).await
     }
 
-    async fn new(curl: String, answer: Response) -> Self {
+    async fn new(curl: String, answer: Response, simulated: Simulated) -> Self {
         let (mut head, body) = answer.into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
@@ -77,9 +98,12 @@ impl ApiCall {
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         text.push('\n');
         text.push_str(&body);
+        if simulated == Simulated::Drop {
+            text = "The connection was closed without a response.".to_owned();
+        }
         let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
         let (cause, retry_after) = (head.extensions.remove(), head.headers.remove(RETRY_AFTER));
-        Self { curl, answer: text, status: head.status, body, is_replayed, cause, retry_after }
+        Self { curl, answer: text, status: head.status, body, is_replayed, simulated, cause, retry_after }
     }
 
     /// Returns the outcome of a form for the user: `done`, or `not_done` and the reason.
@@ -91,7 +115,7 @@ impl ApiCall {
                 "Nothing was changed, because this form was already sent with different content. You can now send it again."
                     .to_owned()
             }
-            status if status.is_server_error() => {
+            status if status.is_server_error() || self.simulated == Simulated::Drop => {
                 "The result is unknown. Send the form again: it counts only once.".to_owned()
             }
             _ => {
@@ -102,8 +126,11 @@ impl ApiCall {
     }
 
     /// Returns a page that shows the call, if there was one, with the `Retry-After` of its response and the cause of
-    /// its error.
+    /// its error. A page that shows a simulated failure is a success, which alerts must not count as a failure.
     pub fn page(status: StatusCode, template: &impl Template, shown: Option<&Self>) -> axum::response::Response {
+        if shown.is_some_and(|shown| shown.simulated != Simulated::Nothing) {
+            return page(StatusCode::OK, template);
+        }
         let mut page = page(status, template);
         if let Some(retry_after) = shown.and_then(|shown| shown.retry_after.clone()) {
             page.headers_mut().insert(RETRY_AFTER, retry_after);
@@ -115,11 +142,16 @@ impl ApiCall {
     }
 }
 
-async fn call(who: &SignedIn, operation: Operation, request: axum::http::request::Builder, body: &str) -> Response {
+async fn call(
+    who: &SignedIn,
+    operation: Operation,
+    request: axum::http::request::Builder,
+    body: &str,
+    caller: &mut Caller,
+) -> Response {
     let request = request.body(Full::new(Bytes::from(body.to_owned()))).expect("our requests are well-formed");
     let (head, mut body) = request.into_parts();
-    let mut caller = Caller::signed_in(who.session.account);
-    let answer = operation.call(who.api(), &head, &mut body, &mut caller).await;
+    let answer = operation.call(who.api(), &head, &mut body, caller).await;
     answer.unwrap_or_else(ApiError::answer)
 }
 

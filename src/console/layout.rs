@@ -9,6 +9,7 @@ use axum::response::{Html, IntoResponse, Response};
 
 use super::current_user::CurrentUser;
 use super::error::PageError;
+use super::simulation::{CHOICES, Choices};
 use crate::domain::Deployment;
 
 /// Allows only our own files, no inline scripts or styles, forms to this host only, and no framing.
@@ -27,6 +28,8 @@ pub struct Site<'a> {
     pub email: Option<&'a str>,
     pub deployment: Deployment,
     pub may_sign_up: bool,
+    /// The failures that a form may simulate. Empty in production, and if simulation is off.
+    pub simulations: Choices,
     pub version: &'static str,
     section: &'static str,
 }
@@ -41,6 +44,7 @@ impl<'a> Site<'a> {
             email: user.session.as_ref().map(|session| session.email.as_str()),
             deployment: user.api().store.deployment(),
             may_sign_up: user.console.may_sign_up(),
+            simulations: if user.api().simulator.is_some() { CHOICES } else { &[] },
             version: env!("CARGO_PKG_VERSION"),
             section,
         }

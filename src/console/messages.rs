@@ -10,6 +10,7 @@ use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
 use super::request_key::RequestKey;
+use super::simulation;
 use super::times::moment;
 use crate::domain::{Message, MessageId, MessageText};
 use crate::http::Operation;
@@ -67,7 +68,15 @@ pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
         return show(&who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
     };
     let body = serde_json::json!({ "message": parsed.as_str() });
-    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body.to_string()).await;
+    let api_call = ApiCall::post_preferring(
+        &who,
+        Operation::SendMessage,
+        None,
+        &key,
+        &body.to_string(),
+        simulation::chosen(&fields),
+    )
+    .await;
     let text = if api_call.status.is_success() { Field::default() } else { text };
     show(&who, api_call.status, None, text, key.after(api_call.status), Some(api_call)).await
 }

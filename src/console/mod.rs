@@ -23,6 +23,7 @@ mod plot;
 mod request_key;
 mod sign_in;
 mod sign_up;
+mod simulation;
 mod times;
 
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use super::layout::Site;
 use super::pagination::{self, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
+use super::simulation;
 use super::times::moment;
 use crate::domain::{Order, OrderQuery, OrderStatus, Transition};
 use crate::http::Operation;
@@ -71,7 +72,8 @@ pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
         return show(&who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
     };
     let body = serde_json::json!({ "petId": pet }).to_string();
-    let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body).await;
+    let api_call =
+        ApiCall::post_preferring(&who, Operation::PlaceOrder, None, &key, &body, simulation::chosen(&fields)).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
     done(&who, pet_id, key, api_call).await
 }

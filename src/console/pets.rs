@@ -11,6 +11,7 @@ use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, parse_integer};
 use super::request_key::RequestKey;
+use super::simulation;
 use crate::domain::{Pet, PetName, PetStatus};
 use crate::http::Operation;
 
@@ -71,7 +72,9 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
         let new = New { site, form, key, api_call: None };
         return Ok(ApiCall::page(StatusCode::UNPROCESSABLE_ENTITY, &new, None));
     };
-    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string()).await;
+    let preference = simulation::chosen(&fields);
+    let api_call =
+        ApiCall::post_preferring(&who, Operation::CreatePet, None, &key, &body.to_string(), preference).await;
     let status = api_call.status;
     // A successful form is cleared for the next animal. A failed one keeps its values.
     let form = if status.is_success() { PetForm::empty() } else { form };

@@ -318,7 +318,8 @@ fn message(page: &str, field: &str) -> String {
     between(page, &format!("id=\"{field}-error\">"), "</p>").to_owned()
 }
 
-fn unescaped(html: &str) -> String {
+/// The text of escaped HTML.
+pub fn unescaped(html: &str) -> String {
     html.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">").replace("&#38;", "&")
 }
 

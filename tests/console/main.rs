@@ -12,5 +12,6 @@ mod pages;
 #[path = "../service/mod.rs"]
 mod service;
 mod sessions;
+mod simulation;
 mod stories;
 mod users;

@@ -1,0 +1,89 @@
+//! Simulated failures, which forms of a staging console offer.
+
+use petstore::config::Simulation;
+use petstore::domain::Deployment;
+use testkit::ConsoleUser;
+use testkit::console::between;
+
+use crate::forms::unescaped;
+use crate::service::{Service, Setup};
+use crate::users::{ADA, signed_in};
+
+const REX: [(&str, &str); 3] = [("name", "Rex"), ("categoryId", "3"), ("status", "available")];
+
+/// The forms that offer simulation: page, action and fields.
+const FORMS: [(&str, &[(&str, &str)]); 3] =
+    [("/animals/new", &REX), ("/messages", &[("message", "Hello, store!")]), ("/orders", &[("petId", "1")])];
+
+fn shown(page: &str, id: &str) -> String {
+    unescaped(between(page, &format!("<code id=\"{id}\">"), "</code>"))
+}
+
+#[tokio::test]
+async fn forms_show_the_simulated_response() {
+    let (service, mut ada) = signed_in().await;
+    for (path, fields) in FORMS {
+        for (preference, expected) in [
+            ("code=503", "HTTP/1.1 503 Service Unavailable\n"),
+            ("code=429", "HTTP/1.1 429 Too Many Requests\n"),
+            ("code=500", "HTTP/1.1 500 Internal Server Error\n"),
+            ("code=409", "HTTP/1.1 409 Conflict\n"),
+            ("error=invalid_api_key", "HTTP/1.1 401 Unauthorized\n"),
+            ("drop=request", "The connection was closed without a response."),
+        ] {
+            let page = ada.post(path, &[fields, &[("prefer", preference)]].concat()).await;
+            assert_eq!(page.status(), 200, "the page itself did not fail: {}", page.body);
+            let answer = shown(&page.body, "answer");
+            assert!(answer.starts_with(expected), "{path} {preference}: {answer}");
+            let is_dropped = preference.starts_with("drop");
+            assert_eq!(answer.contains(&format!("\npreference-applied: {preference}\n")), !is_dropped, "{answer}");
+            assert!(shown(&page.body, "request").contains(&format!(" -H 'Prefer: {preference}'")));
+            assert!(page.body.contains(r#"<p class="warning" role="status">"#), "{}", page.body);
+        }
+    }
+    assert_eq!(service.store.count_pets().await.unwrap(), 0);
+    let dated = ada.post("/animals/new", &[&REX[..], &[("prefer", "date=2030-12-05")]].concat()).await;
+    let answer = shown(&dated.body, "answer");
+    assert!(answer.starts_with("HTTP/1.1 201 Created\n") && !answer.contains("location"), "{answer}");
+}
+
+#[tokio::test]
+async fn lost_response_is_settled_by_sending_the_form_again() {
+    let (service, mut ada) = signed_in().await;
+    let lost = ada.post("/animals/new", &[&REX[..], &[("prefer", "drop=response")]].concat()).await;
+    assert!(lost.body.contains("The result is unknown. Send the form again: it counts only once."), "{}", lost.body);
+    assert!(lost.body.contains(r#"value="Rex""#), "the form keeps its values");
+    assert_eq!(service.store.count_pets().await.unwrap(), 1);
+
+    let key = between(&lost.body, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
+    let again = ada.post("/animals/new", &[&REX[..], &[("idempotencyKey", &key)]].concat()).await;
+
+    assert!(again.body.contains("This form was sent twice and counts once."), "{}", again.body);
+    assert_eq!(service.store.count_pets().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn only_the_offered_failures_are_simulated() {
+    let (service, mut ada) = signed_in().await;
+    for other in ["", "code=400", "delay=30000", "code=503\r\nx: y", "drop"] {
+        let added = ada.post("/animals/new", &[&REX[..], &[("prefer", other)]].concat()).await;
+        assert_eq!(added.status(), 201, "{other}");
+        assert!(!added.body.contains("preference-applied") && !added.body.contains("Prefer:"), "{}", added.body);
+    }
+    assert_eq!(service.store.count_pets().await.unwrap(), 5);
+}
+
+#[tokio::test]
+async fn production_offers_no_simulation() {
+    let production = Setup { deployment: Deployment::Production, ..Setup::default() };
+    let off = Setup { simulation: Simulation::Off, ..Setup::default() };
+    for (setup, is_offered) in [(Setup::default(), true), (production, false), (off, false)] {
+        let service = Service::start_with(setup).await;
+        let mut ada = ConsoleUser::signed_in(&service, ADA).await;
+        for (path, _) in FORMS {
+            assert_eq!(ada.get(path).await.body.contains("Simulate a failure"), is_offered, "{path}");
+        }
+        let added = ada.post("/animals/new", &[&REX[..], &[("prefer", "code=503")]].concat()).await;
+        assert_eq!(added.body.contains("503 Service Unavailable"), is_offered, "{}", added.body);
+    }
+}
