@@ -325,7 +325,7 @@ pub fn unescaped(html: &str) -> String {
 
 /// A response of the API as a page shows it, without the headers that middleware adds.
 fn answer(answer: &testkit::Response) -> String {
-    let own = ["content-type", "location", "link"];
+    let own = ["content-type", "cache-control", "x-content-type-options", "location", "link"];
     let headers = answer.head.headers.iter().filter(|(name, _)| own.contains(&name.as_str()));
     let headers: String = headers.map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap())).collect();
     format!("HTTP/1.1 {}\n{headers}\n{}", answer.head.status, answer.body)
