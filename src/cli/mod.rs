@@ -11,6 +11,7 @@ mod formats;
 mod healthcheck;
 mod interrupt;
 mod key;
+mod manual;
 mod messages;
 mod migrate;
 mod openapi;
@@ -81,6 +82,7 @@ enum Command {
     #[command(subcommand)]
     Config(config::Config),
     Completions(completions::Completions),
+    Manual(manual::Manual),
     Healthcheck(healthcheck::Healthcheck),
 }
 
@@ -122,7 +124,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if !matches!(parsed.cli.command, Command::Completions(_)) {
+    if !matches!(parsed.cli.command, Command::Completions(_) | Command::Manual(_)) {
         environment::warnings(&command()).iter().for_each(|warning| tell(Level::WARN, warning));
     }
     match dispatch(parsed) {
@@ -168,6 +170,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
         Command::Openapi(command) => command.run(),
         Command::Config(command) => command.run(&matches, &file),
         Command::Completions(command) => command.run(self::command()),
+        Command::Manual(command) => command.run(self::command()),
         Command::Healthcheck(command) => command.run(),
     }
 }

@@ -1,4 +1,4 @@
-//! `openapi`, `completions`, `healthcheck`.
+//! `openapi`, `completions`, `manual`, `healthcheck`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -59,6 +59,32 @@ fn completions_exist_for_every_shell() {
         let script = folder.succeed(&format!("completions {shell}"));
         assert!(script.contains("quickstart") && script.contains("healthcheck"), "{shell}");
     }
+}
+
+#[test]
+fn manual_has_a_page_for_each_command() {
+    let folder = Folder::new();
+
+    folder.succeed("manual share/man1");
+
+    let pages = folder.names("share/man1");
+    assert!(pages.len() >= 29, "{pages:?}");
+    for page in ["petstore.1", "petstore-serve.1", "petstore-key-rotate.1"] {
+        assert!(pages.iter().any(|name| name == page), "{page} in {pages:?}");
+    }
+    let serve = folder.read("share/man1/petstore-serve.1");
+    assert!(serve.starts_with(".ie") && serve.contains(".SH NAME\n") && serve.contains("relay"), "{serve}");
+}
+
+#[test]
+fn manual_reports_a_folder_that_cannot_be_written() {
+    let folder = Folder::new();
+    folder.write("file", "");
+    expect![[r#"
+        exit 1
+        error: cannot write the manual pages to file/man1: Not a directory (os error 20)
+    "#]]
+    .assert_eq(&folder.run("manual file/man1").shown());
 }
 
 #[test]
