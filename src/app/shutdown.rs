@@ -28,6 +28,10 @@ pub struct Signals {
 
 impl Signals {
     pub fn listen() -> io::Result<Self> {
+        if systemd::is_supervisor() {
+            // `systemctl reload` must not end a service that has no certificate to reload. The handler stays.
+            drop(signal(SignalKind::hangup())?);
+        }
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 

@@ -15,6 +15,9 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use crate::config::Listener;
 
+/// Variable with the address of the supervisor's socket.
+const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
+
 /// First passed file descriptor (`SD_LISTEN_FDS_START`).
 const FIRST: i32 = 3;
 
@@ -30,9 +33,14 @@ pub enum State {
     Stopping,
 }
 
+/// Returns whether a supervisor expects notifications.
+pub fn is_supervisor() -> bool {
+    std::env::var_os(NOTIFY_SOCKET).is_some()
+}
+
 /// Notifies the supervisor, if it has set `NOTIFY_SOCKET`.
 pub fn notify(state: State) {
-    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(socket) = std::env::var_os(NOTIFY_SOCKET) else { return };
     let state = match state {
         State::Ready => "READY=1",
         State::Stopping => "STOPPING=1",

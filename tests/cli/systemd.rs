@@ -5,7 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Folder, Process, Server, Signal, TIMEOUT, petstore};
+use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, petstore};
 
 #[test]
 fn supervisor_is_notified_of_start_and_stop() {
@@ -43,6 +43,23 @@ fn missing_supervisor_does_not_prevent_serving() {
     let line = server.logged("cannot notify the supervisor");
     assert_eq!((&line["level"], &line["state"]), (&"WARN".into(), &"READY=1".into()));
     assert_eq!(server.end_by(Signal::TERM).code, Some(0));
+}
+
+/// `systemctl reload` sends SIGHUP, which reloads certificates (`tls.rs`).
+#[tokio::test]
+async fn reload_does_not_end_a_service_without_certificates() {
+    let folder = Folder::new();
+    let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
+    let alone = Server::start(&mut serve);
+    assert_eq!(alone.end_by(Signal::HUP).code, None, "without a supervisor, a closed terminal ends the service");
+
+    let supervisor = UnixDatagram::bind(folder.path("notify")).unwrap();
+    let supervised = Server::start(serve.env("NOTIFY_SOCKET", folder.path("notify")));
+    supervised.signal(Signal::HUP);
+    let live = Request::new(supervised.store(), "GET", "/livez").send().await;
+    assert_eq!(live.status(), 200);
+    assert_eq!(supervised.end_by(Signal::TERM).code, Some(0));
+    drop(supervisor);
 }
 
 /// Like systemd, `systemd-socket-activate` opens the sockets, waits for a client, and becomes the service.
