@@ -2,6 +2,7 @@
 
 mod accounts;
 mod animals;
+mod artefacts;
 mod backups;
 mod configuration;
 mod copy_to_postgres;
