@@ -21,8 +21,11 @@ fn compose_files_match_the_specification() {
 }
 
 #[test]
-fn workflow_matches_the_schema_of_github() {
-    schema_check("vendor.github-workflows", &Path::new(REPOSITORY).join(".github/workflows/ci.yml")).unwrap();
+fn workflows_match_the_schema_of_github() {
+    for workflow in ["ci.yml", "release.yml"] {
+        let file = Path::new(REPOSITORY).join(".github/workflows").join(workflow);
+        schema_check("vendor.github-workflows", &file).unwrap_or_else(|problems| panic!("{workflow}: {problems}"));
+    }
 }
 
 #[test]
