@@ -19,7 +19,7 @@ async fn files_are_compressed_only_for_clients_that_accept_gzip() {
     for path in FILES {
         let plain = service.request("GET", path).send().await;
         assert_eq!((plain.status(), plain.header("content-encoding")), (200, None), "{path}");
-        assert_eq!(plain.header("vary"), Some("accept-encoding"), "{path}");
+        assert!(plain.list("vary").contains(&"accept-encoding".to_owned()), "{path}");
         for refused in ["identity", "br", "gzip;q=0"] {
             let again = service.request("GET", path).header("accept-encoding", refused).send().await;
             assert!(again.header("content-encoding").is_none() && again.body == plain.body, "{path}: {refused}");
@@ -36,7 +36,7 @@ async fn files_are_compressed_only_for_clients_that_accept_gzip() {
 async fn metrics_are_compressed_only_for_clients_that_accept_gzip() {
     let service = Service::start().await;
     let plain = Request::new(service.ops_address, "GET", "/metrics").send().await;
-    assert_eq!((plain.header("content-encoding"), plain.header("vary")), (None, Some("accept-encoding")));
+    assert_eq!((plain.header("content-encoding"), plain.list("vary")), (None, vec!["accept-encoding".to_owned()]));
 
     let (head, body) = compressed(service.ops_address, "/metrics").await;
     assert!(head.contains("vary: accept-encoding\r\n"), "{head}");
@@ -77,7 +77,7 @@ async fn known_version_is_304() {
                 assert_eq!((unchanged.status(), unchanged.body.as_str()), (304, ""), "{path}: {known}");
                 assert_eq!(unchanged.header("etag"), Some(tag.as_str()), "{path}");
                 assert_eq!(unchanged.header("cache-control"), Some("no-cache"), "{path}");
-                assert_eq!(unchanged.header("vary"), Some("accept-encoding"), "{path}");
+                assert!(unchanged.list("vary").contains(&"accept-encoding".to_owned()), "{path}");
             }
         }
         for other in [tag.replace('"', ""), tag.to_uppercase(), "\"\"".to_owned(), String::new()] {

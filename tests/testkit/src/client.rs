@@ -182,9 +182,10 @@ impl Response {
         self.head.status.as_u16()
     }
 
-    /// The items of a comma-separated header, in lower case and sorted.
+    /// The items of all lines of a comma-separated header, in lower case and sorted.
     pub fn list(&self, name: &str) -> Vec<String> {
-        let items = self.header(name).unwrap_or_default().split(',').map(|item| item.trim().to_ascii_lowercase());
+        let lines = self.head.headers.get_all(name).iter().map(|line| line.to_str().unwrap());
+        let items = lines.flat_map(|line| line.split(',')).map(|item| item.trim().to_ascii_lowercase());
         let mut items: Vec<_> = items.filter(|item| !item.is_empty()).collect();
         items.sort();
         items
