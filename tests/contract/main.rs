@@ -2,12 +2,15 @@
 //! installs these tools; a test fails if one is missing.
 
 mod browser;
+mod clients;
 mod deployment;
 mod document;
 mod documented;
 mod examples;
+mod guide;
 mod linter;
 mod operations;
+mod postman;
 mod process;
 mod schemathesis;
 #[path = "../service/mod.rs"]

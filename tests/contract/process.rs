@@ -28,6 +28,19 @@ impl Petstore {
         let key = folder.read("data/quickstart.key").trim().to_owned();
         Self { store: listener("store"), messages: listener("messages"), key, _server: server, _folder: folder }
     }
+
+    /// Replaces the default addresses in a text by those of the service.
+    pub fn at_its_addresses(&self, text: &str) -> String {
+        text.replace("http://127.0.0.1:8080", &self.store).replace("http://127.0.0.1:8081", &self.messages)
+    }
+
+    /// Adds the service's addresses and a key to the environment of a client.
+    pub fn environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command
+            .env("PETSTORE_URL", format!("{}/v1", self.store))
+            .env("PETSTORE_MESSAGES_URL", format!("{}/v1", self.messages))
+            .env("PETSTORE_KEY", &self.key)
+    }
 }
 
 /// A tool in `target/tools`.
@@ -41,6 +54,15 @@ pub fn tool(path: &str) -> PathBuf {
 pub fn run(command: &mut Command, folder: &Path) -> Output {
     let output = command.current_dir(folder).env("HOME", folder).env("NO_PROXY", "127.0.0.1").output();
     output.unwrap_or_else(|error| panic!("{error}: run scripts/test, which installs {:?}", command.get_program()))
+}
+
+/// A command of the shell that finds the tools in `target/tools` before others.
+pub fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    let path = std::env::var("PATH").unwrap();
+    let (python, npm) = (tool("python/bin"), tool("npm/node_modules/.bin"));
+    shell.args(["-euc", command]).env("PATH", format!("{}:{}:{path}", python.display(), npm.display()));
+    shell
 }
 
 /// Both streams of a tool, for a person to read.

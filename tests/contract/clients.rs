@@ -1,0 +1,118 @@
+//! Generated clients. The commands of docs/clients.md generate them from a running service, its programs run, and each
+//! client tells the same story: `tests/contract/clients`.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::guide::{Section, section};
+use crate::process::{Petstore, run, shell, shown, tool};
+
+/// What each client prints: step, status, and a value of the response.
+const STORY: &str = "\
+list 200 20
+create with status 201 sold
+create 201 available
+replay 201 true
+reused key 422 idempotency_key_reused
+get 200 Rex
+get unknown 404 not_found
+wrong key 401 invalid_api_key
+order 201 placed
+order again 409 conflict
+approve 200 approved
+deliver 200 delivered
+message 202 queued
+";
+
+/// A client that was generated from the document of a service, in a folder with its programs.
+struct Client {
+    service: Petstore,
+    folder: TempDir,
+}
+
+#[test]
+fn openapi_fetch_client_works() {
+    let client = Client::generate("TypeScript with openapi-fetch", "openapi-fetch", "example.ts");
+    client.write("package.json", r#"{"type":"module"}"#);
+    client.run("tsc --strict --target es2022 --module nodenext --noEmit example.ts story.ts");
+    client.tells_the_story("node story.ts");
+    client.lists_every_animal("node example.ts");
+}
+
+#[test]
+fn hey_api_client_works() {
+    let client = Client::generate("TypeScript with Hey API", "hey-api", "example.ts");
+    client.run("tsc --strict --target es2022 --module nodenext --outDir js example.ts story.ts");
+    client.tells_the_story("node js/story.js");
+    client.lists_every_animal("node js/example.js");
+}
+
+#[test]
+fn python_client_works() {
+    let client = Client::generate("Python", "python", "example.py");
+    client.tells_the_story("python story.py");
+    client.lists_every_animal("python example.py");
+}
+
+#[test]
+fn go_client_works() {
+    let client = Client::generate("Go", "go", "example.go");
+    // Without modules of others, other toolchains and C. The cache has the compiled standard library.
+    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go-cache");
+    let go = format!("GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE={} go run", cache.display());
+    client.tells_the_story(&format!("{go} story.go"));
+    client.lists_every_animal(&format!("{go} example.go"));
+}
+
+#[test]
+fn rust_client_works() {
+    let client = Client::generate("Rust", "rust", "example.rs");
+    // Cargo needs the home that it is installed in. The dependencies are built once.
+    let home = std::env::var("HOME").unwrap();
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/rust-client");
+    let cargo = format!("HOME='{home}' CARGO_TARGET_DIR='{}' cargo run --locked --quiet --bin", target.display());
+    client.tells_the_story(&format!("{cargo} story"));
+    client.lists_every_animal(&format!("{cargo} example"));
+}
+
+impl Client {
+    /// Starts a service, runs the commands of a section, and adds the story and the section's program.
+    fn generate(heading: &str, story: &str, program_name: &str) -> Self {
+        let client = Self { service: Petstore::start(), folder: tempfile::tempdir().unwrap() };
+        let stories = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contract/clients").join(story);
+        for file in std::fs::read_dir(stories).unwrap().map(|file| file.unwrap().path()) {
+            std::fs::copy(&file, client.folder.path().join(file.file_name().unwrap())).unwrap();
+        }
+        std::os::unix::fs::symlink(tool("npm/node_modules"), client.folder.path().join("node_modules")).unwrap();
+        let Section { commands, program } = section(heading);
+        client.run(&commands);
+        client.write(program_name, &client.service.at_its_addresses(&program));
+        client
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    fn tells_the_story(&self, command: &str) {
+        assert_eq!(self.run(command), STORY);
+    }
+
+    /// Runs the program of the page. It adds an animal, and follows the links to list all of them.
+    fn lists_every_animal(&self, command: &str) {
+        let printed = self.run(command);
+        let lines: Vec<_> = printed.lines().collect();
+        // 30 animals of the quickstart, and two of the story.
+        assert_eq!(lines.len(), 1 + 30 + 2 + 1, "{printed}");
+        assert_eq!((lines[0], lines[1], lines[33]), ("added Rex", "1 Rex", "33 Rex"), "{printed}");
+    }
+
+    /// Runs a command in the client's folder and returns its output.
+    fn run(&self, command: &str) -> String {
+        let mut shell = shell(&self.service.at_its_addresses(command));
+        let output = run(self.service.environment(&mut shell), self.folder.path());
+        assert!(output.status.success(), "{command}\n{}", shown(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
