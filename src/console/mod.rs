@@ -36,7 +36,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::config::Registration;
+use crate::config::{Listener, Registration};
 use crate::http::{Api, ApiError};
 use crate::telemetry::Sampler;
 use current_user::CurrentUser;
@@ -116,7 +116,7 @@ pub async fn not_found(State(console): State<Arc<Console>>, request: Request) ->
     let section = path.split('/').nth(1).unwrap_or_default();
     let is_for_people = SECTIONS.contains(&section) || (section != "v1" && accepts_pages(request.headers()));
     if !is_for_people || path.matches('/').count() > DEEPEST {
-        return ApiError::route_not_found().into_response();
+        return console.api.path_not_found(Listener::Store, request.headers(), path).into_response();
     }
     let user = CurrentUser::new(&console, &request).or_signed_out().await;
     error_page(&user, PageError::not_found("There is no page at this address."))

@@ -1,18 +1,20 @@
-//! Calls the handlers of operations.
+//! Calls the handlers of operations, and responds to paths and methods that have none.
 
 use axum::http::header::ALLOW;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderValue, Method};
 
 use super::auth::Caller;
 use super::call::Call;
-use super::error::ApiError;
+use super::error::{ApiError, Code};
 use super::input::RequestBody;
 use super::operations::Operation::{self, *};
+use super::operations::Target;
 use super::response::Response;
 use super::simulation::{Simulator, respond_at_date};
 use super::state::Api;
 use super::{deprecation, health, messages, metrics, openapi, orders, pets, well_known};
+use crate::config::Listener;
 use crate::domain::Transition;
 
 impl Operation {
@@ -77,5 +79,24 @@ impl Operation {
         let methods = HeaderValue::try_from(methods.join(",")).expect("methods are visible ASCII characters");
         response.headers_mut().insert(ALLOW, methods);
         response
+    }
+}
+
+impl Api {
+    /// The error for a path that `listener` does not have. If another listener has it, the message names its address.
+    pub fn path_not_found(&self, listener: Listener, request: &HeaderMap, path: &str) -> ApiError {
+        let addresses = self.addresses.reached_by(request);
+        let (other, address) = match listener {
+            Listener::Store => (Listener::Messages, &addresses.messages_base_url),
+            Listener::Messages => (Listener::Store, &addresses.base_url),
+            Listener::Ops => return ApiError::route_not_found(),
+        };
+        match Target::of(other, &Method::GET, path).at_path() {
+            Some(operation) if operation.path().starts_with("/v1/") => {
+                let message = format!("There is nothing at this path here. It belongs to `{}`.", address.as_str());
+                ApiError::new(Code::NotFound, message)
+            }
+            _ => ApiError::route_not_found(),
+        }
     }
 }

@@ -192,7 +192,10 @@ impl ListenerService {
         if let Some(operation) = target.at_path() {
             return operation.answer_other_method(&self.api).map(Either::Left);
         }
-        let Some(pages) = &self.pages else { return ApiError::route_not_found().answer().map(Either::Left) };
+        let Some(pages) = &self.pages else {
+            let error = self.api.path_not_found(self.listener, request.headers(), request.uri().path());
+            return error.answer().map(Either::Left);
+        };
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(peer));
         match pages.clone().call(request).await {

@@ -87,6 +87,10 @@ async fn operations_are_on_their_own_listener_only() {
         for address in service.addresses().into_iter().filter(|address| *address != service.address_of(operation)) {
             let answer = Request::new(address, operation.method().as_str(), &path).key(&service.key).send().await;
             assert_eq!(answer.code(), "not_found", "{operation:?} at {address}");
+            // The operator's listener names no address.
+            let names_address = address != service.ops_address;
+            let owner = format!("`http://{}/v1`", service.address_of(operation));
+            assert_eq!(answer.body.contains(&owner), names_address, "{}", answer.shown());
         }
     }
 }
