@@ -6,13 +6,16 @@ use super::{Outcome, print};
 use crate::clock::Clock;
 use crate::config::{Addresses, Common, Service};
 use crate::domain::Deployment;
-use crate::http::openapi::document;
+use crate::http::openapi::{Version, document};
 
 /// Print the OpenAPI document
 ///
 /// Its server URLs are those of a service with the same settings.
 #[derive(Args, Debug)]
 pub struct Openapi {
+    /// Version of the OpenAPI Specification
+    #[arg(long, value_name = "VERSION", default_value = "3.1")]
+    openapi_version: Version,
     #[command(flatten)]
     service: Service,
     #[command(flatten)]
@@ -23,6 +26,7 @@ impl Openapi {
     pub fn run(self) -> Outcome {
         let service = &self.service;
         let addresses = Addresses::new(service, service.listen, service.messages_listen);
-        print(&document(&addresses, self.common.deployment.unwrap_or(Deployment::Production), Clock::System.now()))
+        let deployment = self.common.deployment.unwrap_or(Deployment::Production);
+        print(&document(&addresses, deployment, Clock::System.now(), self.openapi_version))
     }
 }

@@ -60,8 +60,9 @@ impl Operation {
             GetMetrics => Ok(metrics::serve(api, &head.headers)),
             GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
             GetSecurityTxt => well_known::security_txt(api, &head.headers),
-            GetDocument => {
-                let document = |now| openapi::serve(&api.documents, &api.addresses, now, &head.headers);
+            GetDocument | GetDocument30 => {
+                let documents = if self == GetDocument { &api.documents } else { &api.documents_3_0 };
+                let document = |now| openapi::serve(documents, &api.addresses, now, &head.headers);
                 Ok(respond_at_date(api, &head.headers, caller, document))
             }
         }

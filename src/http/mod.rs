@@ -21,6 +21,7 @@ mod messages;
 mod metrics;
 mod middleware;
 pub mod openapi;
+mod openapi_3_0;
 mod operations;
 mod orders;
 mod page_cache;

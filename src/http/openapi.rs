@@ -4,11 +4,13 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
+use clap::ValueEnum;
 use http_body_util::Full;
 use serde_json::{Map, Value, json};
 
 use super::deprecation::REMOVED_AT;
 use super::file::File;
+use super::openapi_3_0;
 use super::response::Response;
 use crate::config::{Addresses, BaseUrl};
 use crate::domain::{Deployment, Timestamp};
@@ -19,6 +21,15 @@ const SOURCE: &str = include_str!("../../docs/openapi.json");
 /// The store's address in `SOURCE`, without `/v1`.
 const ROOT: &str = "https://api.petstore.example";
 
+/// A version of the OpenAPI Specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Version {
+    #[value(name = "3.1")]
+    V3_1,
+    #[value(name = "3.0")]
+    V3_0,
+}
+
 /// The served document, before and after the removal of `getPet`.
 #[derive(Debug)]
 pub struct Documents {
@@ -27,9 +38,9 @@ pub struct Documents {
 }
 
 impl Documents {
-    pub fn new(addresses: &Addresses, deployment: Deployment) -> Self {
-        let before = document(addresses, deployment, REMOVED_AT.minus_one_millisecond());
-        let after = document(addresses, deployment, REMOVED_AT);
+    pub fn new(addresses: &Addresses, deployment: Deployment, version: Version) -> Self {
+        let before = document(addresses, deployment, REMOVED_AT.minus_one_millisecond(), version);
+        let after = document(addresses, deployment, REMOVED_AT, version);
         Self { before: file(before), after: file(after) }
     }
 }
@@ -59,12 +70,15 @@ fn at_addresses(document: &[u8], own: &Addresses, reached: &Addresses) -> String
 }
 
 /// Returns the document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.
-pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp) -> String {
+pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp, version: Version) -> String {
     let mut document = source();
     if now >= REMOVED_AT {
         remove_get_pet(&mut document);
     }
     set_addresses(&mut document, addresses, deployment);
+    if version == Version::V3_0 {
+        openapi_3_0::rewrite(&mut document);
+    }
     let mut text = serde_json::to_string_pretty(&document).expect("a JSON value always encodes");
     text.push('\n');
     text

@@ -24,6 +24,7 @@ pub enum Operation {
     GetReadiness,
     GetMetrics,
     GetDocument,
+    GetDocument30,
     GetApiCatalog,
     GetSecurityTxt,
 }
@@ -39,7 +40,7 @@ const EVERY: Option<Listener> = None;
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 
-static TABLE: [Row; 15] = [
+static TABLE: [Row; 16] = [
     row(ListPets, "listPets", GET, STORE, "/v1/pets"),
     row(CreatePet, "createPet", POST, STORE, "/v1/pets"),
     row(GetPet, "getPet", GET, STORE, "/v1/pets/{petId}"),
@@ -53,6 +54,7 @@ static TABLE: [Row; 15] = [
     row(GetReadiness, "getReadiness", GET, EVERY, "/readyz"),
     row(GetMetrics, "getMetrics", GET, OPS, "/metrics"),
     row(GetDocument, "getDocument", GET, STORE, "/openapi.json"),
+    row(GetDocument30, "getDocument30", GET, STORE, "/openapi-3.0.json"),
     row(GetApiCatalog, "getApiCatalog", GET, STORE, "/.well-known/api-catalog"),
     row(GetSecurityTxt, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
 ];

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::api_key_cache::ApiKeyCache;
 use super::deprecation::Deprecation;
-use super::openapi::Documents;
+use super::openapi::{Documents, Version};
 use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
 use super::rate_limit::RateLimits;
@@ -28,6 +28,7 @@ pub struct Api {
     pub addresses: Arc<Addresses>,
     pub deprecation: Deprecation,
     pub documents: Documents,
+    pub documents_3_0: Documents,
     pub pages: PageCache,
     pub pet_counts: PetCounts,
     pub rate_limits: Option<RateLimits>,
@@ -59,7 +60,8 @@ impl Api {
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             deprecation: Deprecation::of_get_pet(&addresses),
-            documents: Documents::new(&addresses, store.deployment()),
+            documents: Documents::new(&addresses, store.deployment(), Version::V3_1),
+            documents_3_0: Documents::new(&addresses, store.deployment(), Version::V3_0),
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),

@@ -18,7 +18,11 @@ async fn openapi_prints_the_served_document() {
 
         let line = format!("openapi --listen {store} --messages-listen {messages} --deployment {deployment}");
         assert!(folder.succeed(&line).trim_end() == served.body.trim_end(), "{deployment}");
-        assert_eq!(served.json()["openapi"].as_str().unwrap().split('.').next(), Some("3"));
+        assert_eq!(served.json()["openapi"], "3.1.0");
+
+        let served = Request::new(store, "GET", "/openapi-3.0.json").send().await;
+        assert!(folder.succeed(&format!("{line} --openapi-version 3.0")).trim_end() == served.body.trim_end());
+        assert_eq!(served.json()["openapi"], "3.0.3");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use petstore::config::{Addresses, BaseUrl, Scheme};
 use petstore::domain::Deployment;
-use petstore::http::openapi::document;
+use petstore::http::openapi::{Version, document};
 use serde_json::{Value, json};
 
 use crate::documented;
@@ -10,11 +10,11 @@ use crate::service::{NOW, REMOVAL};
 
 /// The document of a production service at the addresses in `docs/openapi.json`.
 pub fn production() -> String {
-    document(&addresses(), Deployment::Production, NOW)
+    document(&addresses(), Deployment::Production, NOW, Version::V3_1)
 }
 
 pub fn after_removal() -> String {
-    document(&addresses(), Deployment::Production, REMOVAL)
+    document(&addresses(), Deployment::Production, REMOVAL, Version::V3_1)
 }
 
 /// The document of a staging service without configured addresses.
@@ -22,7 +22,12 @@ pub fn staging() -> String {
     let bound = |port| BaseUrl::of_bound(Scheme::Http, ([127, 0, 0, 1], port).into());
     let addresses =
         Addresses { base_url: bound(8080), messages_base_url: bound(8081), staging_base_url: None, ..addresses() };
-    document(&addresses, Deployment::Staging, NOW)
+    document(&addresses, Deployment::Staging, NOW, Version::V3_1)
+}
+
+/// The production document in OpenAPI 3.0.
+pub fn production_3_0() -> String {
+    document(&addresses(), Deployment::Production, NOW, Version::V3_0)
 }
 
 fn addresses() -> Addresses {

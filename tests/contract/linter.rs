@@ -51,11 +51,12 @@ fn openapi_generator_reports_no_problem() {
     }
 }
 
-fn documents() -> [(&'static str, String); 3] {
+fn documents() -> [(&'static str, String); 4] {
     [
         ("production", document::production()),
         ("after the removal", document::after_removal()),
         ("staging", document::staging()),
+        ("OpenAPI 3.0", document::production_3_0()),
     ]
 }
 
