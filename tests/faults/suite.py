@@ -467,6 +467,21 @@ ROWS = (
         ),
     ),
     Suite(
+        NUMBER=38,
+        PROMISE="no failing system call goes unnoticed",
+        FIGURE="every `openat`, `unlink`, `rename`, `ftruncate`, `mmap`, `pwrite64`, `fsync` and `fdatasync` of 11 commands that "
+        "write (accounts, keys, import, export, backup, restore, move, migrate) and of a service, by EIO, ENOSPC, EPERM and "
+        "`kill -9`: a command that reports success has done everything, any other everything or nothing, `integrity_check` "
+        "ok; the service loses no acknowledged write",
+        CONTROL="success of a command that did nothing, a part of an output, and a deleted row are noticed",
+        HEADLINE=(r"(\d+) of \d+ faults", "{0} faults in commands, all reported truly"),
+        ROUNDS=1,
+        tests=(
+            "failing_calls::command_does_everything_or_nothing_and_reports_which",
+            "failing_calls::service_acknowledges_nothing_that_a_failing_call_loses",
+        ),
+    ),
+    Suite(
         NUMBER=39,
         PROMISE="nothing outside the process can stall it",
         FIGURE="20 rounds beside each of 14 blocked neighbours (stderr, stdout, the pipe of an export, the supervisor's socket; "

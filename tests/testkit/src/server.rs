@@ -34,7 +34,8 @@ impl Server {
         Self::try_start_skipping(command, skip).expect("the service listens")
     }
 
-    fn try_start_skipping(mut command: impl BorrowMut<Command>, skip: impl Fn(&str) -> bool) -> Option<Self> {
+    /// Like [`Self::start_skipping`]. `None` if the process ends before it listens.
+    pub fn try_start_skipping(mut command: impl BorrowMut<Command>, skip: impl Fn(&str) -> bool) -> Option<Self> {
         let process = Process::start(command.borrow_mut());
         let mut before = Vec::new();
         loop {
