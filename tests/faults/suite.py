@@ -467,6 +467,21 @@ ROWS = (
         ),
     ),
     Suite(
+        NUMBER=37,
+        PROMISE="the API is linearizable",
+        FIGURE="5,000,000 operations of 8 clients on animals, their orders and idempotency keys, in one and two processes on "
+        "SQLite and in two on PostgreSQL, with kills of processes and terminated sessions: one order of the operations "
+        "explains all responses; a revoked key is accepted by other processes for 1 s at most",
+        CONTROL="a read falsified in a recorded history is a violation",
+        HEADLINE=(r"processes: (\d+) operations.*?(\d+) violations", "{1} violations in {0} operations in one process"),
+        ROUNDS=7_000,
+        tests=(
+            "linearizable::embedded_database_is_linearizable_in_one_process",
+            "linearizable::embedded_database_is_linearizable_over_two_processes",
+            "linearizable::postgresql_is_linearizable_over_two_processes",
+        ),
+    ),
+    Suite(
         NUMBER=38,
         PROMISE="no failing system call goes unnoticed",
         FIGURE="every `openat`, `unlink`, `rename`, `ftruncate`, `mmap`, `pwrite64`, `fsync` and `fdatasync` of 11 commands that "

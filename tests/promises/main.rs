@@ -1,5 +1,6 @@
 //! The promises of docs/evidence/promises.md, in a short form. `scripts/promises` runs the full one.
 
+mod animal_model;
 mod apart;
 mod backup;
 mod blocked;
@@ -19,6 +20,8 @@ mod fuzz;
 mod gone_client;
 mod guessing;
 mod hung_process;
+mod linearizability;
+mod linearizable;
 mod malformed;
 mod migrations;
 mod misuse;
