@@ -1,8 +1,8 @@
 //! `petstore serve`
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{panic, process, thread};
 
 use clap::Args;
 use tokio::runtime::{Builder, Runtime};
@@ -58,5 +58,14 @@ pub fn runtime() -> std::io::Result<Runtime> {
     server::prepare_thread();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut builder = if cores > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
-    builder.enable_all().on_thread_start(server::prepare_thread).build()
+    builder.enable_all().on_thread_start(server::prepare_thread);
+    // tokio panics if the system allows no more threads. Unwinding would then wait forever for the threads started before.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|panic| {
+        eprintln!("error: cannot start: {}", panic.payload_as_str().unwrap_or("a thread panicked"));
+        process::exit(1);
+    }));
+    let runtime = builder.build();
+    panic::set_hook(hook);
+    runtime
 }
