@@ -86,8 +86,11 @@ impl Connector {
     /// Reads the certificate authorities on a thread for blocking work, because their mount may hang. Attempts to
     /// connect share a read that hangs, so that it takes one thread only.
     async fn tls(&self) -> Result<ClientConfig> {
-        let mut reading = self.reading.lock().await;
         let settings = self.url.tls();
+        if !settings.has_authorities() {
+            return settings.read();
+        }
+        let mut reading = self.reading.lock().await;
         let read = reading.get_or_insert_with(|| {
             let settings = settings.clone();
             spawn_blocking(move || settings.read())

@@ -96,6 +96,11 @@ impl TlsSettings {
         }
     }
 
+    /// Returns whether [`Self::read`] reads files.
+    pub const fn has_authorities(&self) -> bool {
+        self.authorities.is_some()
+    }
+
     /// Reads the authorities again, so that a renewed file takes effect with the next connection. May block.
     pub fn read(&self) -> Result<ClientConfig> {
         let authorities = self.authorities.as_ref().map(Source::read).transpose();
