@@ -48,8 +48,8 @@ fn command_does_everything_or_nothing_and_reports_which() {
     assert!(violations.is_empty(), "{}", violations.join("\n"));
     trial::measured(&format!(
         "{done} of {all} faults ({} by {}) in {} commands: {succeeded} times success and everything done, otherwise \
-         everything or nothing, {failed_and_done} times done and reported as failed; everything done without a report of \
-         success, and parts, are told apart",
+         everything or nothing, {failed_and_done} times done and reported as failed; a command that does nothing and reports \
+         success is noticed, and so is one that writes a part",
         CALLS.join(", "),
         FAULTS.join(", "),
         ALL.len(),

@@ -3,8 +3,8 @@
 //!
 //! The algorithm is that of Wing and Gong (1993) with Lowe's memory of visited states (2017), which Porcupine and Knossos
 //! use too. Linearizability is local: a history of many objects is linearizable if that of each object is. Histories of one
-//! object are short, so the search is fast. The crate `stateright` has such a checker too, without memory, and needs an
-//! HTTP server.
+//! object are short, so the search is fast. The checker of the crate `stateright` (0.31) has no memory of visited
+//! states, and the crate brings an HTTP server.
 
 use std::collections::HashSet;
 use std::hash::Hash;

@@ -32,19 +32,23 @@ fn embedded_database_is_linearizable_in_one_process() {
 }
 
 #[test]
-fn embedded_database_is_linearizable_over_two_processes() {
-    check(&Database::temporary(), 2, || ());
+fn embedded_database_is_linearizable_over_processes() {
+    check(&Database::temporary(), processes(), || ());
 }
 
 #[test]
-fn postgresql_is_linearizable_over_two_processes() {
+fn postgresql_is_linearizable_over_processes() {
     let url = PostgresServer::shared().database();
     let sessions_of_petstore = "datname = current_database() AND application_name = 'petstore'";
     let terminate = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {sessions_of_petstore}");
-    check(&Database::url(&url), 2, || {
+    check(&Database::url(&url), processes(), || {
         assert!(sessions(&url, sessions_of_petstore) > 0);
         query(&url, &terminate);
     });
+}
+
+fn processes() -> usize {
+    if trial::is_full() { 3 } else { 2 }
 }
 
 /// Runs rounds of clients and checks the history of each animal. Some rounds have crashes: of a process by SIGKILL, and
