@@ -4,7 +4,7 @@ use std::io;
 
 use super::export::MessageSink;
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
-use crate::domain::{AccountId, Message, MessageId, MessageQuery, Timestamp, TrackedMessage};
+use crate::domain::{AccountId, Message, MessageId, MessageQuery, PageLimit, Timestamp, TrackedMessage};
 
 impl Store {
     /// Queues a message; durable once this returns.
@@ -26,6 +26,22 @@ impl Store {
         match self {
             Self::Sqlite(db) => db.list_messages_of(account, before, limit).await,
             Self::Postgres(db) => db.list_messages_of(account, before, limit).await,
+        }
+    }
+
+    /// Returns at most `limit` of an account's messages after `after`, in order of their ids, and whether more follow.
+    ///
+    /// An id begins with the time at which its process received the message. Messages that are sent at the same time may
+    /// become visible in another order, within the time that a write may take and by the difference of the clocks.
+    pub async fn list_messages_after(
+        &self,
+        account: AccountId,
+        after: Option<MessageId>,
+        limit: PageLimit,
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
+        match self {
+            Self::Sqlite(db) => db.list_messages_after(account, after, limit).await,
+            Self::Postgres(db) => db.list_messages_after(account, after, limit).await,
         }
     }
 

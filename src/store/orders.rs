@@ -29,6 +29,14 @@ impl Store {
         }
     }
 
+    /// Returns one of an account's orders. `None` if the account has no order with this id.
+    pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
+        match self {
+            Self::Sqlite(db) => db.find_order(account, id).await,
+            Self::Postgres(db) => db.find_order(account, id).await,
+        }
+    }
+
     /// Passes a page of the account's orders to `each`, in order of their ids. Returns whether more follow.
     pub async fn list_orders(
         &self,

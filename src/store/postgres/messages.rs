@@ -8,18 +8,26 @@ use uuid::Uuid;
 use super::Postgres;
 use super::connection::PreparedConnection;
 use super::write::{Write, WriteResult};
-use crate::domain::{AccountId, Message, MessageId, MessageText, TrackedMessage};
+use crate::domain::{AccountId, Message, MessageId, MessageText, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, StoreError, WriteKey, page_of};
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
         AS given (account_id, id, message, created_at)";
 
-const LIST_OF: &str = "SELECT id, account_id, message, created_at, sent_at FROM messages
-    WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
+/// A query whose rows [`tracked`] reads.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, account_id, message, created_at, sent_at FROM messages WHERE account_id = $1 ", $clauses)
+    };
+}
+
+const LIST_OF: &str = select!("AND id < $2 ORDER BY id DESC LIMIT $3");
+
+const LIST_AFTER: &str = select!("AND id > $2 ORDER BY id LIMIT $3");
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST_OF];
+pub const READS: &[&str] = &[LIST_OF, LIST_AFTER];
 
 impl Postgres {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
@@ -34,9 +42,23 @@ impl Postgres {
     ) -> Result<(Vec<TrackedMessage>, bool)> {
         let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
         let rows = self.readers.query(LIST_OF, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
-        let messages = rows.iter().map(|row| Ok((from_row(row)?, row.try_get(4)?)));
-        Ok(page_of(messages.collect::<Result<_>>()?, limit))
+        Ok(page_of(rows.iter().map(tracked).collect::<Result<_>>()?, limit))
     }
+
+    pub async fn list_messages_after(
+        &self,
+        account: AccountId,
+        after: Option<MessageId>,
+        limit: PageLimit,
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
+        let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
+        let rows = self.readers.query(LIST_AFTER, &[&account.0, &after, &(limit.get() + 1)]).await?;
+        Ok(page_of(rows.iter().map(tracked).collect::<Result<_>>()?, limit.into()))
+    }
+}
+
+fn tracked(row: &Row) -> Result<TrackedMessage> {
+    Ok((from_row(row)?, row.try_get(4)?))
 }
 
 impl Write for Message {

@@ -69,8 +69,10 @@ const LIST: &str = select!("WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT 
 
 const LIST_BY_STATUS: &str = select!("WHERE account_id = $1 AND status = $2 AND id > $3 ORDER BY id LIMIT $4");
 
+const FIND: &str = select!("WHERE id = $1 AND account_id = $2");
+
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_BY_STATUS];
+pub const READS: &[&str] = &[LIST, LIST_BY_STATUS, FIND];
 
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[TRANSITION];
@@ -98,6 +100,11 @@ impl Postgres {
         Ok(await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, result).await?.into())
     }
 
+    pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
+        let rows = self.readers.query(FIND, &[&id, &account.0]).await?;
+        rows.first().map(from_row).transpose()
+    }
+
     pub async fn list_orders(
         &self,
         account: AccountId,
@@ -114,7 +121,7 @@ impl Postgres {
             None => self.readers.query(LIST, &[&account.0, &after, &one_more]).await?,
         };
         page(&rows, query.limit, |row| {
-            each(order(row, row.try_get(2)?, row.try_get(4)?)?);
+            each(from_row(row)?);
             Ok(())
         })
     }
@@ -210,6 +217,10 @@ pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> 
         UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
     let (status, pet, now) = (to.code(), to.pet().code(), now.as_milliseconds());
     client.execute(cancel, &[&account.0, &from, &status, &pet, &now]).await.map(|_| ())
+}
+
+fn from_row(row: &Row) -> Result<Order> {
+    Ok(order(row, row.try_get(2)?, row.try_get(4)?)?)
 }
 
 fn order(row: &Row, status: OrderStatus, updated_at: Timestamp) -> std::result::Result<Order, Error> {

@@ -4,13 +4,21 @@ use rusqlite::Row;
 
 use super::writer::Atomicity;
 use super::{Sqlite, rows};
-use crate::domain::{AccountId, Message, MessageId, TrackedMessage};
+use crate::domain::{AccountId, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, WriteKey, page_of};
 
 const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES (?1, ?2, ?3, ?4)";
 
-const LIST_OF: &str = "SELECT id, account_id, message, created_at, sent_at FROM messages
-    WHERE account_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+/// A query whose rows [`tracked`] reads.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, account_id, message, created_at, sent_at FROM messages WHERE account_id = ?1 ", $clauses)
+    };
+}
+
+const LIST_OF: &str = select!("AND id < ?2 ORDER BY id DESC LIMIT ?3");
+
+const LIST_AFTER: &str = select!("AND id > ?2 ORDER BY id LIMIT ?3");
 
 impl Sqlite {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
@@ -30,9 +38,22 @@ impl Sqlite {
     ) -> Result<(Vec<TrackedMessage>, bool)> {
         let before = before.map_or([0xff; 16], |id| *id.as_bytes());
         let params = (account.0, before, i64::from(limit) + 1);
-        let read = |row: &Row<'_>| Ok((from_row(row)?, row.get(4)?));
-        Ok(page_of(self.read(|conn| rows::all(conn, LIST_OF, params, read))?, limit))
+        Ok(page_of(self.read(|conn| rows::all(conn, LIST_OF, params, tracked))?, limit))
     }
+
+    pub async fn list_messages_after(
+        &self,
+        account: AccountId,
+        after: Option<MessageId>,
+        limit: PageLimit,
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
+        let params = (account.0, after.map_or([0; 16], |id| *id.as_bytes()), limit.get() + 1);
+        Ok(page_of(self.read(|conn| rows::all(conn, LIST_AFTER, params, tracked))?, limit.into()))
+    }
+}
+
+fn tracked(row: &Row<'_>) -> rusqlite::Result<TrackedMessage> {
+    Ok((from_row(row)?, row.get(4)?))
 }
 
 /// Reads a row that begins with the id, account, text and creation time.
@@ -43,4 +64,15 @@ pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Message> {
         text: row.get(2)?,
         created_at: row.get(3)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_the_messages_of_the_account_in_order() {
+        assert_eq!(rows::plan(LIST_OF), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id<?)"]);
+        assert_eq!(rows::plan(LIST_AFTER), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id>?)"]);
+    }
 }

@@ -46,6 +46,10 @@ impl Sqlite {
         self.write_keyed(Atomicity::Savepoint, key, move |batch| apply(batch, transition)).await
     }
 
+    pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
+        self.read(|conn| rows::first(conn, FIND, (id, account.0), from_row))
+    }
+
     pub async fn list_orders(
         &self,
         account: AccountId,
