@@ -2,7 +2,7 @@
 //!
 //! Written by hand, because listing is the hottest path of the service. Tests compare the text with `serde_json`.
 
-use crate::domain::{Message, Order, Pet};
+use crate::domain::{Message, Order, Pet, Timestamp};
 
 impl Pet<'_> {
     pub fn to_json(&self) -> Vec<u8> {
@@ -51,18 +51,24 @@ impl Order {
 }
 
 impl Message {
+    /// The message when it is accepted.
     pub fn to_json(&self) -> Vec<u8> {
         let mut json = Vec::with_capacity(self.text.as_str().len() + 160);
-        json.extend_from_slice(b"{\"id\":\"");
-        json.extend_from_slice(&self.id.to_ascii());
-        json.extend_from_slice(b"\",\"message\":");
-        write_string(&mut json, self.text.as_str());
-        json.extend_from_slice(b",\"status\":\"");
-        json.extend_from_slice(Self::QUEUED.as_bytes());
-        json.extend_from_slice(b"\",\"createdAt\":\"");
-        self.created_at.write(&mut json);
-        json.extend_from_slice(b"\"}");
+        self.write_json(None, &mut json);
         json
+    }
+
+    /// Appends the message as a JSON object. The broker acknowledged it at `sent_at`.
+    pub fn write_json(&self, sent_at: Option<Timestamp>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"id\":\"");
+        out.extend_from_slice(&self.id.to_ascii());
+        out.extend_from_slice(b"\",\"message\":");
+        write_string(out, self.text.as_str());
+        out.extend_from_slice(b",\"status\":\"");
+        out.extend_from_slice(Self::status(sent_at).as_bytes());
+        out.extend_from_slice(b"\",\"createdAt\":\"");
+        self.created_at.write(out);
+        out.extend_from_slice(b"\"}");
     }
 }
 
@@ -75,7 +81,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::{AccountId, MessageText, NewOrder, PetStatus, Timestamp, Transition};
+    use crate::domain::{AccountId, MessageText, NewOrder, PetStatus, Transition};
 
     const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 

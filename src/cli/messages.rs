@@ -22,8 +22,8 @@ pub enum Messages {
 
 /// List the newest messages
 ///
-/// A message is waiting until the NATS server of `--relay` has acknowledged it; then it is sent. The API reports both as
-/// `queued`.
+/// A message is waiting until the NATS server of `--relay` has acknowledged it; then it is sent. The status of a waiting
+/// message is `queued`, as in the API.
 #[derive(Args, Debug)]
 pub struct List {
     #[command(flatten)]
@@ -152,7 +152,7 @@ impl From<MessageRecord> for ListedMessage {
         Self {
             id: message.id.to_string(),
             message: message.text.as_str().to_owned(),
-            status: Message::QUEUED,
+            status: Message::status(sent_at),
             created_at: message.created_at,
             account: account.as_str().to_owned(),
             sent_at,

@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
 
-use super::Service;
+use super::{Listener, Service};
 use crate::domain::Invalid;
 
 /// Scheme of the listeners themselves, which may differ from that of the public URLs.
@@ -138,6 +138,14 @@ impl Addresses {
             security_contacts: service.security_contact.clone(),
             scheme,
             store_bound,
+        }
+    }
+
+    /// Returns the base URL of the operations of `listener`. Those of every listener are shown at that of the store.
+    pub const fn base_url_of(&self, listener: Option<Listener>) -> &BaseUrl {
+        match listener {
+            Some(Listener::Messages) => &self.messages_base_url,
+            _ => &self.base_url,
         }
     }
 

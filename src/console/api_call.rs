@@ -10,7 +10,6 @@ use http_body_util::{BodyExt, Full};
 use super::current_user::SignedIn;
 use super::layout::page;
 use super::request_key::RequestKey;
-use crate::config::Listener;
 use crate::http::auth::Caller;
 use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use crate::http::prefer::PREFER;
@@ -157,11 +156,7 @@ async fn call(
 
 /// Returns the URL of a path by which the user reaches an operation.
 fn address(who: &SignedIn, operation: Operation, path: &str) -> String {
-    let base_url = match operation.listener() {
-        Some(Listener::Messages) => &who.addresses.messages_base_url,
-        _ => &who.addresses.base_url,
-    };
-    format!("{}{path}", base_url.root())
+    format!("{}{path}", who.addresses.base_url_of(operation.listener()).root())
 }
 
 const AUTHORIZATION: &str = r#"-H "Authorization: Bearer $KEY""#;

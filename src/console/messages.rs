@@ -12,7 +12,7 @@ use super::layout::Site;
 use super::request_key::RequestKey;
 use super::simulation;
 use super::times::moment;
-use crate::domain::{Message, MessageId, MessageText};
+use crate::domain::{Message, MessageId, MessageText, Timestamp};
 use crate::http::Operation;
 
 /// Number of messages on a page, and of characters of each: the longest have 10,000.
@@ -42,7 +42,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(message: &Message, is_sent: bool) -> Self {
+    fn new(message: &Message, sent_at: Option<Timestamp>) -> Self {
         let text = message.text.as_str();
         let end = text.char_indices().nth(SHOWN).map(|(end, _)| end);
         Self {
@@ -50,7 +50,7 @@ impl Row {
             text: text[..end.unwrap_or(text.len())].to_owned(),
             is_cut: end.is_some(),
             created: moment(message.created_at),
-            status: if is_sent { "sent" } else { Message::QUEUED },
+            status: Message::status(sent_at),
         }
     }
 }
@@ -90,7 +90,7 @@ async fn show(
     api_call: Option<ApiCall>,
 ) -> Result<Response, PageError> {
     let (messages, more) = who.api().store.list_messages_of(who.session.account, before, PAGE).await?;
-    let messages: Vec<Row> = messages.iter().map(|(message, sent_at)| Row::new(message, sent_at.is_some())).collect();
+    let messages: Vec<Row> = messages.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
     let older = messages.last().filter(|_| more).map(|last| last.id.clone());
     let site = Site::new(who, "Messages", "messages");
     let list = List { site, text, key, api_call, messages, older, is_first: before.is_none() };

@@ -31,8 +31,13 @@ pub struct Message {
 }
 
 impl Message {
-    /// The only status that the API reports.
-    pub const QUEUED: &'static str = "queued";
+    /// The status of a message: queued until the broker acknowledges it, which it did at `sent_at`.
+    pub const fn status(sent_at: Option<Timestamp>) -> &'static str {
+        match sent_at {
+            None => "queued",
+            Some(_) => "sent",
+        }
+    }
 
     pub fn new(account: AccountId, text: MessageText, now: Timestamp) -> Self {
         Self { id: MessageId::new(now), account, text, created_at: now }
@@ -61,7 +66,8 @@ impl MessageId {
     /// Parses an id as displayed. `None` if `text` is not an id.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("msg_").filter(|digits| digits.len() == 32)?;
-        uuid::Uuid::try_parse(digits).ok().map(Self)
+        let is_lower_case = !digits.bytes().any(|digit| digit.is_ascii_uppercase());
+        is_lower_case.then(|| uuid::Uuid::try_parse(digits).ok().map(Self))?
     }
 
     /// Returns the id as displayed, in ASCII.
@@ -111,7 +117,9 @@ mod tests {
         assert!(id.starts_with("msg_0192000000007"), "{id}");
         assert_eq!(id.len(), 36);
         assert_eq!(MessageId::parse(&id).unwrap().to_string(), id);
-        assert_eq!(MessageId::parse(&id[4..]), None);
+        for other in [&id[4..], &id[..35], &id.to_uppercase(), &id.replace("msg_0192", "msg_019A")] {
+            assert_eq!(MessageId::parse(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct MessageRecord {
 /// A message and the time at which the broker acknowledged it. `None` while the message is queued.
 pub type TrackedMessage = (Message, Option<Timestamp>);
 
-/// State of a message in the outbox. The API reports both as `queued`.
+/// State of a message in the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageState {
     Waiting,

@@ -1,14 +1,21 @@
-//! The getting-started call.
+//! Messages.
 
 use axum::http::StatusCode;
 
 use super::call::Call;
 use super::error::ApiError;
 use super::idempotency;
+use super::input;
 use super::json::Fields;
+use super::operations::Operation;
+use super::pagination::{self, Items, Page};
 use super::response::Response;
-use crate::domain::{Message, MessageText};
+use crate::domain::{Invalid, Message, MessageId, MessageText};
 use crate::store::StoredResponse;
+
+/// A page ends once its size exceeds this number of bytes. A hundred of the longest messages have 6 MiB, which the service
+/// would keep in memory until a slow client has read them.
+const LARGEST_PAGE: usize = 256 * 1024;
 
 /// Handles `sendMessage`.
 pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
@@ -24,6 +31,30 @@ pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
 /// The 202 response for `message`.
 fn accepted(message: &Message) -> StoredResponse {
     StoredResponse::json(StatusCode::ACCEPTED.as_u16(), message.to_json())
+}
+
+/// Handles `listMessages`.
+pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
+    let [limit, after] = input::parameters(call.query(), ["limit", "after"])?;
+    let (limit, after) = (pagination::limit(limit)?, after.map(|text| parse_cursor(&text)).transpose()?);
+    let (messages, mut more) = call.api.store.list_messages_after(call.account, after, limit).await?;
+    let (mut items, mut last) = (Items::new(), None);
+    for (message, sent_at) in messages {
+        if items.size() > LARGEST_PAGE {
+            more = true;
+            break;
+        }
+        message.write_json(sent_at, items.add());
+        last = Some(message.id);
+    }
+    let next = |last| pagination::next(&call.api.addresses, Operation::ListMessages, limit, None, last);
+    Ok(Page::new(items, last.filter(|_| more).map(next)).into_response())
+}
+
+/// Parses `after`. Any id is a valid position in the list, also that of a message which was deleted.
+fn parse_cursor(text: &str) -> Result<MessageId, ApiError> {
+    let expected = "must be the id of a message: `msg_` and 32 hexadecimal digits";
+    MessageId::parse(text).ok_or_else(|| pagination::invalid("after")(Invalid(expected.into())))
 }
 
 /// Parses the body of `sendMessage`.

@@ -21,6 +21,9 @@ const SOURCE: &str = include_str!("../../docs/openapi.json");
 /// The store's address in `SOURCE`, without `/v1`.
 const ROOT: &str = "https://api.petstore.example";
 
+/// The messages address in `SOURCE`, without `/v1`.
+const MESSAGES_ROOT: &str = "https://messages.petstore.example";
+
 /// A version of the OpenAPI Specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Version {
@@ -91,9 +94,11 @@ pub(super) fn source() -> Value {
 
 fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deployment) {
     // The values of `Location` and `Link` are relative if only the client knows the host.
-    let reference = addresses.base_url.as_reference();
-    replace(&mut document["components"]["headers"], ROOT, reference.strip_suffix("/v1").unwrap_or(reference));
-    replace(document, ROOT, addresses.base_url.root());
+    for (root, base_url) in [(ROOT, &addresses.base_url), (MESSAGES_ROOT, &addresses.messages_base_url)] {
+        let reference = base_url.as_reference();
+        replace(&mut document["components"]["headers"], root, reference.strip_suffix("/v1").unwrap_or(reference));
+        replace(document, root, base_url.root());
+    }
     document["servers"] = servers(addresses, deployment);
     let messages = json!([server(&addresses.messages_base_url, format!("{deployment}, messages"))]);
     let path = object(&mut document["paths"]["/messages"]);
@@ -178,6 +183,7 @@ mod tests {
             ("/parameters/Limit/schema/default", json!(default_limit)),
             ("/schemas/Pets/maxItems", json!(PageLimit::MAX)),
             ("/schemas/Orders/maxItems", json!(PageLimit::MAX)),
+            ("/schemas/Messages/maxItems", json!(PageLimit::MAX)),
             ("/schemas/NewPet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
             ("/schemas/Pet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
             ("/schemas/MessageInput/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),

@@ -16,10 +16,12 @@ pub enum Operation {
     GetPet,
     ListOrders,
     PlaceOrder,
+    GetOrder,
     ApproveOrder,
     DeliverOrder,
     CancelOrder,
     SendMessage,
+    ListMessages,
     GetLiveness,
     GetReadiness,
     GetMetrics,
@@ -40,16 +42,18 @@ const EVERY: Option<Listener> = None;
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 
-static TABLE: [Row; 16] = [
+static TABLE: [Row; 18] = [
     row(ListPets, "listPets", GET, STORE, "/v1/pets"),
     row(CreatePet, "createPet", POST, STORE, "/v1/pets"),
     row(GetPet, "getPet", GET, STORE, "/v1/pets/{petId}"),
     row(ListOrders, "listOrders", GET, STORE, "/v1/store/orders"),
     row(PlaceOrder, "placeOrder", POST, STORE, "/v1/store/orders"),
+    row(GetOrder, "getOrder", GET, STORE, "/v1/store/orders/{orderId}"),
     row(ApproveOrder, "approveOrder", POST, STORE, "/v1/store/orders/{orderId}/approve"),
     row(DeliverOrder, "deliverOrder", POST, STORE, "/v1/store/orders/{orderId}/deliver"),
     row(CancelOrder, "cancelOrder", POST, STORE, "/v1/store/orders/{orderId}/cancel"),
     row(SendMessage, "sendMessage", POST, MESSAGES, "/v1/messages"),
+    row(ListMessages, "listMessages", GET, MESSAGES, "/v1/messages"),
     row(GetLiveness, "getLiveness", GET, EVERY, "/livez"),
     row(GetReadiness, "getReadiness", GET, EVERY, "/readyz"),
     row(GetMetrics, "getMetrics", GET, OPS, "/metrics"),

@@ -1,19 +1,26 @@
 //! The store area, which is provisional.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 
 use super::call::Call;
 use super::error::{ApiError, Code};
 use super::idempotency;
+use super::input;
 use super::json::Fields;
 use super::operations::Operation;
 use super::page_cache::{self, List};
 use super::pagination::{self, Items, Page};
-use super::response::Response;
+use super::response::{self, Response};
 use super::state::Api;
+use crate::config::Addresses;
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
 use crate::store::StoredResponse;
+
+/// The path of an order, before its id.
+const ORDERS: &str = Operation::GetOrder.api_prefix();
 
 /// Handles `listOrders`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
@@ -23,12 +30,15 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
 }
 
 async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<Page, ApiError> {
-    let mut items = Items::new();
-    let more = api.store.list_orders(account, query, &mut |order| order.write_json(items.add(order.id))).await?;
-    let status = query.status.map(OrderStatus::as_str);
-    Ok(Page::new(items, more, |last| {
-        pagination::next(&api.addresses, Operation::ListOrders, query.limit, status, last)
-    }))
+    let (mut items, mut last) = (Items::new(), None);
+    let mut each = |order: Order| {
+        order.write_json(items.add());
+        last = Some(order.id);
+    };
+    let more = api.store.list_orders(account, query, &mut each).await?;
+    let (status, last) = (query.status.map(OrderStatus::as_str), last.filter(|_| more));
+    let next = |last| pagination::next(&api.addresses, Operation::ListOrders, query.limit, status, last);
+    Ok(Page::new(items, last.map(next)))
 }
 
 /// Handles `placeOrder`.
@@ -36,12 +46,26 @@ pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
     let fields = Fields::parse(&call.body, ["petId"])?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: call.account, pet_id, now: call.api.clock.now() };
-    idempotency::respond(call.api.store.place_order(order, call.key(&placed)?).await?, placed)
+    let addresses = Arc::clone(&call.api.addresses);
+    let respond = move |order: &Order| placed(&addresses, order);
+    let key = call.key(&respond)?;
+    idempotency::respond(call.api.store.place_order(order, key).await?, respond)
 }
 
 /// The 201 response for a placed order.
-fn placed(order: &Order) -> StoredResponse {
-    StoredResponse::json(StatusCode::CREATED.as_u16(), order.to_json())
+fn placed(addresses: &Addresses, order: &Order) -> StoredResponse {
+    let location = [addresses.base_url.as_reference(), ORDERS, itoa::Buffer::new().format(order.id)].concat();
+    StoredResponse { status: StatusCode::CREATED.as_u16(), location: Some(location), body: order.to_json() }
+}
+
+/// Handles `getOrder`.
+pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
+    input::parameters(call.query(), [])?;
+    let order = match call.id() {
+        Some(id) => call.api.store.find_order(call.account, id).await?,
+        None => None,
+    };
+    Ok(response::json(StatusCode::OK, order.ok_or_else(order_not_found)?.to_json()))
 }
 
 impl From<PlaceOrderError> for ApiError {

@@ -1,5 +1,8 @@
 //! Pages of lists: their parameters, their items, and the link to the next page.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+
 use axum::http::header::LINK;
 use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
@@ -16,49 +19,64 @@ pub fn query<Status>(
     query: Option<&str>,
     parse: impl FnOnce(&str) -> Result<Status, Invalid>,
 ) -> Result<PageQuery<Status>, ApiError> {
-    let [limit, status, after] = parameters(query, ["limit", "status", "after"])?;
-    let number = |name: &str, text: &str| {
-        let invalid = || Invalid("must be an integer: digits with an optional minus sign, within 64 bits".into());
-        integer(text).ok_or_else(|| ApiError::invalid_value(name, &invalid()))
-    };
-    let invalid = |name: &'static str| move |invalid| ApiError::invalid_value(name, &invalid);
+    let [given, status, after] = parameters(query, ["limit", "status", "after"])?;
     Ok(PageQuery {
-        limit: match limit {
-            Some(text) => PageLimit::new(number("limit", &text)?).map_err(invalid("limit"))?,
-            None => PageLimit::default(),
-        },
+        limit: limit(given)?,
         status: status.map(|text| parse(&text).map_err(invalid("status"))).transpose()?,
         after: after.map(|text| number("after", &text)).transpose()?,
     })
 }
 
-/// Returns the `Link` to the entries after `last` in the list of `operation`. It may be relative (RFC 8288).
-pub fn next(addresses: &Addresses, operation: Operation, limit: PageLimit, status: Option<&str>, last: i64) -> String {
-    let (base, path) = (addresses.base_url.as_reference(), operation.api_path());
+/// Parses the parameter `limit`.
+pub fn limit(text: Option<Cow<'_, str>>) -> Result<PageLimit, ApiError> {
+    let Some(text) = text else { return Ok(PageLimit::default()) };
+    PageLimit::new(number("limit", &text)?).map_err(invalid("limit"))
+}
+
+fn number(name: &'static str, text: &str) -> Result<i64, ApiError> {
+    let expected = "must be an integer: digits with an optional minus sign, within 64 bits";
+    integer(text).ok_or_else(|| invalid(name)(Invalid(expected.into())))
+}
+
+/// Returns a function that makes the error for an invalid parameter.
+pub fn invalid(name: &'static str) -> impl Fn(Invalid) -> ApiError {
+    move |invalid| ApiError::invalid_value(name, &invalid)
+}
+
+/// Returns the `Link` to the items after `last` in the list of `operation`. It may be relative (RFC 8288).
+pub fn next(
+    addresses: &Addresses,
+    operation: Operation,
+    limit: PageLimit,
+    status: Option<&str>,
+    last: impl Display,
+) -> String {
+    let (base, path) = (addresses.base_url_of(operation.listener()).as_reference(), operation.api_path());
     let status = status.map_or(String::new(), |status| format!("&status={status}"));
     format!(r#"<{base}{path}?limit={}{status}&after={last}>; rel="next""#, limit.get())
 }
 
 /// The JSON array of a page while its items are written.
-pub struct Items {
-    body: Vec<u8>,
-    /// The id of the last item.
-    last: Option<i64>,
-}
+pub struct Items(Vec<u8>);
 
 impl Items {
     pub fn new() -> Self {
         let mut body = Vec::with_capacity(64 * 32);
         body.push(b'[');
-        Self { body, last: None }
+        Self(body)
     }
 
-    /// Returns the buffer to write the item with this id to.
-    pub fn add(&mut self, id: i64) -> &mut Vec<u8> {
-        if self.last.replace(id).is_some() {
-            self.body.push(b',');
+    /// Returns the buffer to write the next item to.
+    pub fn add(&mut self) -> &mut Vec<u8> {
+        if self.0.len() > 1 {
+            self.0.push(b',');
         }
-        &mut self.body
+        &mut self.0
+    }
+
+    /// Size in bytes.
+    pub const fn size(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -71,11 +89,10 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page of `items`. If `more` items follow, `link` returns the link to those after the given id.
-    pub fn new(items: Items, more: bool, link: impl FnOnce(i64) -> String) -> Self {
-        let Items { mut body, last } = items;
+    /// A page of `items`, with the link to the next page.
+    pub fn new(items: Items, next: Option<String>) -> Self {
+        let Items(mut body) = items;
         body.push(b']');
-        let next = last.filter(|_| more).map(link);
         let next = next.map(|link| HeaderValue::try_from(link).expect("an address has visible ASCII only"));
         Self { body: body.into(), next }
     }

@@ -30,10 +30,15 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
 }
 
 async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
-    let mut items = Items::new();
-    let more = api.store.list_pets(query, &mut |pet| pet.write_json(items.add(pet.id))).await?;
-    let status = query.status.map(PetStatus::as_str);
-    Ok(Page::new(items, more, |last| pagination::next(&api.addresses, Operation::ListPets, query.limit, status, last)))
+    let (mut items, mut last) = (Items::new(), None);
+    let mut each = |pet: Pet<'_>| {
+        pet.write_json(items.add());
+        last = Some(pet.id);
+    };
+    let more = api.store.list_pets(query, &mut each).await?;
+    let (status, last) = (query.status.map(PetStatus::as_str), last.filter(|_| more));
+    let next = |last| pagination::next(&api.addresses, Operation::ListPets, query.limit, status, last);
+    Ok(Page::new(items, last.map(next)))
 }
 
 /// Handles `createPet`.

@@ -81,7 +81,8 @@ async fn head_has_no_body_even_for_errors() {
     let service = Service::start().await;
     for (address, path, status) in [
         (service.store_address, "/v1/nothing", 404),
-        (service.messages_address, "/v1/messages", 405),
+        (service.store_address, "/v1/store/orders/1/approve", 405),
+        (service.messages_address, "/v1/messages", 401),
         (service.store_address, "/v1/pets", 401),
         (service.store_address, "/v1/pets/1", 401),
     ] {

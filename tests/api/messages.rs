@@ -1,9 +1,11 @@
-//! `sendMessage`, on its own listener.
+//! Messages, on their own listener.
+
+use std::time::Duration;
 
 use petstore::domain::MessageId;
 use petstore::http::Operation;
 use serde_json::{Value, json};
-use testkit::Request;
+use testkit::{Request, Response};
 
 use crate::service::{HELLO, NOW, Service};
 
@@ -77,6 +79,124 @@ async fn invalid_text_is_rejected_and_not_queued() {
         assert!(answer.body.contains("`message`"), "{shown}: {}", answer.body);
     }
     assert_eq!(service.store.count_unsent_messages(1).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn messages_are_listed_oldest_first_by_page() {
+    Service::on_every_database(async |service| {
+        let (_, stranger) = service.another_account("grace@example.com").await;
+        assert_eq!(list(service, "").await.body, "[]");
+        let mut sent = Vec::new();
+        for number in 0..25 {
+            service.clock.advance(Duration::from_millis(1));
+            let key = if number % 5 == 4 { &stranger } else { &service.key };
+            let body = json!({ "message": format!("message {number}") }).to_string();
+            let answer = service.message_request().key(key).json(body).send().await.json();
+            sent.push((key == &service.key, answer));
+        }
+        let own: Vec<_> = sent.iter().filter(|(own, _)| *own).map(|(_, message)| message.clone()).collect();
+        let foreign = sent.iter().find(|(own, _)| !own).unwrap().1["id"].as_str().unwrap();
+        let id = |position: usize| own[position]["id"].as_str().unwrap();
+        let lowest = format!("msg_{}", "0".repeat(32));
+        let highest = format!("msg_{}", "f".repeat(32));
+
+        for (query, expected, next) in [
+            (String::new(), &own[..], None),
+            ("?limit=8".to_owned(), &own[..8], Some(format!("limit=8&after={}", id(7)))),
+            (format!("?after={}&limit=12", id(7)), &own[8..], None),
+            (format!("?limit=1&after={lowest}"), &own[..1], Some(format!("limit=1&after={}", id(0)))),
+            // Another account's message is a position like any other id. It was sent after the fourth.
+            (format!("?after={foreign}&limit=2"), &own[4..6], Some(format!("limit=2&after={}", id(5)))),
+            (format!("?after={}", id(19)), &[], None),
+            (format!("?after={highest}"), &[], None),
+        ] {
+            let page = list(service, &query).await;
+            assert_eq!((page.status(), page.json()), (200, json!(expected)), "{query}");
+            let link = |next| format!(r#"<http://{}/v1/messages?{next}>; rel="next""#, service.messages_address);
+            assert_eq!(page.header("link").map(str::to_owned), next.map(link), "{query}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn messages_are_listed_as_sent_until_they_are_deleted() {
+    Service::on_every_database(async |service| {
+        let mut ids = Vec::new();
+        for text in ["first", "second", "third"] {
+            service.clock.advance(Duration::from_millis(1));
+            let sent = service.message(&json!({ "message": text }).to_string()).await.json();
+            ids.push(sent["id"].as_str().unwrap().to_owned());
+        }
+        let statuses = async || {
+            let page = list(service, "").await.json();
+            let status = |message: &Value| message["status"].as_str().unwrap().to_owned();
+            page.as_array().unwrap().iter().map(status).collect::<Vec<_>>()
+        };
+        assert_eq!(statuses().await, ["queued", "queued", "queued"]);
+        let acknowledged = ids[..2].iter().map(|id| (service.account, MessageId::parse(id).unwrap())).collect();
+        service.store.mark_messages_sent(acknowledged, NOW).await.unwrap();
+        assert_eq!(statuses().await, ["sent", "sent", "queued"]);
+
+        assert_eq!(service.store.delete_sent_messages(NOW.plus(Duration::from_millis(1)), 10).await.unwrap(), 2);
+        assert_eq!(statuses().await, ["queued"]);
+        // A walk continues after a message that was deleted meanwhile.
+        let rest = list(service, &format!("?after={}", ids[1])).await;
+        assert_eq!(rest.json()[0]["message"], "third");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn page_of_long_messages_ends_early() {
+    Service::on_every_database(async |service| {
+        let longest = json!({ "message": "\u{1f98a}".repeat(10_000) }).to_string();
+        for _ in 0..14 {
+            service.clock.advance(Duration::from_millis(1));
+            assert_eq!(service.message(&longest).await.status(), 202);
+        }
+        let (mut query, mut lengths) = ("?limit=100".to_owned(), Vec::new());
+        loop {
+            let page = list(service, &query).await;
+            assert!(page.body.len() < 400_000, "{}", page.body.len());
+            lengths.push(page.json().as_array().unwrap().len());
+            let Some(link) = page.header("link") else { break };
+            query = link.split(['?', '>']).nth(1).map(|query| format!("?{query}")).unwrap();
+        }
+        assert_eq!(lengths, [7, 7]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn message_list_query_is_parsed_strictly() {
+    let service = Service::start().await;
+    let id = service.message(HELLO).await.json()["id"].as_str().unwrap().to_owned();
+    let cases = [
+        ("limit=0", "invalid_value"),
+        ("limit=101", "invalid_value"),
+        ("limit=", "invalid_value"),
+        ("after=", "invalid_value"),
+        ("after=1", "invalid_value"),
+        (&format!("after={}", &id[4..]), "invalid_value"),
+        (&format!("after={}", &id[..35]), "invalid_value"),
+        (&format!("after={}", id.to_uppercase()), "invalid_value"),
+        (&format!("after={id}&after={id}"), "unknown_parameter"),
+        ("status=queued", "unknown_parameter"),
+    ];
+    for (query, code) in cases {
+        let answer = list(&service, &format!("?{query}")).await;
+        assert_eq!((answer.status(), answer.code().as_str()), (400, code), "{query}");
+    }
+    let other_method = Request::new(service.messages_address, "PUT", "/v1/messages").key(&service.key).send().await;
+    assert_eq!((other_method.status(), other_method.header("allow")), (405, Some("POST,GET,HEAD")));
+    let without_key = Request::new(service.messages_address, "GET", "/v1/messages?limit=0").send().await;
+    assert_eq!(without_key.code(), "missing_api_key", "the key is checked before the query");
+}
+
+async fn list(service: &Service, query: &str) -> Response {
+    let path = format!("/v1/messages{query}");
+    Request::new(service.messages_address, "GET", &path).key(&service.key).send().await
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The store area: `listOrders`, `placeOrder`, `approveOrder`, `deliverOrder`, `cancelOrder`.
+//! The store area.
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ async fn order_is_placed_approved_and_delivered() {
             content-type: application/json
             cache-control: no-store
             x-content-type-options: nosniff
+            location: http://HOST/v1/store/orders/1
 
             {"id":1,"petId":1,"status":"placed","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:00.123Z"}
         "#]]
@@ -42,6 +43,40 @@ async fn order_is_placed_approved_and_delivered() {
         assert_eq!(change(service, 1, "deliver").await.body, delivered);
         assert_eq!(status_of_pet(service, 1).await, "sold");
         assert_eq!(service.get("/v1/store/orders").await.body, format!("[{delivered}]"));
+        assert_eq!(service.get("/v1/store/orders/1").await.body, delivered);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn order_is_read_at_its_location() {
+    Service::on_every_database(async |service| {
+        service.create_pets(2).await;
+        let (first, second) = (place(service, 2).await, place(service, 1).await);
+        for placed in [&first, &second] {
+            let address = format!("http://{}", service.store_address);
+            let path = placed.header("location").unwrap().strip_prefix(&address).unwrap();
+            let read = service.get(path).await;
+            assert_eq!((read.status(), &read.body), (200, &placed.body), "{path}");
+            let head = service.request("HEAD", path).key(&service.key).send().await;
+            assert_eq!((head.status(), head.body.as_str()), (200, ""), "{path}");
+        }
+        // A status is visible as soon as its transition is acknowledged.
+        let approved = change(service, 1, "approve").await;
+        assert_eq!(service.get("/v1/store/orders/1").await.body, approved.body);
+
+        let (_, stranger) = service.another_account("grace@example.com").await;
+        let foreign = service.request("GET", "/v1/store/orders/1").key(&stranger).send().await;
+        let expected = r#"{"code":"not_found","message":"You have no order with this id.","status":404}"#;
+        assert_eq!(foreign.body, expected, "the response does not reveal that the order exists");
+        for path in ["3", "0", "-1", "9223372036854775807", "9223372036854775808", "1.0", "x", "%31x"] {
+            let path = format!("/v1/store/orders/{path}");
+            assert_eq!(service.get(&path).await.body, expected, "{path}");
+            assert_eq!(service.request("GET", &path).send().await.code(), "missing_api_key", "{path}");
+        }
+        assert_eq!(service.get("/v1/store/orders/1?limit=1").await.code(), "unknown_parameter");
+        let other_method = service.request("DELETE", "/v1/store/orders/1").key(&service.key).send().await;
+        assert_eq!((other_method.status(), other_method.header("allow")), (405, Some("GET,HEAD")));
     })
     .await;
 }

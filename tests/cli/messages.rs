@@ -28,7 +28,8 @@ async fn list_is_a_table_or_json_newest_first() {
     let fields: Vec<_> = listed[0].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(fields, ["id", "message", "status", "createdAt", "account", "sentAt"]);
     assert_eq!((&listed[0]["account"], &listed[0]["sentAt"]), (&"grace@example.com".into(), &Value::Null));
-    assert_eq!((&listed[1]["message"], &listed[1]["status"]), (&"Hello".into(), &"queued".into()));
+    assert_eq!(listed[0]["status"], "queued");
+    assert_eq!((&listed[1]["message"], &listed[1]["status"]), (&"Hello".into(), &"sent".into()));
     assert_eq!(listed[1]["sentAt"], "2026-11-20T09:30:00.123Z");
 
     let mut table = folder.succeed("messages list");
