@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use futures_util::future::try_join_all;
 
 use super::api_call::ApiCall;
 use super::current_user::{CurrentUser, SignedIn};
@@ -17,6 +18,7 @@ use super::times::moment;
 use crate::domain::{Order, OrderQuery, OrderStatus, Transition};
 use crate::http::Operation;
 use crate::http::input::integer;
+use crate::store::{self, Store};
 
 #[derive(Template)]
 #[template(path = "console/orders.html")]
@@ -39,19 +41,20 @@ struct List<'a> {
 struct Row {
     id: i64,
     pet_id: i64,
+    pet_name: String,
     status: OrderStatus,
     placed: String,
     changed: String,
 }
 
-impl From<Order> for Row {
-    fn from(order: Order) -> Self {
-        let Order { id, pet_id, status, created_at, updated_at } = order;
-        Self { id, pet_id, status, placed: moment(created_at), changed: moment(updated_at) }
-    }
-}
-
 impl Row {
+    async fn new(store: &Store, order: Order) -> store::Result<Self> {
+        let Order { id, pet_id, status, created_at, updated_at } = order;
+        let pet = store.find_pet(pet_id).await?;
+        let pet_name = pet.map_or_else(String::new, |pet| pet.name.to_string());
+        Ok(Self { id, pet_id, pet_name, status, placed: moment(created_at), changed: moment(updated_at) })
+    }
+
     /// The steps that its status allows.
     fn steps(&self) -> impl Iterator<Item = Transition> {
         let status = self.status;
@@ -125,8 +128,10 @@ async fn show(
     key: RequestKey,
     done: Option<(String, ApiCall)>,
 ) -> Result<Response, PageError> {
-    let mut orders: Vec<Row> = Vec::new();
-    let more = who.api().store.list_orders(who.session.account, &query, &mut |order| orders.push(order.into())).await?;
+    let mut orders: Vec<Order> = Vec::new();
+    let more = who.api().store.list_orders(who.session.account, &query, &mut |order| orders.push(order)).await?;
+    // At once, so that PostgreSQL answers them together.
+    let orders = try_join_all(orders.into_iter().map(|order| Row::new(&who.api().store, order))).await?;
     let next = orders.last().filter(|_| more).map(|last| last.id);
     let mut first = None;
     if query.after.is_some() {

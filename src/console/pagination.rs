@@ -5,7 +5,8 @@ use super::form::Form;
 use crate::domain::{Invalid, PageLimit, PageQuery};
 use crate::http::input::integer;
 
-/// Parses the query of a page's address. Empty parameters count as missing.
+/// Parses the query of a page's address. Empty parameters count as missing. `from`, the first id to show, is what people
+/// enter; links have `after`.
 pub fn query<Status>(
     parameters: &Form,
     parse: impl FnOnce(&str) -> Result<Status, Invalid>,
@@ -13,7 +14,12 @@ pub fn query<Status>(
     let given = |name: &str| Some(parameters.get(name)).filter(|value| !value.is_empty());
     let refused = |name: &str, invalid: &Invalid| PageError::bad_request(format!("The {name} {invalid}."));
     let status = given("status").map(parse).transpose().map_err(|invalid| refused("status", &invalid))?;
-    let after = given("after").map(parse_integer).transpose().map_err(|invalid| refused("id", &invalid))?;
+    let id =
+        |name| given(name).map(|id| parse_integer(id.trim())).transpose().map_err(|invalid| refused("id", &invalid));
+    let after = match id("from")? {
+        Some(from) => Some(from.saturating_sub(1)),
+        None => id("after")?,
+    };
     Ok(PageQuery { status, after, ..PageQuery::default() })
 }
 

@@ -24,6 +24,8 @@ struct List<'a> {
     /// The last animal on the page. `None` if no more follow.
     next: Option<i64>,
     is_first: bool,
+    /// The key of the forms that order an animal, which append its id.
+    key: RequestKey,
     api_call: ApiCall,
 }
 
@@ -55,7 +57,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let is_first = query.after.is_none() || first == pets.first().map(|pet| pet.id);
     let api_call = ApiCall::list(&who, Operation::ListPets, &pagination::as_api(&query, PetStatus::as_str)).await;
     let site = Site::new(&who, "Animals", "animals");
-    let list = List { site, pets, status: query.status, next, is_first, api_call };
+    let list = List { site, pets, status: query.status, next, is_first, key: RequestKey::generate(), api_call };
     Ok(ApiCall::page(StatusCode::OK, &list, Some(&list.api_call)))
 }
 

@@ -75,6 +75,48 @@ async fn order_forms_report_the_order_and_its_animal() {
 }
 
 #[tokio::test]
+async fn list_orders_an_animal_with_one_click() {
+    Service::on_every_database(async |service| {
+        service.create_pets(1).await;
+        service.post("/v1/pets", r#"{"name":"Mimi & Co","categoryId":1}"#).await;
+        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let empty = ada.get("/orders").await.body;
+        assert!(empty.contains(r#"<a href="./animals?status=available">available animal</a>"#), "{empty}");
+
+        let list = ada.get("/animals?from=2").await.body;
+        assert!(list.contains("Mimi") && !list.contains("Rex"), "{list}");
+        let form = between(&list, r#"<form method="post" action="./orders">"#, "</form>");
+        let value = |name: &str| between(form, &format!(r#"name="{name}" value=""#), "\"").to_owned();
+        let fields = [("petId", value("petId")), ("idempotencyKey", value("idempotencyKey"))];
+        let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+        assert_eq!(fields[0].1, "2");
+
+        let placed = ada.post("/orders", &fields).await;
+        assert_eq!(placed.status(), 201);
+        assert!(placed.body.contains("Order 1 is now placed. Animal 2 is pending."), "{}", placed.body);
+        assert!(placed.body.contains(r#"<td data-label="Animal">Mimi &#38; Co "#), "{}", placed.body);
+        let again = ada.post("/orders", &fields).await.body;
+        assert!(again.contains("This form was sent twice and counts once."), "{again}");
+        let list = ada.get("/animals?from=2").await.body;
+        assert!(!list.contains(r#"action="./orders""#), "a pending animal cannot be ordered: {list}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn list_starts_at_an_id() {
+    let service = Service::start().await;
+    service.create_pets(3).await;
+    let mut ada = ConsoleUser::signed_in(&service, ADA).await;
+    let ids = |page: &str| page.matches(r#"data-label="Id""#).count();
+    for (from, count) in [("", 3), ("2", 2), ("+3+", 1), ("4", 0), ("-9223372036854775808", 3)] {
+        let page = ada.get(&format!("/animals?status=available&from={from}")).await;
+        assert_eq!((page.status(), ids(&page.body)), (200, count), "{from}");
+    }
+    assert_eq!(ada.get("/animals?from=x").await.status(), 400);
+}
+
+#[tokio::test]
 async fn empty_fields_are_requested() {
     let service = Service::start().await;
     let mut somebody = ConsoleUser::new(&service);
