@@ -10,6 +10,7 @@ use super::layout::{Site, page};
 use super::plot::Plot;
 use crate::config::Addresses;
 use crate::domain::{PetStatus, StatusCounts, grouped};
+use crate::http::failed_requests::FailedRequest;
 use crate::http::{Operation, deprecation};
 
 #[derive(Template)]
@@ -26,6 +27,7 @@ struct Overview<'a> {
     addresses: &'a Addresses,
     counts: StatusCounts,
     plot: Plot,
+    failed: Vec<FailedRequest>,
     database: String,
     has_keys: bool,
     /// False once `GET /pets/{petId}` is removed.
@@ -44,6 +46,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         addresses,
         counts: user.api().pet_counts.get(&user.api().store).await?,
         plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests(), now)),
+        failed: user.api().failed_requests.of(session.account),
         database: user.api().store.database(),
         has_keys: !user.api().store.list_keys_of(session.account, None, 1).await?.0.is_empty(),
         warns_of_removal: now < deprecation::REMOVED_AT,

@@ -161,6 +161,11 @@ impl ApiError {
         Self::new(Code::Unavailable, format!("The service is not ready: {reason}.")).with_cause(cause)
     }
 
+    /// The code as it is sent, and its status.
+    pub const fn code(&self) -> (&'static str, StatusCode) {
+        self.code.parts()
+    }
+
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -19,6 +19,7 @@ use super::auth::Caller;
 use super::client_address::{Peer, client_address};
 use super::cors::{Cors, is_preflight};
 use super::error::{ApiError, Cause, Code};
+use super::failed_requests::FailedRequest;
 use super::framing;
 use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
@@ -115,7 +116,16 @@ impl ListenerService {
             } else if let Target::Operation(operation) = target {
                 let calling = operation.call(api, &head, &mut body, &mut caller);
                 let answered = AssertUnwindSafe(calling).catch_unwind().await;
-                answered.map(|answer| answer.unwrap_or_else(ApiError::answer).map(Either::Left))
+                answered.map(|answer| {
+                    let answer = answer.unwrap_or_else(|error| {
+                        if let Some(account) = caller.account {
+                            let request = FailedRequest::new(api.clock.now(), operation, &error, &id);
+                            api.failed_requests.add(account, request);
+                        }
+                        error.answer()
+                    });
+                    answer.map(Either::Left)
+                })
             } else {
                 // Boxed, because it is large and rarely needed.
                 let answering = Box::pin(self.answer_page(target, Request::from_parts(head, body), peer));

@@ -9,6 +9,7 @@ mod cors;
 pub(crate) mod deprecation;
 mod dispatch;
 mod error;
+pub(crate) mod failed_requests;
 mod file;
 mod forwarded;
 mod framing;

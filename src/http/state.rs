@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::api_key_cache::ApiKeyCache;
 use super::deprecation::Deprecation;
+use super::failed_requests::FailedRequests;
 use super::openapi::{Documents, Version};
 use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
@@ -35,6 +36,7 @@ pub struct Api {
     /// `None` in production, and if simulation is off.
     pub simulator: Option<Simulator>,
     pub requests: RequestHistory,
+    pub failed_requests: FailedRequests,
     pub traffic: Traffic,
     pub process: Process,
     pub password_counters: Arc<PasswordCounters>,
@@ -67,6 +69,7 @@ impl Api {
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
             simulator: is_simulating.then(Simulator::new),
             requests: RequestHistory::default(),
+            failed_requests: FailedRequests::new(),
             traffic: Traffic::new(),
             process: Process::started_now(),
             password_counters: Arc::default(),

@@ -164,6 +164,42 @@ async fn overview_shows_the_state_of_the_store() {
 }
 
 #[tokio::test]
+async fn overview_lists_the_latest_failed_requests_of_the_account() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    assert!(ada.get("/").await.body.contains("None since this process started."));
+
+    let failed = |path: &str, id: &str| service.request("GET", path).key(&key).header("x-request-id", id);
+    assert_eq!(failed("/v1/pets?limit=0", "<first>").send().await.status(), 400);
+    assert_eq!(failed("/v1/pets/77", "second").send().await.status(), 404);
+    assert_eq!(failed("/v1/pets", "success").send().await.status(), 200);
+    // Neither of these belongs to an account.
+    assert_eq!(service.request("GET", "/v1/pets").header("x-request-id", "stranger").send().await.status(), 401);
+    assert_eq!(failed("/v1/nothing", "nothing").send().await.status(), 404);
+
+    let page = ada.get("/").await.body;
+    let rows: Vec<_> = page.split("<tr><td data-label=\"Time\">").skip(1).collect();
+    assert_eq!(rows.len(), 2, "{page}");
+    for (row, parts) in [
+        (rows[0], ["20 Nov 2026, 09:30 UTC", ">getPet<", ">404<", ">not_found<", ">second<"]),
+        (rows[1], ["20 Nov 2026, 09:30 UTC", ">listPets<", ">400<", ">invalid_value<", ">&#60;first&#62;<"]),
+    ] {
+        for part in parts {
+            assert!(row.contains(part), "{part}: {row}");
+        }
+    }
+    let mut grace = ConsoleUser::signed_in(&service, "grace@example.com").await;
+    assert!(!grace.get("/").await.body.contains("getPet<"), "other accounts' requests are not shown");
+
+    for number in 0..25 {
+        failed("/v1/pets?x=y", &format!("number-{number}")).send().await;
+    }
+    let page = ada.get("/").await.body;
+    assert_eq!(page.matches(">unknown_parameter<").count(), 20, "{page}");
+    assert!(page.contains(">number-24<") && page.contains(">number-5<") && !page.contains(">number-4<"), "{page}");
+}
+
+#[tokio::test]
 async fn reference_has_the_header_of_the_console() {
     let (service, mut ada) = signed_in().await;
     for path in ["/docs", "/docs/deprecations"] {
