@@ -81,7 +81,9 @@ impl Model for Animal {
                     Some(_) => return None,
                     None if self.status() == "available" => {
                         next.order = Some((order, Status::Placed));
-                        key.map(|key| next.keys[key] = Some(order));
+                        if let Some(key) = key {
+                            next.keys[key] = Some(order);
+                        }
                         Placed::Executed
                     }
                     None => Placed::Refused,
@@ -90,11 +92,11 @@ impl Model for Animal {
             }
             Operation::Move { order, to, done } => {
                 let from = self.order.filter(|(newest, _)| *newest == order).map(|(_, status)| status);
-                let is_legal = match (from, to) {
-                    (Some(Status::Placed), Status::Approved | Status::Cancelled) => true,
-                    (Some(Status::Approved), Status::Delivered | Status::Cancelled) => true,
-                    _ => false,
-                };
+                let is_legal = matches!(
+                    (from, to),
+                    (Some(Status::Placed), Status::Approved | Status::Cancelled)
+                        | (Some(Status::Approved), Status::Delivered | Status::Cancelled)
+                );
                 if is_legal {
                     next.order = Some((order, to));
                 }

@@ -34,6 +34,7 @@ fn command_does_everything_or_nothing_and_reports_which() {
         all += faults.len();
         let faults = if trial::is_full() { faults } else { sample(faults, SHORT[0], &mut random) };
         for fault in &faults {
+            let _case = Case(format!("{}: {fault}", command.line));
             let ended = run(&place, command, fault.strace(&place.trace()));
             let found = place.snapshot(command);
             if let Err(why) = judge(&before, &after, &found, ended.code) {
@@ -103,6 +104,7 @@ fn service_acknowledges_nothing_that_a_failing_call_loses() {
     let (mut acknowledged, mut ended) = (0, 0);
     let mut violations = Vec::new();
     for (number, fault) in faults.iter().enumerate() {
+        let _case = Case(fault.to_string());
         let served = serve(fault.strace(&file));
         violations.extend(served.violation.map(|why| format!("{fault}: {why}")));
         acknowledged += served.acknowledged;
@@ -170,6 +172,17 @@ fn loss_is_noticed() {
     (0..WRITES).for_each(|number| write(&service, &key, &ledger, number));
     service.stop();
     ledger.notices_damage(database.data_dir());
+}
+
+/// Names the case of a panic, for instance if a process does not end.
+struct Case(String);
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the case {}", self.0);
+        }
+    }
 }
 
 /// A fault that is injected into the `number`-th call of each thread.

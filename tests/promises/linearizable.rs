@@ -2,23 +2,20 @@
 //! all processes and through crashes, one order of the operations explains it. A revoked API key stays accepted for at most
 //! a second in other processes.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{query, sessions};
-use testkit::{Connection, Database, PostgresServer, Random, Request, Response, Server, new_pet, trial};
+use testkit::{Connection, Database, PostgresServer, Random, Request, Server, trial};
 
-use crate::animal_model::{Animal, ApiKey, KEYS, KeyOperation, Operation, Placed, Status};
+use crate::animal_clients::{Client, Run, Subject};
+use crate::animal_model::{Animal, ApiKey, KeyOperation, Operation};
 use crate::linearizability::{Event, UNKNOWN, is_linearizable};
 
-/// Clients, animals and operations of each client in a round. An animal gets about twenty operations.
+/// Clients and animals in a round. An animal gets about twenty operations.
 const CLIENTS: usize = 8;
 const ANIMALS: usize = 16;
-const OPERATIONS: usize = 40;
 
 /// One in so many rounds has a crash.
 const CRASH_EVERY: u32 = 20;
@@ -69,7 +66,7 @@ fn check(database: &Database, processes: usize, crash: impl Fn() + Sync) {
         thread::scope(|scope| {
             for _ in 0..CLIENTS {
                 let (mut random, run, animals) = (random.another(), &run, &animals);
-                scope.spawn(move || Client { run, connections: HashMap::new() }.work(animals, &mut random));
+                scope.spawn(move || Client::new(run).work(animals, &mut random));
             }
             if let Some(killed) = killed {
                 random.sleep(20..100);
@@ -96,192 +93,6 @@ fn check(database: &Database, processes: usize, crash: impl Fn() + Sync) {
         "{processes} processes: {operations} operations, {unknown} of them with an unknown outcome, in {crashes} crashes, and \
          {uses} uses of {keys} revoked keys: 0 violations; a false read in each of {caught} histories is caught"
     ));
-}
-
-struct Run {
-    began: Instant,
-    key: String,
-    /// The current addresses of the store listeners.
-    addresses: RwLock<Vec<SocketAddr>>,
-}
-
-/// An animal and what its clients saw of it.
-struct Subject {
-    name: String,
-    /// Zero until it is created.
-    id: AtomicI64,
-    /// The known orders.
-    orders: Mutex<Vec<i64>>,
-    history: Mutex<Vec<Event<Operation>>>,
-}
-
-impl Subject {
-    const fn new(name: String) -> Self {
-        Self { name, id: AtomicI64::new(0), orders: Mutex::new(Vec::new()), history: Mutex::new(Vec::new()) }
-    }
-
-    /// Returns the history. An order whose id was not in its response has it from another response to its key.
-    fn history(self) -> Vec<Event<Operation>> {
-        let mut history = self.history.into_inner().unwrap();
-        let placed = |event: &Event<Operation>| match event.operation {
-            Operation::Place { key: Some(key), order, .. } if order > 0 => Some((key, order)),
-            _ => None,
-        };
-        let known: HashMap<_, _> = history.iter().filter_map(placed).collect();
-        for event in &mut history {
-            if let Operation::Place { key: Some(key), order, .. } = &mut event.operation {
-                *order = known.get(key).copied().unwrap_or(*order);
-            }
-        }
-        history
-    }
-
-    fn add(&self, sent: u64, answered: u64, operation: Operation) {
-        self.history.lock().unwrap().push(Event { sent, answered, operation });
-    }
-
-    /// An id of an order that is unknown to the client: the same for each request with one idempotency key.
-    fn unknown_order(&self, key: Option<usize>) -> i64 {
-        static NEXT: AtomicI64 = AtomicI64::new(KEYS as i64 + 1);
-        -key.map_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed), |key| key as i64 + 1)
-    }
-}
-
-struct Client<'a> {
-    run: &'a Run,
-    connections: HashMap<SocketAddr, Connection>,
-}
-
-impl Client<'_> {
-    fn work(&mut self, animals: &[Subject], random: &mut Random) {
-        for _ in 0..OPERATIONS {
-            let animal = &animals[random.index(animals.len())];
-            let address = {
-                let addresses = self.run.addresses.read().unwrap();
-                addresses[random.index(addresses.len())]
-            };
-            match (animal.id.load(Ordering::SeqCst), random.below(10)) {
-                (0, _) => self.create(address, animal),
-                (_, 0..2) => self.get(address, animal),
-                (_, 2..5) => self.list(address, animal, random),
-                (_, 5..7) => self.place(address, animal, random),
-                _ => self.transition(address, animal, random),
-            }
-        }
-    }
-
-    /// Sends a request. Returns its times and its response, `None` if the outcome is unknown. Requests that the service
-    /// did not execute are not part of the history: `None` for the times.
-    fn send(&mut self, address: SocketAddr, request: &Request) -> Option<(u64, u64, Option<Response>)> {
-        let connection = match self.connections.remove(&address) {
-            Some(open) => Some(open),
-            None => Connection::open(address).ok(),
-        };
-        // The process was killed.
-        let mut connection = connection?;
-        let sent = self.run.now();
-        let response = connection.send(request).ok();
-        let answered = self.run.now();
-        let Some(response) = response else { return Some((sent, UNKNOWN, None)) };
-        self.connections.insert(address, connection);
-        match response.status() {
-            503 => Some((sent, UNKNOWN, None)),
-            // Another process executes a request with this idempotency key.
-            409 if response.says_to_retry() => None,
-            _ => Some((sent, answered, Some(response))),
-        }
-    }
-
-    fn request(&self, address: SocketAddr, method: &str, path: &str) -> Request {
-        Request::new(address, method, path).key(&self.run.key)
-    }
-
-    /// Creates the animal. Several clients may try; all but one create another animal, which is not examined.
-    fn create(&mut self, address: SocketAddr, animal: &Subject) {
-        let request = self.request(address, "POST", "/v1/pets").json(new_pet(&animal.name));
-        let Some((sent, answered, Some(response))) = self.send(address, &request) else { return };
-        assert_eq!(response.status(), 201, "{response:?}");
-        let mut history = animal.history.lock().unwrap();
-        if animal.id.compare_exchange(0, response.id(), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            history.push(Event { sent, answered, operation: Operation::Create });
-        }
-    }
-
-    fn get(&mut self, address: SocketAddr, animal: &Subject) {
-        let request = self.request(address, "GET", &format!("/v1/pets/{}", animal.id.load(Ordering::SeqCst)));
-        let Some((sent, answered, Some(response))) = self.send(address, &request) else { return };
-        assert_eq!(response.status(), 200, "{response:?}");
-        let status = status(&response.json());
-        animal.add(sent, answered, Operation::Observe { status, has: true });
-    }
-
-    /// Lists animals with a status, from this animal on.
-    fn list(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
-        let (id, status) = (animal.id.load(Ordering::SeqCst), STATUSES[random.index(STATUSES.len())]);
-        let path = format!("/v1/pets?limit=1&status={status}&after={}", id - 1);
-        let request = self.request(address, "GET", &path);
-        let Some((sent, answered, Some(response))) = self.send(address, &request) else { return };
-        assert_eq!(response.status(), 200, "{response:?}");
-        let has = response.json()[0]["id"] == id;
-        animal.add(sent, answered, Operation::Observe { status, has });
-    }
-
-    fn place(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
-        let key = (random.below(2) == 0).then(|| random.index(KEYS));
-        let body = format!(r#"{{"petId":{}}}"#, animal.id.load(Ordering::SeqCst));
-        let mut request = self.request(address, "POST", "/v1/store/orders").json(body);
-        if let Some(key) = key {
-            request = request.header("idempotency-key", &format!("{}-{key}", animal.name));
-        }
-        let Some((sent, answered, response)) = self.send(address, &request) else { return };
-        let (order, done) = match &response {
-            None => (animal.unknown_order(key), None),
-            Some(response) if response.status() == 409 => (animal.unknown_order(key), Some(Placed::Refused)),
-            Some(response) => {
-                assert_eq!(response.status(), 201, "{response:?}");
-                let replayed = if response.is_replayed() { Placed::Replayed } else { Placed::Executed };
-                (response.id(), Some(replayed))
-            }
-        };
-        animal.add(sent, answered, Operation::Place { key, order, done });
-        if order > 0 {
-            animal.orders.lock().unwrap().push(order);
-        }
-    }
-
-    /// Approves, delivers or cancels an order: mostly the newest one.
-    fn transition(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
-        let order = {
-            let orders = animal.orders.lock().unwrap();
-            let Some(newest) = orders.last() else { return };
-            if random.below(4) > 0 { *newest } else { orders[random.index(orders.len())] }
-        };
-        // An animal that is sold stays so, so few orders are delivered.
-        let (to, verb) = match random.below(8) {
-            0..3 => (Status::Approved, "approve"),
-            3 => (Status::Delivered, "deliver"),
-            _ => (Status::Cancelled, "cancel"),
-        };
-        let request = self.request(address, "POST", &format!("/v1/store/orders/{order}/{verb}"));
-        let Some((sent, answered, response)) = self.send(address, &request) else { return };
-        let done = response.map(|response| {
-            assert!(matches!(response.status(), 200 | 409), "{response:?}");
-            response.status() == 200
-        });
-        animal.add(sent, answered, Operation::Move { order, to, done });
-    }
-}
-
-impl Run {
-    fn now(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-}
-
-const STATUSES: [&str; 3] = ["available", "pending", "sold"];
-
-fn status(pet: &serde_json::Value) -> &'static str {
-    STATUSES.into_iter().find(|status| pet["status"] == *status).unwrap()
 }
 
 /// Control: falsifies a read that no other operation overlaps, which must be a violation. Returns false if there is none.

@@ -1,5 +1,6 @@
 //! The promises of docs/evidence/promises.md, in a short form. `scripts/promises` runs the full one.
 
+mod animal_clients;
 mod animal_model;
 mod apart;
 mod backup;
