@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 
+use super::code_samples::{CodeSample, SampleRequest};
 use super::current_user::SignedIn;
 use super::layout::page;
 use super::request_key::RequestKey;
@@ -18,8 +19,8 @@ use crate::http::{ApiError, Cause, Operation, Response};
 
 /// An API call as text.
 pub struct ApiCall {
-    /// A shell command that expects an API key in `$KEY`.
-    pub curl: String,
+    /// The request as code.
+    pub samples: [CodeSample; 4],
     /// The response as HTTP writes it: status, headers, body.
     pub answer: String,
     pub status: StatusCode,
@@ -38,10 +39,11 @@ impl ApiCall {
     /// limit of the account, so that users can see what a program that exhausted it is doing.
     pub async fn list(who: &SignedIn, operation: Operation, query: &str) -> Self {
         let target = format!("{}?{query}", operation.path());
-        let curl = format!("curl -i '{}'{NEXT}{AUTHORIZATION}", address(who, operation, &target));
+        let url = address(who, operation, &target);
+        let samples = SampleRequest { method: "GET", url, headers: &[], body: "" }.samples();
         let mut caller = Caller::signed_in(who.session.account);
         let answer = call(who, operation, Request::get(target), "", &mut caller).await;
-        Self::new(curl, answer, caller.simulated).await
+        Self::new(samples, answer, caller.simulated).await
     }
 
     /// Calls an operation that writes, as a program would: one that sends the same request, with a key of the same
@@ -62,17 +64,15 @@ impl ApiCall {
         preference: &'static str,
     ) -> Self {
         let target = operation.path_of(id);
-        let (method, content) = match body {
-            "" => ("-X POST ", String::new()),
-            body => ("", format!("{NEXT}-H 'Content-Type: application/json'{NEXT}-d {}", quoted(body))),
-        };
-        let header = quoted(&format!("Idempotency-Key: {}", key.as_str()));
-        let prefer = match preference {
-            "" => String::new(),
-            preference => format!("{NEXT}-H 'Prefer: {preference}'"),
-        };
-        let address = address(who, operation, &target);
-        let curl = format!("curl -i {method}'{address}'{NEXT}{AUTHORIZATION}{NEXT}-H {header}{prefer}{content}");
+        let mut headers = vec![("Idempotency-Key", key.as_str())];
+        if !body.is_empty() {
+            headers.push(("Content-Type", "application/json"));
+        }
+        if !preference.is_empty() {
+            headers.push(("Prefer", preference));
+        }
+        let url = address(who, operation, &target);
+        let samples = SampleRequest { method: "POST", url, headers: &headers, body }.samples();
 
         let mut caller = Caller::signed_in(who.session.account);
         let mut answer = match caller.count(who.api(), who.session.account) {
@@ -84,10 +84,10 @@ impl ApiCall {
             Err(error) => error.answer(),
         };
         caller.write_headers(who.api(), answer.headers_mut());
-        Self::new(curl, answer, caller.simulated).await
+        Self::new(samples, answer, caller.simulated).await
     }
 
-    async fn new(curl: String, answer: Response, simulated: Simulated) -> Self {
+    async fn new(samples: [CodeSample; 4], answer: Response, simulated: Simulated) -> Self {
         let (mut head, body) = answer.into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
@@ -102,7 +102,7 @@ impl ApiCall {
         }
         let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
         let (cause, retry_after) = (head.extensions.remove(), head.headers.remove(RETRY_AFTER));
-        Self { curl, answer: text, status: head.status, body, is_replayed, simulated, cause, retry_after }
+        Self { samples, answer: text, status: head.status, body, is_replayed, simulated, cause, retry_after }
     }
 
     /// Returns the outcome of a form for the user: `done`, or `not_done` and the reason.
@@ -157,24 +157,4 @@ async fn call(
 /// Returns the URL of a path by which the user reaches an operation.
 fn address(who: &SignedIn, operation: Operation, path: &str) -> String {
     format!("{}{path}", who.addresses.base_url_of(operation.listener()).root())
-}
-
-const AUTHORIZATION: &str = r#"-H "Authorization: Bearer $KEY""#;
-
-/// Continues a shell command on the next line.
-const NEXT: &str = " \\\n  ";
-
-/// Quotes `text` for a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_are_escaped_for_the_shell() {
-        assert_eq!(quoted(r#"{"name":"O'Malley"}"#), r#"'{"name":"O'\''Malley"}'"#);
-    }
 }

@@ -3,6 +3,7 @@
 
 mod account;
 mod api_call;
+mod code_samples;
 mod current_user;
 mod docs;
 mod error;

@@ -215,7 +215,7 @@ async fn page_shows_the_response_of_the_api() {
     let created =
         service.request("POST", "/v1/pets").key(&key).json(r#"{"name":"Rex","categoryId":3,"status":"pending"}"#);
     assert_eq!(shown, answer(&created.send().await).replace("/2\n", "/1\n").replace(":2,", ":1,"));
-    let request = unescaped(between(&added.body, "<code id=\"request\">", "</code>"));
+    let request = unescaped(between(&added.body, "<code id=\"request-curl\">", "</code>"));
     assert!(request.ends_with(r#"-d '{"name":"Rex","categoryId":3,"status":"pending"}'"#), "{request}");
 
     for _ in 0..20 {
@@ -250,7 +250,7 @@ async fn repeated_form_counts_once_and_its_page_says_so() {
         let first = ada.post(action, &form).await;
         assert_eq!(first.status(), status, "{action}: {}", first.body);
         assert!(!first.body.contains("counts once."), "{}", first.body);
-        let line = unescaped(between(&first.body, "<code id=\"request\">", "</code>"));
+        let line = unescaped(between(&first.body, "<code id=\"request-curl\">", "</code>"));
         assert!(line.contains(&format!("-H 'Idempotency-Key: {once}'")), "{line}");
 
         let again = ada.post(action, &form).await;

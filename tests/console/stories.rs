@@ -154,7 +154,7 @@ async fn reload_after_a_form_sends_nothing_twice() {
                 "{said}"
             );
             assert!(browser.text("#answer").await.contains("idempotent-replayed: true"));
-            assert!(browser.text("#request").await.contains("Idempotency-Key: "));
+            assert!(browser.text("#request-curl").await.contains("Idempotency-Key: "));
         };
 
         browser.submit("/animals/new", &[("name", "Rex"), ("categoryId", "3")]).await;

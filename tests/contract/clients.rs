@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::guide::{Section, section};
-use crate::process::{Petstore, run, shell, shown, tool};
+use crate::process::{Petstore, go_run, run, shell, shown, tool};
 
 /// What each client prints: step, status, and a value of the response.
 const STORY: &str = "\
@@ -58,11 +58,8 @@ fn python_client_works() {
 #[test]
 fn go_client_works() {
     let client = Client::generate("Go", "go", "example.go");
-    // Without modules of others, other toolchains and C. The cache has the compiled standard library.
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go-cache");
-    let go = format!("GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE={} go run", cache.display());
-    client.tells_the_story(&format!("{go} story.go"));
-    client.lists_every_animal(&format!("{go} example.go"));
+    client.tells_the_story(&go_run("story.go"));
+    client.lists_every_animal(&go_run("example.go"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod linter;
 mod operations;
 mod postman;
 mod process;
+mod samples;
 mod schemathesis;
 #[path = "../service/mod.rs"]
 mod service;
