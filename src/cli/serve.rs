@@ -52,7 +52,7 @@ pub fn block_on<T>(runtime: Runtime, future: impl Future<Output = T>) -> T {
 pub fn runtime() -> std::io::Result<Runtime> {
     let now = Clock::System.now();
     if now < Timestamp::from_milliseconds(0) {
-        let why = format!("the system clock is set to {now}: set it right, then start again");
+        let why = format!("the system clock is set to {now}: correct it, then start again");
         return Err(std::io::Error::other(why));
     }
     server::prepare_thread();

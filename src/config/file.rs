@@ -28,7 +28,7 @@ impl File {
                 return Err(format!("there is no setting `{key}`{suggestion}"));
             };
             if value.is_array() && !takes_list(arg) {
-                return Err(format!("`{key}` takes one value and no list"));
+                return Err(format!("`{key}` takes one value, not a list"));
             }
             let values =
                 values(&value).ok_or_else(|| format!("`{key}` must be a string, a number or a list of them"))?;

@@ -139,20 +139,20 @@ impl ApiError {
     }
 
     pub fn route_not_found() -> Self {
-        Self::new(Code::NotFound, "There is nothing at this path.")
+        Self::new(Code::NotFound, "This path does not exist.")
     }
 
     pub fn method_not_allowed() -> Self {
-        Self::new(Code::MethodNotAllowed, "This path does not have this method; `Allow` names those it has.")
+        Self::new(Code::MethodNotAllowed, "This path does not support this method. `Allow` lists those it supports.")
     }
 
     pub fn internal(cause: impl Into<String>) -> Self {
-        let message = "Something went wrong on our side; it is in our log under this request's id.";
+        let message = "An internal error occurred. The service logged it under the id of this request.";
         Self::new(Code::InternalError, message).with_cause(cause)
     }
 
     pub fn unavailable(cause: impl Into<String>) -> Self {
-        let message = "The service can't take this request now. Try again later.";
+        let message = "The service cannot process this request now. Try again later.";
         Self::new(Code::Unavailable, message).with_cause(cause)
     }
 

@@ -23,8 +23,7 @@ pub async fn ready(api: &Api) -> Result<Response, ApiError> {
         return Err(ApiError::not_ready("it is about to stop", "draining"));
     }
     // Any database error means that requests should go to another process.
-    let broken =
-        |error: StoreError| ApiError::not_ready("its database does not answer as it should", error.to_string());
+    let broken = |error: StoreError| ApiError::not_ready("its database does not respond correctly", error.to_string());
     api.store.check().await.map_err(broken)?;
     let body = match api.store.disk() {
         Some(disk) if disk.free < DISK_LOW => r#"{"status":"ready","warnings":["disk_space_low"]}"#,

@@ -115,7 +115,7 @@ async fn read(body: &mut impl RequestBody) -> Result<Vec<u8>, ApiError> {
         let frame = frame.map_err(|error| match error.into().downcast::<BodyTimeout>() {
             Ok(late) => ApiError::new(Code::RequestTimeout, late.to_string()),
             // The connection broke or the chunks are malformed.
-            Err(_) => ApiError::new(Code::InvalidJson, "The body could not be read to its end."),
+            Err(_) => ApiError::new(Code::InvalidJson, "The body could not be read completely."),
         })?;
         if let Some(data) = frame.data_ref() {
             if bytes.len() + data.len() > MAX_BODY {

@@ -246,9 +246,7 @@ impl server::Service for ListenerService {
                 ApiError::new(Code::RequestTimeout, message)
             }
             // Not a redirect: it would work despite having sent the key in plain text.
-            Rejection::TlsRequired => {
-                ApiError::new(Code::InvalidValue, "This port speaks TLS: the address begins with https://.")
-            }
+            Rejection::TlsRequired => ApiError::new(Code::InvalidValue, "This port requires TLS: use https://."),
         };
         error.last_response()
     }

@@ -98,7 +98,7 @@ impl RateLimits {
     }
 
     fn refusal(&self) -> ApiError {
-        let message = format!("This account may send {}; `Retry-After` says when to go on.", self.limit);
+        let message = format!("This account may send {}. Try again after the time in `Retry-After`.", self.limit);
         ApiError::new(Code::RateLimited, message)
     }
 }

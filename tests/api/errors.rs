@@ -24,7 +24,7 @@ async fn unknown_path_is_not_found() {
         cache-control: no-store
         x-content-type-options: nosniff
 
-        {"code":"not_found","message":"There is nothing at this path.","status":404}
+        {"code":"not_found","message":"This path does not exist.","status":404}
     "#]]
     .assert_eq(&service.get("/v1/nothing").await.shown());
     for address in service.addresses() {
@@ -49,7 +49,7 @@ async fn unknown_method_is_405_with_allow() {
         x-content-type-options: nosniff
         allow: GET,HEAD,POST
 
-        {"code":"method_not_allowed","message":"This path does not have this method; `Allow` names those it has.","status":405}
+        {"code":"method_not_allowed","message":"This path does not support this method. `Allow` lists those it supports.","status":405}
     "#]]
     .assert_eq(&service.request("PUT", "/v1/pets").send().await.shown());
     for operation in Operation::ALL {
@@ -195,7 +195,7 @@ async fn database_error_is_500_without_details() {
     for request in service.operations() {
         let answer = request.key(&service.key).send().await;
         assert_eq!((answer.code().as_str(), answer.header("retry-after")), ("internal_error", None));
-        let message = "Something went wrong on our side; it is in our log under this request's id.";
+        let message = "An internal error occurred. The service logged it under the id of this request.";
         assert_eq!(answer.json()["message"], message);
     }
 
@@ -233,7 +233,7 @@ async fn held_lock_blocks_writes_but_not_reads() {
     for answer in [service.post("/v1/pets", REX).await, service.message(HELLO).await] {
         assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
         assert!(answer.header("retry-after").unwrap().parse::<u32>().unwrap() >= 1);
-        assert_eq!(answer.json()["message"], "The service can't take this request now. Try again later.");
+        assert_eq!(answer.json()["message"], "The service cannot process this request now. Try again later.");
     }
     assert_eq!(service.ids("/v1/pets").await, [1]);
     assert_eq!(service.get("/v1/pets/1").await.status(), 200);

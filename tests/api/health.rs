@@ -35,7 +35,7 @@ async fn service_without_database_is_live_but_not_ready() {
         x-content-type-options: nosniff
         retry-after: 1
 
-        {"code":"unavailable","message":"The service is not ready: its database does not answer as it should.","status":503}
+        {"code":"unavailable","message":"The service is not ready: its database does not respond correctly.","status":503}
     "#]]
     .assert_eq(&service.get("/readyz").await.shown());
     for address in service.addresses() {

@@ -37,7 +37,7 @@ async fn account_above_its_limit_has_to_wait() {
         ratelimit-policy: "default";q=3;w=60
         retry-after: 20
 
-        {"code":"rate_limited","message":"This account may send 3 requests per minute; `Retry-After` says when to go on.","status":429}
+        {"code":"rate_limited","message":"This account may send 3 requests per minute. Try again after the time in `Retry-After`.","status":429}
     "#]]
     .assert_eq(&service.get("/v1/pets").await.shown());
 

@@ -87,7 +87,7 @@ async fn plain_http_on_a_tls_listener_is_explained() {
         stream.write_all(b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\n\r\n").await.unwrap();
         let answer = soon(read_response(&mut stream)).await;
         assert_eq!((answer.status(), answer.code().as_str()), (400, "invalid_value"));
-        assert_eq!(answer.json()["message"], "This port speaks TLS: the address begins with https://.");
+        assert_eq!(answer.json()["message"], "This port requires TLS: use https://.");
         assert_eq!(soon(read_to_end(&mut stream)).await, "");
     }
     // Other bytes get an alert or nothing.

@@ -94,7 +94,7 @@ fn backup_overwrites_only_with_force() {
     assert!(folder.program("mkfifo").arg("pipe").status().unwrap().success());
     for other in ["link", "pipe"] {
         let refused = folder.run(&format!("backup {other} --force"));
-        assert_eq!(refused.shown(), format!("exit 1\nerror: {other} is no regular file\n"));
+        assert_eq!(refused.shown(), format!("exit 1\nerror: {other} is not a regular file\n"));
         assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
     }
     let nowhere = folder.run("backup nowhere/there.db");

@@ -190,7 +190,7 @@ fn invalid_value_in_the_file_names_the_file() {
         exit 2
         error: petstore.toml: `listen` must be a string, a number or a list of them
         exit 2
-        error: petstore.toml: `listen` takes one value and no list
+        error: petstore.toml: `listen` takes one value, not a list
         exit 2
         error: petstore.toml: line 2 is not TOML: key with no value, expected `=`
     "#]]

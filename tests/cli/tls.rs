@@ -52,7 +52,7 @@ fn healthcheck_uses_tls_like_the_listeners() {
         .status();
     assert!(by_variables.unwrap().success(), "in a container, the environment is that of the service");
     let plain = folder.run(&format!("healthcheck --ops-listen {address}")).shown();
-    let why = "status 400: This port speaks TLS: the address begins with https://.";
+    let why = "status 400: This port requires TLS: use https://.";
     assert_eq!(plain, format!("exit 1\nerror: {address} is not ready: {why}\n"));
 }
 

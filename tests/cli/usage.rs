@@ -140,7 +140,7 @@ fn missing_database_is_a_failure_and_not_created() {
     }
     expect![[r#"
         exit 1
-        error: there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one
+        error: there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one
     "#]]
     .assert_eq(&folder.run("key list").shown());
     assert!(!folder.path("petstore-data").exists());
@@ -174,12 +174,12 @@ fn database_or_backup_that_is_a_pipe_is_rejected() {
         }
         let refused = folder.run(line).shown();
         assert!(
-            refused.starts_with("exit 1\nerror: ") && refused.ends_with(" is no regular file\n"),
+            refused.starts_with("exit 1\nerror: ") && refused.ends_with(" is not a regular file\n"),
             "{line}: {refused}"
         );
     }
     let refused = folder.run("serve --listen 127.0.0.1:0").shown_log();
-    assert_eq!(refused, "exit 1\nERROR petstore-data/petstore.db is no regular file\n");
+    assert_eq!(refused, "exit 1\nERROR petstore-data/petstore.db is not a regular file\n");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn file_of_another_program_is_rejected_unchanged() {
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     folder.write("petstore-data/petstore.db", "");
     let nothing =
-        "exit 1\nerror: there is no database in petstore-data; `petstore serve` or `petstore quickstart` makes one\n";
+        "exit 1\nerror: there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one\n";
     assert_eq!(folder.run("key list").shown(), nothing);
     assert_eq!(folder.read("petstore-data/petstore.db"), "");
 

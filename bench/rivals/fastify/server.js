@@ -109,7 +109,7 @@ app.setErrorHandler((error, request, reply) => {
   const { status, code, message, headers } = toApiError(error)
   return reply.code(status).headers(headers).send({ code, message, status })
 })
-app.setNotFoundHandler(() => { throw new ApiError(404, 'not_found', 'There is nothing at this path.') })
+app.setNotFoundHandler(() => { throw new ApiError(404, 'not_found', 'This path does not exist.') })
 
 // --- The operations ---------------------------------------------------------------------------------------------
 

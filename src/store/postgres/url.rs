@@ -88,7 +88,7 @@ fn unusable_parameter(address: &str) -> Option<Invalid> {
     let is_plain = name.len() <= 32 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
     let may_be_secret = !is_plain || pairs().any(|(_, name)| name == "password");
     (is_in(LIBPQ_PARAMETERS) || !may_be_secret)
-        .then(|| Invalid(format!("has the parameter {name}, which petstore does not support: take it out")))
+        .then(|| Invalid(format!("has the parameter {name}, which petstore does not support: remove it")))
 }
 
 /// Parses a URL and adds the timeouts.

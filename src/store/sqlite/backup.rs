@@ -81,7 +81,7 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
         Ok(_) if !target.replace => return Err(exists(target.file)),
         Ok(there) if there.is_file() => {}
         // The backup would replace the device or link instead of writing to its target.
-        Ok(_) => return Err(StoreError::Failed(format!("{} is no regular file", target.file.display()))),
+        Ok(_) => return Err(StoreError::Failed(format!("{} is not a regular file", target.file.display()))),
     }
     let log = beside(file, "-wal");
     let length = || log.metadata().map_or(0, |log| log.len());

@@ -48,7 +48,7 @@ pub fn require_database(dir: &Path) -> Result<()> {
 
 pub fn missing(dir: &Path) -> StoreError {
     let dir = dir.display();
-    StoreError::Failed(format!("there is no database in {dir}; `petstore serve` or `petstore quickstart` makes one"))
+    StoreError::Failed(format!("there is no database in {dir}; `petstore serve` or `petstore quickstart` creates one"))
 }
 
 /// Fails if there is a write-ahead log without its database. SQLite would remove the log while creating a database, and
@@ -72,7 +72,7 @@ pub fn has_content(file: &Path) -> bool {
 /// Fails if the path exists and is not a regular file. Opening a pipe would block until its other end is opened.
 pub fn refuse_special_file(file: &Path) -> Result<()> {
     match fs::metadata(file) {
-        Ok(there) if !there.is_file() => Err(StoreError::Failed(format!("{} is no regular file", file.display()))),
+        Ok(there) if !there.is_file() => Err(StoreError::Failed(format!("{} is not a regular file", file.display()))),
         _ => Ok(()),
     }
 }
