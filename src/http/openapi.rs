@@ -104,9 +104,9 @@ fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deploy
     let path = object(&mut document["paths"]["/messages"]);
     // Some tools read the servers of a path, others only those of an operation.
     for operation in path.values_mut().filter_map(Value::as_object_mut) {
-        operation["servers"] = messages.clone();
+        operation.insert("servers".to_owned(), messages.clone());
     }
-    path["servers"] = messages;
+    path.insert("servers".to_owned(), messages);
 }
 
 fn servers(addresses: &Addresses, deployment: Deployment) -> Value {

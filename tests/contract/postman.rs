@@ -28,11 +28,13 @@ fn postman_collection_works() {
         "200 Get an animal (deprecated, removed on 5 December 2030)",
         "200 List orders",
         "201 Place an order",
+        "200 Get an order",
         "200 Approve an order",
         "200 Deliver an order",
         // It was delivered.
         "409 Cancel an order",
         "202 Send a message",
+        "200 List messages",
     ];
     assert_eq!(results, expected);
 }
