@@ -11,35 +11,35 @@ use petstore_client::models::{MessageInput, NewPet, OrderInput, PetStatus};
 async fn main() {
     let (store, messages) = (configuration("PETSTORE_URL"), configuration("PETSTORE_MESSAGES_URL"));
 
-    let pets = list_pets(&store, None, None, None).await.unwrap();
+    let pets = list_pets(&store, None, None, None, None).await.unwrap();
     println!("list 200 {}", pets.len());
 
     let tom = || NewPet { status: Some(PetStatus::Sold), ..NewPet::new("Tom".to_owned(), 3) };
     let rex = || NewPet::new("Rex".to_owned(), 3);
-    let sold = create_pet(&store, tom(), None).await.unwrap();
+    let sold = create_pet(&store, tom(), None, None).await.unwrap();
     println!("create with status 201 {}", sold.status);
     let key = uuid::Uuid::new_v4().to_string();
-    let pet = create_pet(&store, rex(), Some(&key)).await.unwrap();
+    let pet = create_pet(&store, rex(), Some(&key), None).await.unwrap();
     println!("create 201 {}", pet.status);
-    let again = create_pet(&store, rex(), Some(&key)).await.unwrap();
+    let again = create_pet(&store, rex(), Some(&key), None).await.unwrap();
     println!("replay 201 {}", again.id == pet.id);
-    println!("reused key {}", rejection(create_pet(&store, tom(), Some(&key)).await));
+    println!("reused key {}", rejection(create_pet(&store, tom(), Some(&key), None).await));
 
-    let got = get_pet(&store, pet.id).await.unwrap();
+    let got = get_pet(&store, pet.id, None).await.unwrap();
     println!("get 200 {}", got.name);
-    println!("get unknown {}", rejection(get_pet(&store, 404_404).await));
+    println!("get unknown {}", rejection(get_pet(&store, 404_404, None).await));
     let wrong = Configuration { bearer_access_token: Some("pet_test_x".to_owned()), ..configuration("PETSTORE_URL") };
-    println!("wrong key {}", rejection(list_pets(&wrong, None, None, None).await));
+    println!("wrong key {}", rejection(list_pets(&wrong, None, None, None, None).await));
 
-    let order = place_order(&store, OrderInput::new(pet.id), None).await.unwrap();
+    let order = place_order(&store, OrderInput::new(pet.id), None, None).await.unwrap();
     println!("order 201 {}", order.status);
-    println!("order again {}", rejection(place_order(&store, OrderInput::new(pet.id), None).await));
-    let approved = approve_order(&store, order.id, None).await.unwrap();
+    println!("order again {}", rejection(place_order(&store, OrderInput::new(pet.id), None, None).await));
+    let approved = approve_order(&store, order.id, None, None).await.unwrap();
     println!("approve 200 {}", approved.status);
-    let delivered = deliver_order(&store, order.id, None).await.unwrap();
+    let delivered = deliver_order(&store, order.id, None, None).await.unwrap();
     println!("deliver 200 {}", delivered.status);
 
-    let message = send_message(&messages, MessageInput::new("Hello".to_owned()), None).await.unwrap();
+    let message = send_message(&messages, MessageInput::new("Hello".to_owned()), None, None).await.unwrap();
     println!("message 202 {}", message.status);
 }
 
