@@ -51,7 +51,7 @@ impl Order {
 }
 
 impl Message {
-    /// The message when it is accepted.
+    /// The message as it is when the service accepts it.
     pub fn to_json(&self) -> Vec<u8> {
         let mut json = Vec::with_capacity(self.text.as_str().len() + 160);
         self.write_json(None, &mut json);

@@ -40,7 +40,8 @@ impl TimeProvider for Time {
 /// Maximum time to read a file when the process starts.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads a file when the process starts. Gives up after 5 s: on a mount that hangs, the process would not stop on SIGTERM.
+/// Reads a file when the process starts. Gives up after 5 s. Otherwise, a mount that hangs would keep the process from
+/// stopping on SIGTERM.
 pub fn read_at_start(file: &Path) -> Result<Vec<u8>, String> {
     let (done, content) = mpsc::channel();
     let reader = thread::Builder::new().name("read".into());

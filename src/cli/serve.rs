@@ -13,7 +13,8 @@ use crate::config::{Common, Service};
 use crate::domain::Timestamp;
 use crate::{app, server};
 
-/// Maximum time at the end of the process for blocking calls. A name server or a mount that hangs may never end them.
+/// Maximum time that the end of the process waits for blocking calls. A name server or mount that hangs may block them
+/// forever.
 const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Run the service
@@ -38,7 +39,7 @@ impl Serve {
 /// Runs a future to completion, and shuts the runtime down.
 pub fn block_on<T>(runtime: Runtime, future: impl Future<Output = T>) -> T {
     let output = runtime.block_on(future);
-    // Dropping the runtime would wait without a limit.
+    // Dropping the runtime would wait for blocking calls without a limit.
     runtime.shutdown_timeout(BLOCKED_TIMEOUT);
     output
 }

@@ -117,7 +117,7 @@ pub struct Addresses {
     pub messages_base_url: BaseUrl,
     pub staging_base_url: Option<BaseUrl>,
     pub cors_origins: Vec<String>,
-    /// Where to report vulnerabilities, as URLs.
+    /// Contacts for vulnerability reports, as URLs.
     pub security_contacts: Vec<String>,
     pub scheme: Scheme,
     /// Bound address of the store listener.
@@ -141,7 +141,7 @@ impl Addresses {
         }
     }
 
-    /// Returns the base URL of the operations of `listener`. Those of every listener are shown at that of the store.
+    /// Returns the base URL of the operations of `listener`. Operations of every listener have the store's base URL.
     pub const fn base_url_of(&self, listener: Option<Listener>) -> &BaseUrl {
         match listener {
             Some(Listener::Messages) => &self.messages_base_url,

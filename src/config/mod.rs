@@ -93,10 +93,10 @@ pub struct Service {
     /// Whether visitors may create an account in the console
     #[arg(long, value_name = "MODE", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
-    /// Where to report vulnerabilities, for /.well-known/security.txt: a mailto:, tel: or https: URL; can be repeated
+    /// Contact for vulnerability reports in /.well-known/security.txt: a mailto:, tel: or https: URL; can be repeated
     #[arg(long, value_name = "URL", env = "PETSTORE_SECURITY_CONTACT", value_delimiter = ',', value_parser = contact)]
     pub security_contact: Vec<String>,
-    /// Whether clients of a staging service may ask for failures with the Prefer header, to test themselves
+    /// Whether a staging service simulates the failures that clients request with the Prefer header
     #[arg(long, value_name = "MODE", env = "PETSTORE_SIMULATION", default_value = "on")]
     pub simulation: Simulation,
     /// Proxy whose X-Forwarded-For or Forwarded header is trusted: an IP address or a network; can be repeated
@@ -195,7 +195,7 @@ impl ValueEnum for Deployment {
     }
 }
 
-/// Settings that decide which clients are admitted, and whether they may ask for failures.
+/// Settings that decide which clients are admitted, and whether they may request failures.
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub registration: Registration,

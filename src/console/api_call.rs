@@ -54,7 +54,7 @@ impl ApiCall {
         Self::post_preferring(who, operation, id, key, body, "").await
     }
 
-    /// Like [`Self::post`], with the failure that the user chose: a value of `Prefer`, or empty.
+    /// Like [`Self::post`], with the failure that the user chose: a value of `Prefer`. Empty if the user chose none.
     pub async fn post_preferring(
         who: &SignedIn,
         operation: Operation,

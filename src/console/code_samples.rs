@@ -1,9 +1,9 @@
-//! The request of an API call as code in several languages, for readers to copy.
+//! Code samples of an API request in several languages, for users to copy.
 
 /// Code that sends a request with the API key in the environment variable `KEY`, and prints the response.
 pub struct CodeSample {
     pub language: &'static str,
-    /// The language in the ids of a page.
+    /// Identifies the language in the ids of HTML elements.
     pub id: &'static str,
     pub code: String,
 }
@@ -90,7 +90,7 @@ impl SampleRequest<'_> {
     }
 }
 
-/// Quotes `text` for TypeScript, Python and Go, which all read the strings of JSON.
+/// Quotes `text` for TypeScript, Python and Go, which all accept JSON strings.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -100,7 +100,7 @@ pub async fn asset(console: State<Arc<Console>>, request: Request) -> Response {
     }
 }
 
-/// Sends a file in pieces, because each piece is copied into the connection's buffer, which keeps its size.
+/// Sends a file in pieces. Each piece is copied into the connection's buffer, which never shrinks.
 fn in_pieces(file: axum::http::Response<Bytes>) -> Response {
     file.map(|mut rest| {
         let piece = move || (!rest.is_empty()).then(|| rest.split_to(rest.len().min(PIECE)));

@@ -28,7 +28,7 @@ pub struct Site<'a> {
     pub email: Option<&'a str>,
     pub deployment: Deployment,
     pub may_sign_up: bool,
-    /// The failures that a form may simulate. Empty in production, and if simulation is off.
+    /// The failures that a form can simulate. Empty in production and if simulation is off.
     pub simulations: Choices,
     pub version: &'static str,
     section: &'static str,

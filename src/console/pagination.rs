@@ -5,8 +5,8 @@ use super::form::Form;
 use crate::domain::{Invalid, PageLimit, PageQuery};
 use crate::http::input::integer;
 
-/// Parses the query of a page's address. Empty parameters count as missing. `from`, the first id to show, is what people
-/// enter; links have `after`.
+/// Parses the query of a page's address. Empty parameters count as missing. People enter `from`, the first id to show. Links
+/// have `after`.
 pub fn query<Status>(
     parameters: &Form,
     parse: impl FnOnce(&str) -> Result<Status, Invalid>,

@@ -24,7 +24,7 @@ struct List<'a> {
     /// The last animal on the page. `None` if no more follow.
     next: Option<i64>,
     is_first: bool,
-    /// The key of the forms that order an animal, which append its id.
+    /// The idempotency key of the forms that order an animal. Each form appends the animal's id.
     key: RequestKey,
     api_call: ApiCall,
 }

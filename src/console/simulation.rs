@@ -1,4 +1,4 @@
-//! The failures that users of a staging console may choose for a form, to see what a client gets.
+//! The failures that forms of a staging console can simulate, so that users see what a client gets.
 
 use super::form::Form;
 
@@ -18,7 +18,7 @@ pub const CHOICES: Choices = &[
     ("date=2030-12-05", "Day of the removal, 5 December 2030"),
 ];
 
-/// Returns the value of `Prefer` that the user chose. Empty if none of the choices.
+/// Returns the value of `Prefer` that the user chose. Empty if it is none of the choices.
 pub fn chosen(fields: &Form) -> &'static str {
     CHOICES.iter().map(|(value, _)| *value).find(|value| *value == fields.get("prefer")).unwrap_or_default()
 }

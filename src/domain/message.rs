@@ -31,7 +31,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The status of a message: queued until the broker acknowledges it, which it did at `sent_at`.
+    /// Returns the status of a message. `sent_at` is the time at which the broker acknowledged it.
     pub const fn status(sent_at: Option<Timestamp>) -> &'static str {
         match sent_at {
             None => "queued",

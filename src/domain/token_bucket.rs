@@ -60,7 +60,7 @@ mod tests {
         assert!(bucket.take(refused.full_at, 110).is_allowed, "after the time that was returned");
     }
 
-    /// A thread may read the clock, and take its token after other threads with later times.
+    /// A thread may read the clock first, and take its token after threads with later times.
     #[test]
     fn earlier_time_gives_no_token_back() {
         let bucket = TokenBucket { capacity: 2, refill: 10 };

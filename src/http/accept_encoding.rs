@@ -1,10 +1,10 @@
-//! Whether a client accepts gzip (RFC 9110, section 12.5.3).
+//! The `Accept-Encoding` header, for gzip only (RFC 9110, section 12.5.3).
 
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT_ENCODING;
 
-/// Returns whether the client prefers gzip to no compression, or likes both equally. Without `Accept-Encoding`, it may not
-/// be able to decompress.
+/// Returns whether gzip has at least the weight of no compression. `false` without `Accept-Encoding`, because the client may
+/// be unable to decompress.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
     let (mut gzip, mut any, mut identity) = (None, None, None);
     let lines = request.get_all(ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());

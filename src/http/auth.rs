@@ -16,12 +16,12 @@ pub struct Caller {
     pub account: Option<AccountId>,
     /// `None` without a rate limit.
     pub quota: Option<Quota>,
-    /// What was simulated for the caller, on staging.
+    /// The kind of simulation that the request got, on staging.
     pub simulated: Simulated,
 }
 
 impl Caller {
-    /// A user who is signed in to the console.
+    /// A user signed in to the console.
     pub const fn signed_in(account: AccountId) -> Self {
         Self { account: Some(account), quota: None, simulated: Simulated::Nothing }
     }

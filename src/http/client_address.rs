@@ -17,7 +17,8 @@ pub struct Peer(pub IpAddr);
 /// Returns the address of the client. If `peer` is a trusted proxy, that is the last address in `X-Forwarded-For` that is
 /// not a trusted proxy itself. Addresses before it are ignored, because the client may have forged them.
 ///
-/// `Forwarded` counts only without `X-Forwarded-For`: most proxies write the latter, and pass on a client's `Forwarded`.
+/// `Forwarded` counts only without `X-Forwarded-For`, because most proxies write `X-Forwarded-For` and pass on a client's
+/// `Forwarded`.
 pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     if !is_trusted(peer) {
@@ -26,7 +27,7 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) ->
     let lines = |name| headers.get_all(name).iter().rev().filter_map(|line| line.to_str().ok());
     let addresses: Vec<Option<IpAddr>> = match headers.contains_key(X_FORWARDED_FOR) {
         true => lines(X_FORWARDED_FOR).flat_map(|line| line.rsplit(',')).map(str::trim).map(parse_address).collect(),
-        // A malformed line is one unknown address.
+        // A malformed line counts as one unknown address.
         false => lines(FORWARDED.as_str())
             .flat_map(|line| parse_forwarded(line).unwrap_or_else(|| vec![None]).into_iter().rev())
             .collect(),

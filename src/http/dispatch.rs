@@ -32,7 +32,7 @@ impl Operation {
         }
     }
 
-    /// Executes the operation, after the checks if it needs an API key.
+    /// Executes the operation. If it needs an API key, runs the checks first.
     ///
     /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
     /// The futures of rare operations are boxed to keep this one small.
@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// The response to a method that no operation at this one's path has: 405, or 404 if they are removed.
+    /// Responds to a method that no operation at this operation's path has: 405, or 404 if all of them are removed.
     pub fn answer_other_method(self, api: &Api) -> Response {
         let now = api.clock.recent();
         let here = self.at_same_path().filter(|operation| !operation.is_removed(now));

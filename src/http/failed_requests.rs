@@ -11,7 +11,7 @@ use super::error::ApiError;
 use super::operations::Operation;
 use crate::domain::{AccountId, Timestamp};
 
-/// Number of requests that are kept for an account.
+/// Maximum number of requests kept for an account.
 const KEPT: usize = 20;
 
 /// Maximum number of accounts with requests. With the longest request ids, they take 5 MB.

@@ -1,5 +1,5 @@
-//! Files that the service sends from memory, such as the OpenAPI document: compressed if the client accepts it, and not
-//! at all if the client has the same version.
+//! Files that the service sends from memory, such as the OpenAPI document. They are compressed if the client accepts gzip.
+//! A client that has the current version gets 304.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::accept_encoding::accepts_gzip;
 use super::gzip;
 
-/// A file, plain and compressed. The form that it is not made from is made when a client first needs it.
+/// A file, plain and compressed. It is made from one form; the other one is made when a client first needs it.
 #[derive(Debug)]
 pub struct File {
     content_type: &'static str,
@@ -29,7 +29,7 @@ impl File {
         Self { content_type, digest: digest(&plain), plain: plain.into(), gzip: OnceLock::new() }
     }
 
-    /// A file that is compressed already.
+    /// A file from its compressed form.
     pub fn compressed(content_type: &'static str, gzip: &'static [u8]) -> Self {
         let gzip = Bytes::from_static(gzip);
         Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into() }
@@ -48,7 +48,7 @@ impl File {
 
     /// Returns the response to a request for the file.
     pub fn respond(&self, request: &HeaderMap) -> Response<Bytes> {
-        // Each form has a tag of its own, because strong tags promise equal bytes (RFC 9110, section 8.8.3.3).
+        // Each form has its own tag, because strong tags promise equal bytes (RFC 9110, section 8.8.3.3).
         let (content, encoding, suffix) = match accepts_gzip(request) {
             true => (self.gzip(), Some("gzip"), "-gzip"),
             false => (self.plain(), None, ""),
@@ -57,7 +57,7 @@ impl File {
         let is_known = request.get_all(IF_NONE_MATCH).iter().any(|tags| names(tags, &etag));
         let mut response = Response::new(if is_known { Bytes::new() } else { content.clone() });
         let headers = response.headers_mut();
-        // Required without the content too, for HEAD and 304 (RFC 9110, section 8.6).
+        // Also without the content: for HEAD and 304, it is the length that a GET would return (RFC 9110, section 8.6).
         headers.insert(CONTENT_LENGTH, content.len().into());
         // Browsers revalidate on each use, so that an upgrade shows at once.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -81,7 +81,8 @@ fn digest(content: &[u8]) -> String {
     digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns whether `If-None-Match` contains the tag. A proxy may have made it weak (RFC 9110, section 13.1.2).
+/// Returns whether `If-None-Match` contains the tag. Ignores `W/`, because a proxy may have made the tag weak (RFC 9110,
+/// section 13.1.2).
 fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
     tags.as_bytes()
         .split(|byte| *byte == b',')

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 
 use super::client_address::parse_address;
 
-/// Parses a line of the header. Returns the address in each element's `for`: `None` if the proxy does not know or hides it.
+/// Parses a line of the header. Returns the address in each element's `for`, or `None` for an element whose proxy hides the
+/// address or does not know it.
 ///
-/// `None` if the line is malformed anywhere: an open quote of the client could otherwise swallow what the proxy appended.
+/// Returns `None` if any part of the line is malformed. Otherwise, an open quote from the client could swallow what the
+/// proxy appended.
 pub fn parse_forwarded(line: &str) -> Option<Vec<Option<IpAddr>>> {
     let mut addresses = Vec::new();
-    // Of the current element: whether it has a pair, and the value of `for`.
+    // State of the current element: whether it has a pair, and the value of `for`.
     let (mut has_pair, mut client) = (false, None);
     let mut rest = line;
     loop {
@@ -39,7 +41,7 @@ fn skip_space(text: &str) -> &str {
     text.trim_start_matches([' ', '\t'])
 }
 
-/// Splits `name=value` off. Returns the name, the value without quotes, and the rest.
+/// Splits off `name=value`. Returns the name, the value without quotes, and the rest.
 fn pair(text: &str) -> Option<(&str, Cow<'_, str>, &str)> {
     let (name, rest) = token(text)?;
     let rest = rest.strip_prefix('=')?;
@@ -57,14 +59,14 @@ fn pair(text: &str) -> Option<(&str, Cow<'_, str>, &str)> {
     }
 }
 
-/// Splits a token off (RFC 9110, section 5.6.2). It has at least one character.
+/// Splits off a token of at least one character (RFC 9110, section 5.6.2).
 fn token(text: &str) -> Option<(&str, &str)> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let end = text.bytes().position(|byte| !is_part(byte)).unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end))
 }
 
-/// Parses a node (section 6): an address and an optional port, which the proxy may have replaced by a name like `_p1`.
+/// Parses a node (section 6): an address and an optional port. The port may be a name like `_p1`, which hides the number.
 fn address(node: &str) -> Option<IpAddr> {
     parse_address(node.rsplit_once(":_").map_or(node, |(address, _)| address))
 }

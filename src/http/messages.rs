@@ -13,8 +13,8 @@ use super::response::Response;
 use crate::domain::{Invalid, Message, MessageId, MessageText};
 use crate::store::StoredResponse;
 
-/// A page ends once its size exceeds this number of bytes. A hundred of the longest messages have 6 MiB, which the service
-/// would keep in memory until a slow client has read them.
+/// A page ends once its size exceeds this number of bytes. Without this limit, the service would keep 6 MiB in memory, a
+/// hundred of the longest messages, until a slow client has read them.
 const LARGEST_PAGE: usize = 256 * 1024;
 
 /// Handles `sendMessage`.
@@ -51,7 +51,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(Page::new(items, last.filter(|_| more).map(next)).into_response())
 }
 
-/// Parses `after`. Any id is a valid position in the list, also that of a message which was deleted.
+/// Parses `after`. Any id is a valid position in the list, even the id of a deleted message.
 fn parse_cursor(text: &str) -> Result<MessageId, ApiError> {
     let expected = "must be the id of a message: `msg_` and 32 hexadecimal digits";
     MessageId::parse(text).ok_or_else(|| pagination::invalid("after")(Invalid(expected.into())))

@@ -153,7 +153,7 @@ impl ListenerService {
             }
             if let Some(mut entry) = log_entry {
                 if caller.simulated != Simulated::Nothing {
-                    entry.is_simulated();
+                    entry.mark_simulated();
                 }
                 if let Some(trace) = trace {
                     entry.is_in(trace);

@@ -102,7 +102,7 @@ fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deploy
     document["servers"] = servers(addresses, deployment);
     let messages = json!([server(&addresses.messages_base_url, format!("{deployment}, messages"))]);
     let path = object(&mut document["paths"]["/messages"]);
-    // Some tools read the servers of a path, others only those of an operation.
+    // Some tools read the servers of a path, others only the servers of an operation.
     for operation in path.values_mut().filter_map(Value::as_object_mut) {
         operation.insert("servers".to_owned(), messages.clone());
     }
@@ -117,7 +117,7 @@ fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
 }
 
 fn server(url: &BaseUrl, description: impl Display) -> Value {
-    // Not internal: the server is for all clients, as OWASP's rules want to know.
+    // The rules of OWASP require `x-internal`. All clients may use the server.
     json!({ "url": url.as_str(), "description": description.to_string(), "x-internal": false })
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// Rewrites a document of OpenAPI 3.1. It uses only these parts of 3.1 that 3.0 does not have; a test validates the result.
+/// Rewrites a document of OpenAPI 3.1. Covers only the parts of 3.1 that the document uses and 3.0 does not have. A test
+/// validates the result.
 pub fn rewrite(document: &mut Value) {
     document["openapi"] = json!("3.0.3");
     // 3.0 has no SPDX identifiers.
@@ -10,7 +11,7 @@ pub fn rewrite(document: &mut Value) {
     wrap_references(document);
 }
 
-/// In 3.0, the fields beside a reference are ignored. Moves references that have such fields into `allOf`.
+/// Moves references with other fields beside them into `allOf`, because OpenAPI 3.0 ignores these fields.
 fn wrap_references(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(wrap_references),

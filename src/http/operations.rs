@@ -1,7 +1,7 @@
 //! The operation table: every operation of the service, with its id, method, listener and path.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
-//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::call`].
+//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::execute`].
 
 use axum::http::Method;
 
@@ -177,7 +177,7 @@ impl Operation {
         self.path().starts_with("/v1/")
     }
 
-    /// The operations at this one's path.
+    /// The operations at this operation's path.
     pub fn at_same_path(self) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |operation| operation.path() == self.path())
     }

@@ -16,8 +16,8 @@ const KEPT: u32 = 100;
 pub struct PetCounts(Arc<Mutex<Option<(StatusCounts, Instant)>>>);
 
 impl PetCounts {
-    /// Counts on a blocking thread, because it may take long, and one count at a time. If the caller goes away, later
-    /// callers get the result; reloading the page starts no second count.
+    /// Counts on a blocking thread, because counting may take long. Only one count runs at a time. If its caller goes away,
+    /// later callers get the result, so reloading the page starts no second count.
     pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
         let mut kept = Arc::clone(&self.0).lock_owned().await;
         if let Some((counts, until)) = *kept

@@ -17,7 +17,7 @@ impl Preferences {
         Self(preferences.filter_map(|preference| parse(split(preference, ';').next()?)).collect())
     }
 
-    /// The value of a preference, whose name may have any case. If it is given several times, the first one counts.
+    /// Returns the value of a preference. Names are case-insensitive. The first one counts if a preference is repeated.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
     }

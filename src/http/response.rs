@@ -11,11 +11,11 @@ use super::request_id::X_REQUEST_ID;
 
 pub type Response = axum::http::Response<Full<Bytes>>;
 
-/// The headers of every operation's response. No cache may store it, because it is for one account or soon out of date. No
-/// browser may guess its type. The middleware replaces the request id.
+/// The headers of every operation's response. Caches must not store a response, because it is for one account or soon out of
+/// date. Browsers must not guess its type. The middleware replaces the request id.
 ///
-/// Copied for each response, which takes half as long as inserting them. A map grows at three quarters of its capacity, so
-/// it has room for what the middleware adds.
+/// Copying the map for each response takes half as long as inserting the headers. A map grows at three quarters of its
+/// capacity, so this one has room for the headers that the middleware adds.
 static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,4 +1,4 @@
-//! Failures that clients ask for with `Prefer`, to test themselves. On staging only.
+//! Failures that clients request with `Prefer`, to test how they handle them. On staging only.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -25,13 +25,13 @@ const DELAYS: RangeInclusive<i64> = 1..=30_000;
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
 
-/// What was simulated for a request.
+/// The kind of simulation that a request got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Simulated {
     #[default]
     Nothing,
     Response,
-    /// The connection is to be closed without a response.
+    /// The connection is closed without a response.
     Drop,
 }
 
@@ -74,7 +74,7 @@ impl Simulator {
         api.simulator.as_ref().filter(|_| headers.contains_key(PREFER) && operation.is_documented())
     }
 
-    /// Calls an operation like [`Operation::execute`], with the failures that the request asks for.
+    /// Calls an operation like [`Operation::execute`], and simulates the failures that the request asks for.
     ///
     /// A dropped request, an error or a removal replaces the operation. Then the delay passes. A dropped response is
     /// discarded last, so every combination of preferences has a meaning.
@@ -87,7 +87,7 @@ impl Simulator {
         caller: &mut Caller,
     ) -> Result<Response, ApiError> {
         let simulation = self.simulation(operation, &head.headers, api.clock.now());
-        // The operation is removed for clients without a key, too.
+        // A removed operation responds with 410 even to clients without a key.
         if simulation.applied.is_empty() || operation.is_removed(api.clock.recent()) {
             return operation.execute(api, head, body, caller).await;
         }
@@ -104,7 +104,7 @@ impl Simulator {
             operation.execute(api, head, body, caller).await.unwrap_or_else(ApiError::answer)
         };
         if operation == CreatePet && is_past_removal {
-            // Removed only here, because the response stored under an `Idempotency-Key` is the real one.
+            // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
             response.headers_mut().remove(LOCATION);
         }
         if let Some(delay) = simulation.delay {
@@ -146,7 +146,7 @@ impl Simulator {
     }
 }
 
-/// Responds to a request without a credential: as of the day that it prefers, otherwise as of now.
+/// Responds to a request that needs no API key, as of the day that it prefers. Without a preference, as of now.
 pub fn respond_at_date(
     api: &Api,
     headers: &HeaderMap,
@@ -168,7 +168,7 @@ pub fn respond_at_date(
     response
 }
 
-/// Returns the preferred day. `None` for days before today: an operation that is removed stays removed.
+/// Returns the preferred day. `None` for days before today, because a removed operation stays removed.
 fn date(preferences: &Preferences, now: Timestamp) -> Option<Timestamp> {
     let date: jiff::civil::Date =
         preferences.value("date").filter(|day| day.len() == "2030-12-05".len())?.parse().ok()?;
@@ -202,7 +202,7 @@ impl DocumentedError {
     }
 }
 
-/// Returns the errors of an operation in the order of the error table, and that of its removal.
+/// Returns the errors of an operation in the order of the error table, including the error of its removal.
 fn documented_errors(document: &Value, operation: Operation) -> Vec<DocumentedError> {
     let method = operation.method().as_str().to_ascii_lowercase();
     let responses = &document["paths"][operation.api_path()][method]["responses"];
@@ -222,7 +222,7 @@ fn documented_errors(document: &Value, operation: Operation) -> Vec<DocumentedEr
     Code::ALL.into_iter().filter_map(error).collect()
 }
 
-/// Returns the target of a reference. Other values are their own target.
+/// Returns the target of a reference. Returns any other value unchanged.
 fn target<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
     let reference = value["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
     reference.map_or(value, |pointer| document.pointer(pointer).expect("references in docs/openapi.json resolve"))

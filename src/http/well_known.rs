@@ -19,17 +19,17 @@ const LINKSET: &str = r#"application/linkset+json; profile="https://www.rfc-edit
 
 const CATALOG_LINK: HeaderValue = HeaderValue::from_static(r#"</.well-known/api-catalog>; rel="api-catalog""#);
 
-/// Time for which a client may rely on `security.txt`. The text then has to be fetched again.
+/// Lifetime of `security.txt`, after which clients fetch it again.
 const CONTACT_LIFETIME: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Returns where to report vulnerabilities (RFC 9116). 404 if the operator has not set a contact.
+/// Returns the contacts for vulnerability reports (RFC 9116). 404 if the operator has not set a contact.
 pub fn security_txt(api: &Api, request: &HeaderMap) -> Result<Response, ApiError> {
     let addresses = &api.addresses;
     if addresses.security_contacts.is_empty() {
         return Err(ApiError::route_not_found());
     }
     let mut text: String = addresses.security_contacts.iter().map(|contact| format!("Contact: {contact}\n")).collect();
-    // From the beginning of the day, so that the text and its tag change once a day.
+    // Counted from the beginning of the day, so that the text and its tag change once a day.
     text += &format!("Expires: {}\n", api.clock.now().to_the_day().plus(CONTACT_LIFETIME));
     if addresses.base_url.is_https() {
         text += &format!("Canonical: {}{}\n", addresses.base_url.origin(), GetSecurityTxt.path());

@@ -31,8 +31,8 @@ impl Store {
 
     /// Returns at most `limit` of an account's messages after `after`, in order of their ids, and whether more follow.
     ///
-    /// An id begins with the time at which its process received the message. Messages that are sent at the same time may
-    /// become visible in another order, within the time that a write may take and by the difference of the clocks.
+    /// An id begins with the time at which a process received the message. Messages sent at the same time may become visible
+    /// in another order. The difference is at most the duration of a write plus the difference of the processes' clocks.
     pub async fn list_messages_after(
         &self,
         account: AccountId,

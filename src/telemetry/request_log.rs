@@ -19,7 +19,7 @@ pub struct RequestLogEntry {
     method: Method,
     path: String,
     client_address: IpAddr,
-    /// `None` without one, or if it is not visible ASCII.
+    /// `None` if the request has no `User-Agent`, or one that is not visible ASCII.
     user_agent: Option<String>,
     trace_id: Option<TraceId>,
     simulated: bool,
@@ -46,8 +46,8 @@ impl RequestLogEntry {
         self.trace_id = Some(trace);
     }
 
-    /// The response is simulated, as the request asked for.
-    pub fn is_simulated(&mut self) {
+    /// Marks the response as simulated.
+    pub fn mark_simulated(&mut self) {
         self.simulated = true;
     }
 

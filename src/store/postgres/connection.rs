@@ -83,8 +83,8 @@ impl Connector {
         Ok((connection, driver))
     }
 
-    /// Reads the certificate authorities on a thread for blocking work, because their mount may hang. Attempts to
-    /// connect share a read that hangs, so that it takes one thread only.
+    /// Reads the certificate authorities on a blocking thread, because their mount may hang. Connection attempts share a
+    /// read that hangs, so that it occupies only one thread.
     async fn tls(&self) -> Result<ClientConfig> {
         let settings = self.url.tls();
         if !settings.has_authorities() {
@@ -187,8 +187,8 @@ impl PreparedConnection {
         }
     }
 
-    /// Runs a statement that its owner did not list. Preparing it costs each call a round trip, so the list should have
-    /// it.
+    /// Runs a statement that is missing from the list of prepared statements. Logs a warning, because preparing it costs
+    /// each call a round trip.
     async fn query_unprepared(
         &self,
         sql: &'static str,

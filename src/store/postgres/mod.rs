@@ -50,10 +50,11 @@ use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransit
 /// Timeout of an operation. It then fails as `Unavailable`.
 const OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
 
-/// Timeout of the readiness check: below a second, after which probes give up.
+/// Timeout of the readiness check. Below a second, because probes often give up after that time.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Part of an operation's timeout for a commit, including the confirmation of a synchronous standby. After that, its outcome is unknown.
+/// Part of an operation's timeout for a commit, including the confirmation of a synchronous standby. After that, the outcome
+/// is unknown.
 const COMMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Part of an operation's timeout for a write to wait until a lost connection is replaced.

@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(refuse_foreign(&theirs).unwrap_err().to_string(), foreign().to_string());
     }
 
-    /// Rows that programs since a version may have stored, as SQL for the schemas from that version on.
+    /// Rows that earlier programs may have stored: SQL for schemas from the given version on.
     const LEFT_BEHIND: &[(usize, &str)] = &[
         (
             1,
