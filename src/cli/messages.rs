@@ -22,8 +22,8 @@ pub enum Messages {
 
 /// List the newest messages
 ///
-/// A message is waiting until the NATS server of `--relay` has acknowledged it; then it is sent. The status of a waiting
-/// message is `queued`, as in the API.
+/// A message is waiting until the NATS server of `--relay` has acknowledged it. Then it is sent. As in the API, the status of
+/// a waiting message is `queued`.
 #[derive(Args, Debug)]
 pub struct List {
     #[command(flatten)]

@@ -1,11 +1,11 @@
-//! What caches may store.
+//! `Cache-Control` and `X-Content-Type-Options` of API responses.
 
 use testkit::{Request, Response, raw};
 
 use crate::service::{LARGEST, Service, Setup};
 
 #[tokio::test]
-async fn responses_of_operations_are_neither_stored_nor_sniffed() {
+async fn responses_of_operations_forbid_storing_and_sniffing() {
     let service = Service::start().await;
     service.create_pets(2).await;
     let mut requests = service.operations();

@@ -62,7 +62,7 @@ async fn head_has_the_headers_of_get() {
 }
 
 #[tokio::test]
-async fn known_version_is_304() {
+async fn current_version_gets_304() {
     let service = Service::start().await;
     for path in FILES {
         let get = |method: &str| service.request(method, path);
@@ -108,7 +108,7 @@ async fn compressed(address: SocketAddr, path: &str) -> (String, Vec<u8>) {
     (head, body)
 }
 
-/// Sends a request and reads a response whose body may be any bytes.
+/// Sends a request and reads a response whose body may be binary.
 async fn exchange(address: SocketAddr, request: Request) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(&request.header("connection", "close").bytes()).await.unwrap();
@@ -119,12 +119,12 @@ async fn exchange(address: SocketAddr, request: Request) -> (String, Vec<u8>) {
     (String::from_utf8(response).unwrap(), body)
 }
 
-/// Headers without those that differ between two requests.
+/// The headers that are the same for two equal requests.
 fn stable(head: &str) -> Vec<&str> {
     head.lines().filter(|line| !line.starts_with("x-request-id") && !line.starts_with("date")).collect()
 }
 
-/// Decompresses with the program that everybody has.
+/// Decompresses with gzip, which is independent of the service's implementation.
 fn gunzip(compressed: Vec<u8>) -> String {
     let mut gunzip = Command::new("gzip").arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = gunzip.stdin.take().unwrap();

@@ -71,7 +71,7 @@ fn writes(service: &Service) -> impl Iterator<Item = Request> {
     keyed.filter(|request| request.bytes().starts_with(b"POST "))
 }
 
-/// Sends a request and reads until the server closes the connection, which it also does after a response.
+/// Sends a request and reads until the server closes the connection. The request asks for a close after the response.
 async fn send_to_end(service: &Service, request: Request) -> String {
     let bytes = request.header("connection", "close").bytes();
     let path = String::from_utf8_lossy(&bytes).split(' ').nth(1).unwrap().to_owned();
@@ -80,7 +80,7 @@ async fn send_to_end(service: &Service, request: Request) -> String {
 }
 
 #[tokio::test]
-async fn failed_requests_carry_out_and_keep_nothing() {
+async fn simulated_failures_execute_and_store_nothing() {
     Service::on_every_database(async |service| {
         service.create_pets(2).await;
         for (preferences, begins) in [
@@ -137,7 +137,7 @@ async fn dropped_connections_end_without_a_byte() {
             assert_eq!(soon(read_to_end(&mut stream)).await, "", "{preference}");
             assert_eq!(transport.service.store.count_pets().await.unwrap(), animals, "{preference}");
         }
-        // The requests before are answered.
+        // The requests before it get responses.
         let key = &transport.service.key;
         let get = format!("GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
         let mut stream = transport.connect().await;

@@ -14,7 +14,7 @@ use testkit::{Folder, Process, Server, Signal, petstore};
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The folder of the artefacts, built once for all tests. Inside the target folder, because nothing removes it at the end.
+/// The folder of the artefacts, built once for all tests. In the target folder, because the tests do not remove it.
 static DIST: LazyLock<PathBuf> = LazyLock::new(|| {
     if let Some(dist) = std::env::var_os("DIST") {
         return PathBuf::from(dist);
@@ -23,11 +23,11 @@ static DIST: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Folder::new();
     let stripped = folder.path("petstore");
     run(folder.program("strip").arg("-o").arg(&stripped).arg(petstore()));
-    // With the whole environment, because cargo needs its own variables.
+    // Inherits the whole environment, because cargo needs its variables.
     let mut release = Command::new(format!("{REPOSITORY}/scripts/release"));
-    // Quick instead of small.
+    // Speed matters more than size here.
     release.env("DPKG_DEB_COMPRESSOR_LEVEL", "0").env("DYNAMIC", "yes").env("BINARY", stripped);
-    // Without a git checkout, there is no other time.
+    // Outside a git checkout, scripts/release needs a time.
     let output = release.env("SOURCE_DATE_EPOCH", "1800000000").arg(VERSION).arg(&dist).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     dist
@@ -51,7 +51,7 @@ fn is_static(program: &Path) -> bool {
     !run(Command::new("readelf").arg("--program-headers").arg(program)).contains("INTERP")
 }
 
-/// Starts `quickstart` by a command that ends in the program, gets an animal, and returns the exit status after SIGTERM.
+/// Starts `quickstart`, gets an animal, and returns the exit status after SIGTERM. `command` ends in the program.
 async fn quickstart(mut command: Command, data: &Path) -> Option<i32> {
     command.args(["quickstart", "--log-format=json", "--listen=127.0.0.1:0"]);
     command.args(["--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
@@ -145,7 +145,7 @@ async fn image_of_artefacts_is_accepted_and_serves() {
     assert_eq!(folder.names("bundle/rootfs"), ["data", "licences", "petstore"]);
     assert!(folder.names("bundle/rootfs/licences").contains(&"third-party-licences.txt".to_owned()));
 
-    // As the image's user, without capabilities, and with a root that only /data can be written in.
+    // As the image's user, without capabilities, and with a read-only root except for /data.
     let mut bwrap = folder.program("bwrap");
     bwrap.args(["--unshare-user", "--uid", "65532", "--gid", "65532", "--cap-drop", "ALL", "--clearenv"]);
     for setting in process["env"].as_array().unwrap() {
@@ -166,7 +166,7 @@ async fn image_of_artefacts_is_accepted_and_serves() {
         "--",
         "/petstore",
     ]);
-    // bwrap passes no signals on.
+    // bwrap does not forward signals.
     assert_eq!(quickstart(bwrap, &folder.path("data")).await, None);
 }
 
@@ -182,7 +182,7 @@ fn debian_package_of_artefacts_is_accepted_by_lintian() {
     run(lintian.arg(artefact(".deb")));
 }
 
-/// A life of the Debian package, in an overlay over this system. $1 is the package, $2 a folder.
+/// Installs, upgrades, removes and purges the Debian package in an overlay over this system. $1 is the package, $2 a folder.
 const LIFE: &str = r#"
 set -e
 mount -t tmpfs petstore "$2"
@@ -230,7 +230,7 @@ tail -n 1 log
 inside petstore --version 2>/dev/null || echo 'no program'
 "#;
 
-/// Only root can install packages. Others check what is in the package.
+/// Only root can install packages. Without root, the test checks the content of the package.
 #[tokio::test]
 async fn debian_package_of_artefacts_installs_upgrades_and_purges() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Generated clients. The commands of docs/clients.md generate them from a running service, its programs run, and each
-//! client tells the same story: `tests/contract/clients`.
+//! Generated clients. The commands of docs/clients.md generate them from a running service. The tests then run the programs
+//! of the page, and with each client the same story, in `tests/contract/clients`.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::guide::{Section, section};
 use crate::process::{Petstore, go_run, run, shell, shown, tool};
 
-/// What each client prints: step, status, and a value of the response.
+/// The output of each story: step, status, and a value of the response.
 const STORY: &str = "\
 list 200 20
 create with status 201 sold
@@ -25,7 +25,7 @@ deliver 200 delivered
 message 202 queued
 ";
 
-/// A client that was generated from the document of a service, in a folder with its programs.
+/// A client generated from the document of a service, in a folder with its programs.
 struct Client {
     service: Petstore,
     folder: TempDir,
@@ -65,7 +65,7 @@ fn go_client_works() {
 #[test]
 fn rust_client_works() {
     let client = Client::generate("Rust", "rust", "example.rs");
-    // Cargo needs the home that it is installed in. The dependencies are built once.
+    // Cargo needs the user's home, where it is installed. The tests keep the target folder and build dependencies once.
     let home = std::env::var("HOME").unwrap();
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/rust-client");
     let cargo = format!("HOME='{home}' CARGO_TARGET_DIR='{}' cargo run --locked --quiet --bin", target.display());

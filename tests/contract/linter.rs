@@ -24,7 +24,7 @@ fn spectral_reports_no_problem() {
     for (name, document) in documents() {
         let folder = folder_with(&document);
         std::fs::write(folder.path().join("rules.yaml"), rules).unwrap();
-        // Where Spectral looks for the rules of OWASP.
+        // Spectral looks for the rules of OWASP here.
         std::os::unix::fs::symlink(tool("npm/node_modules"), folder.path().join("node_modules")).unwrap();
         let mut spectral = node("spectral");
         spectral.args(["lint", "--ruleset", "rules.yaml", "--fail-severity", "hint", "openapi.json"]);

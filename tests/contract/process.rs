@@ -50,7 +50,7 @@ pub fn tool(path: &str) -> PathBuf {
     path
 }
 
-/// Runs a tool in a folder that is its home too, so that it neither reads nor writes the user's files.
+/// Runs a tool in a folder that is also its home, so that it does not touch the user's files.
 pub fn run(command: &mut Command, folder: &Path) -> Output {
     let output = command.current_dir(folder).env("HOME", folder).env("NO_PROXY", "127.0.0.1").output();
     output.unwrap_or_else(|error| panic!("{error}: run scripts/test, which installs {:?}", command.get_program()))
@@ -65,7 +65,7 @@ pub fn shell(command: &str) -> Command {
     shell
 }
 
-/// Runs a Go program without modules of others, other toolchains and C. The cache has the compiled standard library.
+/// Runs a Go program without external modules, other toolchains and C. The cache has the compiled standard library.
 pub fn go_run(file: &str) -> String {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go-cache");
     format!("GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE='{}' go run {file}", cache.display())

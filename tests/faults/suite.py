@@ -507,8 +507,8 @@ ROWS = (
         HEADLINE=(r"health checks and metrics within (\S+) \(.*?the end within (\S+)", "health checks within {0}, end within {1}"),
         ROUNDS=20,
         tests=(
-            "blocked::blocked_neighbours_stall_neither_health_checks_nor_the_stop",
-            "blocked::certificate_that_hangs_does_not_prevent_the_stop_of_a_start",
+            "blocked::blocked_neighbours_stall_no_health_check_and_no_stop",
+            "blocked::start_ends_on_sigterm_while_its_certificate_hangs",
         ),
     ),
     Suite(

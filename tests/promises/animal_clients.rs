@@ -21,7 +21,7 @@ pub struct Run {
     pub addresses: RwLock<Vec<SocketAddr>>,
 }
 
-/// An animal and what its clients saw of it.
+/// An animal and the operations that clients executed on it.
 pub struct Subject {
     name: String,
     /// Zero until it is created.
@@ -36,7 +36,7 @@ impl Subject {
         Self { name, id: AtomicI64::new(0), orders: Mutex::new(Vec::new()), history: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the history. An order whose id was not in its response has it from another response to its key.
+    /// Returns the history. If an order's id is unknown, takes it from another response to the same idempotency key.
     pub fn history(self) -> Vec<Event<Operation>> {
         let mut history = self.history.into_inner().unwrap();
         let placed = |event: &Event<Operation>| match event.operation {
@@ -56,7 +56,7 @@ impl Subject {
         self.history.lock().unwrap().push(Event { sent, answered, operation });
     }
 
-    /// An id of an order that is unknown to the client: the same for each request with one idempotency key.
+    /// Returns a placeholder for an unknown order id. Requests with the same idempotency key get the same placeholder.
     fn unknown_order(&self, key: Option<usize>) -> i64 {
         static NEXT: AtomicI64 = AtomicI64::new(KEYS as i64 + 1);
         -key.map_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed), |key| key as i64 + 1)
@@ -90,8 +90,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends a request. Returns its times and its response, `None` if the outcome is unknown. Requests that the service
-    /// did not execute are not part of the history: `None` for the times.
+    /// Sends a request. Returns its times and its response. The response is `None` if the outcome is unknown. Returns `None`
+    /// if the service did not execute the request, because such a request is not part of the history.
     fn send(&mut self, address: SocketAddr, request: &Request) -> Option<(u64, u64, Option<Response>)> {
         let connection = match self.connections.remove(&address) {
             Some(open) => Some(open),
@@ -176,7 +176,7 @@ impl<'a> Client<'a> {
             let Some(newest) = orders.last() else { return };
             if random.below(4) > 0 { *newest } else { orders[random.index(orders.len())] }
         };
-        // An animal that is sold stays so, so few orders are delivered.
+        // A sold animal stays sold, so few orders are delivered.
         let (to, verb) = match random.below(8) {
             0..3 => (Status::Approved, "approve"),
             3 => (Status::Delivered, "deliver"),

@@ -1,5 +1,5 @@
-//! Promise 39: nothing outside the process can stall it. While a pipe, a server, a resolver or a file is blocked, health
-//! checks are answered and SIGTERM ends the process.
+//! Promise 39: nothing outside the process can stall it. While a pipe, a server, a resolver or a file is blocked, the process
+//! responds to health checks and ends on SIGTERM.
 
 use std::any::Any;
 use std::fs;
@@ -29,11 +29,11 @@ fn stop_limit() -> Duration {
     Duration::from_secs(if trial::is_full() { 17 } else { 40 })
 }
 
-/// Number of times that all health checks are sent beside a blocked neighbour.
+/// Number of rounds of health checks beside a blocked neighbour.
 const CHECKS: u32 = 3;
 
 #[test]
-fn blocked_neighbours_stall_neither_health_checks_nor_the_stop() {
+fn blocked_neighbours_stall_no_health_check_and_no_stop() {
     let rounds = trial::rounds(1);
     let (mut slowest, mut longest) = ((Duration::ZERO, ""), (Duration::ZERO, ""));
     for _ in trial::counted(rounds) {
@@ -76,7 +76,7 @@ fn measure(mut service: Service) -> (Duration, Duration) {
 }
 
 #[test]
-fn certificate_that_hangs_does_not_prevent_the_stop_of_a_start() {
+fn start_ends_on_sigterm_while_its_certificate_hangs() {
     let rounds = trial::rounds(1);
     let mut longest = Duration::ZERO;
     for _ in trial::counted(rounds) {
@@ -105,7 +105,7 @@ fn certificate_that_hangs_does_not_prevent_the_stop_of_a_start() {
     ));
 }
 
-/// Control: the same checks notice a process that is suspended.
+/// Control: the same checks notice a suspended process.
 fn suspended_process_is_noticed() {
     let mut service = Service::start(&Database::temporary(), "serve", |_| {});
     service.check(health_limit()).unwrap();
@@ -126,7 +126,7 @@ pub struct Service {
     pub key: Option<String>,
     /// Returns true if the process waits for the neighbour.
     pub is_blocked: Box<dyn FnMut() -> bool + Send>,
-    /// What must not be dropped before the end.
+    /// Resources that the neighbour needs until the end.
     pub kept: Box<dyn Any + Send>,
     _database: Database,
     runtime: Runtime,

@@ -1,4 +1,4 @@
-//! Promise 38: no failing system call goes unnoticed. A command that reports success has done everything, and one that
+//! Promise 38: no failing system call goes unnoticed. A command that reports success has done everything. A command that
 //! fails or is killed has done everything or nothing.
 
 use std::collections::{BTreeSet, HashMap};
@@ -10,15 +10,15 @@ use testkit::{Database, Ended, Ledger, Process, Random, Request, Server, Signal,
 use crate::trace;
 use crate::writing_commands::{ALL, Command, Place, Snapshot};
 
-/// System calls that open, change, sync and map files. Not `write`, with which threads wake each other, too: the kernel
-/// never fails those, and tests of full disks fail the others.
+/// System calls that open, change, sync and map files. `write` is missing because threads also wake each other with it, and
+/// the kernel never fails these calls. Tests of full disks fail writes to files.
 const CALLS: [&str; 9] =
     ["openat", "unlink", "rename", "renameat2", "ftruncate", "mmap", "pwrite64", "fsync", "fdatasync"];
 
 const KILL: &str = "signal=KILL";
 const FAULTS: [&str; 4] = ["error=EIO", "error=ENOSPC", "error=EPERM", KILL];
 
-/// Cases of each command in a short run, and of the service.
+/// Number of cases in a short run: of each command, and of the service.
 const SHORT: [usize; 2] = [1, 4];
 
 #[test]
@@ -57,7 +57,7 @@ fn command_does_everything_or_nothing_and_reports_which() {
     ));
 }
 
-/// Runs a command without a fault. Returns what was there before and after, and every fault that can be injected.
+/// Runs a command without a fault. Returns the state before and after, and every fault that can be injected.
 fn without_faults(place: &Place, command: &Command) -> (Snapshot, Snapshot, Vec<Fault>) {
     place.reset(command);
     let before = place.snapshot(command);
@@ -72,7 +72,7 @@ fn run(place: &Place, command: &Command, strace: std::process::Command) -> Ended
     Process::start(&mut place.database().petstore_by(strace, &place.line(command))).end()
 }
 
-/// Fails if the exit status is not true.
+/// Fails if the exit status contradicts the state that was found.
 fn judge(before: &Snapshot, after: &Snapshot, found: &Snapshot, code: Option<i32>) -> Result<(), String> {
     match code {
         _ if found == after => Ok(()),
@@ -82,7 +82,7 @@ fn judge(before: &Snapshot, after: &Snapshot, found: &Snapshot, code: Option<i32
     }
 }
 
-/// Control: a command that did nothing or too little is noticed.
+/// Control: the check notices a command that did nothing or only a part.
 fn control(command: &Command, before: &Snapshot, after: &Snapshot) {
     let part = Snapshot { database: after.database.clone(), output: format!("{}half", before.output) };
     assert!(judge(before, after, &part, Some(1)).is_err(), "{}: a part is not noticed", command.line);
@@ -164,7 +164,7 @@ fn write(service: &Server, key: &str, ledger: &Ledger, number: usize) {
     }
 }
 
-/// Control: a row that is deleted after its acknowledgement is noticed.
+/// Control: the check notices a row that is deleted after its acknowledgement.
 fn loss_is_noticed() {
     let database = Database::temporary();
     let (key, ledger) = (database.make_key(), Ledger::default());
@@ -174,7 +174,7 @@ fn loss_is_noticed() {
     ledger.notices_damage(database.data_dir());
 }
 
-/// Names the case of a panic, for instance if a process does not end.
+/// Prints the case if the test panics, for instance because a process does not end.
 struct Case(String);
 
 impl Drop for Case {
@@ -194,15 +194,15 @@ struct Fault {
 }
 
 impl Fault {
-    /// strace that counts the calls.
+    /// Returns strace, set to record the calls.
     fn count(file: &Path) -> std::process::Command {
         let mut strace = trace::strace(file);
         strace.arg("-e").arg(format!("trace={}", CALLS.join(",")));
         strace
     }
 
-    /// Each fault in each call of a trace, from the first call that names a file below `folder`. The calls before load the
-    /// program.
+    /// Returns each fault in each call of a trace, from the first call that names a file below `folder`. The calls before it
+    /// load the program.
     fn all(file: &Path, folder: &Path) -> Vec<Self> {
         let mut trace = String::new();
         within(TIMEOUT, "tracing", || {

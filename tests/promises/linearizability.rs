@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// An operation and what its client saw of it.
+/// An operation as its client observed it.
 #[derive(Clone, Debug)]
 pub struct Event<O> {
     /// Times in nanoseconds since the start of the run.
@@ -25,7 +25,7 @@ pub const UNKNOWN: u64 = u64::MAX;
 pub trait Model: Clone + Eq + Hash + Default {
     type Operation;
 
-    /// Returns the state after the operation. `None` if the operation cannot have the seen outcome in this state.
+    /// Returns the state after the operation. `None` if the operation cannot have the observed outcome in this state.
     fn after(&self, operation: &Self::Operation) -> Option<Self>;
 }
 

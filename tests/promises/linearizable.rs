@@ -1,6 +1,6 @@
-//! Promise 37: the API is linearizable. Whatever concurrent clients see of an animal, its orders and idempotency keys, over
-//! all processes and through crashes, one order of the operations explains it. A revoked API key stays accepted for at most
-//! a second in other processes.
+//! Promise 37: the API is linearizable. One order of the operations explains everything that concurrent clients observe of
+//! an animal, its orders and idempotency keys, over all processes and through crashes. Other processes accept a revoked API
+//! key for at most a second.
 
 use std::net::SocketAddr;
 use std::sync::RwLock;
@@ -18,10 +18,10 @@ use crate::linearizability::{Event, UNKNOWN, is_linearizable};
 const CLIENTS: usize = 8;
 const ANIMALS: usize = 16;
 
-/// One in so many rounds has a crash.
+/// Number of rounds from one crash to the next.
 const CRASH_EVERY: u32 = 20;
 
-/// Time in which other processes notice that a key is revoked.
+/// Maximum time until other processes notice that a key is revoked.
 const REVOCATION: Duration = Duration::from_secs(1);
 
 #[test]
@@ -61,7 +61,7 @@ fn check(database: &Database, processes: usize, crash: impl Fn() + Sync) {
     for round in trial::counted(rounds) {
         *run.addresses.write().unwrap() = servers.iter().map(Server::store).collect();
         let animals: Vec<_> = (0..ANIMALS).map(|number| Subject::new(format!("{round}-{number}"))).collect();
-        // The last round has one, too, so that a short run has a crash.
+        // The last round also has a crash, so that a short run has one.
         let is_crash = round % CRASH_EVERY == 0 || round == rounds;
         let killed = is_crash.then(|| random.index(processes));
         thread::scope(|scope| {
@@ -96,7 +96,8 @@ fn check(database: &Database, processes: usize, crash: impl Fn() + Sync) {
     ));
 }
 
-/// Control: falsifies a read that no other operation overlaps, which must be a violation. Returns false if there is none.
+/// Control: falsifies a read that no other operation overlaps, and checks that this is a violation. Returns false if there is
+/// no such read.
 fn stale_read_is_caught(mut history: Vec<Event<Operation>>) -> bool {
     let overlaps = |a: &Event<Operation>, b: &Event<Operation>| a.sent <= b.answered && b.sent <= a.answered;
     let is_alone = |at: &usize| {
@@ -111,7 +112,7 @@ fn stale_read_is_caught(mut history: Vec<Event<Operation>>) -> bool {
     true
 }
 
-/// Uses a key in all processes while it is revoked. Each process notices that for itself. Returns the number of uses.
+/// Uses a key in all processes while it is revoked. Checks each process alone. Returns the number of uses.
 fn revoke_a_key(database: &Database, run: &Run, number: u32) -> usize {
     let key = &database.key_of(&format!("owner-{number}@example.com"));
     let id = database.sql("SELECT max(id) FROM api_keys");

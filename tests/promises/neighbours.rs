@@ -1,4 +1,5 @@
-//! What a process depends on, blocked in turn: pipes, servers, the resolver, and files on a mount that hangs.
+//! The neighbours that a process depends on, each of them blocked: pipes, servers, the resolver, and files on a mount that
+//! hangs.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, PipeReader, Write};
@@ -79,7 +80,7 @@ fn export() -> Service {
     service
 }
 
-/// The socket for notifications of systemd accepts no more.
+/// The socket for notifications of systemd accepts no more data.
 fn supervisor() -> Service {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
@@ -127,7 +128,7 @@ fn broker() -> Service {
     service
 }
 
-/// The broker stops to respond while it is connected.
+/// The broker stops responding while it is connected.
 fn connected_broker() -> Service {
     let broker = NatsServer::start();
     let network = Network::to(broker.port());
@@ -152,7 +153,7 @@ fn postgres() -> Service {
     service
 }
 
-/// One host is connected by its address. The name of the other is not resolved.
+/// The URL has two hosts: an address, and a name whose lookup hangs.
 fn name_of_postgres() -> Service {
     let url = PostgresServer::shared().database();
     let (start, name) = url.rsplit_once('/').unwrap();
@@ -242,7 +243,7 @@ fn silent_server() -> (SocketAddr, Box<dyn FnMut() -> bool + Send>) {
 /// A file whose reader waits forever, as on a mount that hangs.
 pub struct HangingFile {
     path: PathBuf,
-    /// Nothing is written. Without a writer, readers would wait for one to open the file.
+    /// The writing end, opened once a reader waits. Nothing is ever written to it.
     writer: Option<File>,
 }
 

@@ -9,9 +9,9 @@ use testkit::{Database, PostgresServer};
 pub struct Command {
     /// `FOLDER` is replaced by the folder of the place, `URL` by an empty PostgreSQL database.
     pub line: &'static str,
-    /// Shows what the command writes besides the database.
+    /// The output of the command, besides the database.
     output: Output,
-    /// False if the next command does the same, so that nothing is never found.
+    /// False if taking a snapshot has the same effect, so that the check cannot notice a command that did nothing.
     pub changes: bool,
 }
 
@@ -46,7 +46,7 @@ pub const ALL: [Command; 11] = [
 
 const MIGRATE: &str = "migrate";
 
-/// What a command can change.
+/// The state that a command can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Rows of the database, without times and random values.
@@ -147,7 +147,7 @@ impl Place {
             Output::Nothing => String::new(),
             Output::File => fs::read_to_string(self.path("output")).unwrap(),
             Output::Copy => rows(&Database::folder(&self.path("copy"))),
-            // Tables without rows are as good as none: another attempt fills them.
+            // Tables without rows count as no tables, because another attempt fills them.
             Output::Postgres => {
                 Database::url(self.postgres.borrow().clone().unwrap()).try_sql(ROWS).unwrap_or_default()
             }

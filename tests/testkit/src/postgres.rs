@@ -177,7 +177,7 @@ pub fn database() -> String {
     PostgresServer::shared().database()
 }
 
-/// Returns the URL of a new database at schema `version`, as the programs of that version left it. Runs the first
+/// Returns the URL of a new database at schema `version`, in the state that programs of that version left. Runs the first
 /// migrations, and copies their history from a database that this program has migrated. Version 0 is an empty database.
 pub fn database_at(version: usize) -> String {
     static HISTORY: LazyLock<Vec<String>> = LazyLock::new(|| {
