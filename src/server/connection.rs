@@ -103,8 +103,8 @@ impl<S: Service> Connection<S> {
         let (mut awaited, mut stopping) = (false, false);
         let expired = poll_fn(|cx| {
             loop {
-                // Errors need no handling. Either the client caused them, by a reset or by bytes that are not HTTP, to
-                // which hyper has responded. Or the service had no response.
+                // Errors need no handling. The client sent a reset, or bytes that are not HTTP, and hyper has responded to
+                // these bytes. Or the service had no response.
                 if Pin::new(&mut http).poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }

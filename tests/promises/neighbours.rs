@@ -243,7 +243,7 @@ fn silent_server() -> (SocketAddr, Box<dyn FnMut() -> bool + Send>) {
 /// A file whose reader waits forever, as on a mount that hangs.
 pub struct HangingFile {
     path: PathBuf,
-    /// The writing end, opened once a reader waits. Nothing is ever written to it.
+    /// The writing end, opened once a reader waits. The test never writes to it.
     writer: Option<File>,
 }
 

@@ -11,7 +11,7 @@ import (
 	"example/petstore"
 )
 
-// The addresses are those of the document's service, the one for messages included.
+// The client takes both addresses from the document.
 var store = petstore.NewAPIClient(petstore.NewConfiguration())
 
 func main() {

@@ -3,7 +3,7 @@ import { client } from "./petstore/client.gen";
 import * as api from "./petstore";
 
 const { PETSTORE_MESSAGES_URL, PETSTORE_KEY } = process.env;
-// The client has the address of the document's service, but sends every operation there.
+// The client takes one address from the document, and sends every operation to it by default.
 client.setConfig({ auth: PETSTORE_KEY });
 
 async function main() {
