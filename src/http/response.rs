@@ -7,12 +7,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
 
-use super::request_id::X_REQUEST_ID;
-
 pub type Response = axum::http::Response<Full<Bytes>>;
 
 /// The headers of every operation's response. Caches must not store a response, because it is for one account or soon out of
-/// date. Browsers must not guess its type. The middleware replaces the request id.
+/// date. Browsers must not guess its type.
 ///
 /// Copying the map for each response takes half as long as inserting the headers. A map grows at three quarters of its
 /// capacity, so this one has room for the headers that the middleware adds.
@@ -21,7 +19,6 @@ static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(X_REQUEST_ID, HeaderValue::from_static(""));
     headers
 });
 

@@ -1,4 +1,4 @@
-//! Simulated failures, which forms of a staging console offer.
+//! Simulated failures in the forms of a staging console.
 
 use petstore::config::Simulation;
 use petstore::domain::Deployment;
@@ -37,7 +37,7 @@ async fn forms_show_the_simulated_response() {
             assert!(answer.starts_with(expected), "{path} {preference}: {answer}");
             let is_dropped = preference.starts_with("drop");
             assert_eq!(answer.contains(&format!("\npreference-applied: {preference}\n")), !is_dropped, "{answer}");
-            assert!(shown(&page.body, "request").contains(&format!(" -H 'Prefer: {preference}'")));
+            assert!(shown(&page.body, "request-curl").contains(&format!(" -H 'Prefer: {preference}'")));
             assert!(page.body.contains(r#"<p class="warning" role="status">"#), "{}", page.body);
         }
     }
