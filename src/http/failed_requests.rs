@@ -24,17 +24,15 @@ pub struct FailedRequest {
     pub operation: Operation,
     pub status: u16,
     pub code: &'static str,
-    request_id: HeaderValue,
+    /// Not a [`HeaderValue`], which would keep the whole head of the request in memory, with the API key.
+    pub request_id: Box<str>,
 }
 
 impl FailedRequest {
     pub fn new(at: Timestamp, operation: Operation, error: &ApiError, request_id: &HeaderValue) -> Self {
         let (code, status) = error.code();
-        Self { at, operation, status: status.as_u16(), code, request_id: request_id.clone() }
-    }
-
-    pub fn request_id(&self) -> &str {
-        self.request_id.to_str().unwrap_or_default()
+        let request_id = request_id.to_str().unwrap_or_default().into();
+        Self { at, operation, status: status.as_u16(), code, request_id }
     }
 }
 
@@ -60,5 +58,24 @@ impl FailedRequests {
         requests.map_or_else(Vec::new, |requests| {
             requests.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::error::Code;
+    use super::*;
+
+    #[test]
+    fn kept_request_does_not_keep_the_head_that_it_arrived_in() {
+        let head = Bytes::from(b"authorization: Bearer secret\r\nx-request-id: mine".to_vec());
+        let id = HeaderValue::from_maybe_shared(head.slice(head.len() - 4..)).unwrap();
+        let error = ApiError::new(Code::NotFound, "");
+        let request = FailedRequest::new(Timestamp::from_milliseconds(0), Operation::GetPet, &error, &id);
+        drop(id);
+        assert_eq!(&*request.request_id, "mine");
+        assert!(head.is_unique());
     }
 }
