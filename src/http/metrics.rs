@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::header::{CONTENT_ENCODING, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::accept_encoding::accepts_gzip;
@@ -36,8 +36,7 @@ pub fn serve(api: &Api, request: &HeaderMap) -> Response {
     api.process.write(&mut out);
     let (text, is_gzip) = (out.into_text(), accepts_gzip(request));
     let body = if is_gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() };
-    let mut response = response::json(StatusCode::OK, body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Exposition::CONTENT_TYPE));
+    let mut response = response::with_content_type(Exposition::CONTENT_TYPE, StatusCode::OK, body);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
     if is_gzip {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));

@@ -13,7 +13,7 @@ use super::json::Fields;
 use super::operations::Operation;
 use super::page_cache::{self, List};
 use super::pagination::{self, Items, Page};
-use super::response::{self, Response};
+use super::response::Response;
 use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::{NewPet, Pet, PetName, PetQuery, PetStatus};
@@ -67,7 +67,7 @@ pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
         None => None,
     };
     let pet = pet.ok_or_else(|| ApiError::new(Code::NotFound, "There is no animal with this id."))?;
-    Ok(response::json(StatusCode::OK, pet.to_json()))
+    Ok(call.api.deprecation.json(pet.to_json()))
 }
 
 /// Parses the query of `listPets`.
