@@ -58,7 +58,7 @@ fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
 
 /// Most names and values are not encoded. Decoding them anyway would take 4 % of a list.
 fn decode(text: &str) -> Cow<'_, str> {
-    if !text.contains(['%', '+']) {
+    if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return text.into();
     }
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned().into()
