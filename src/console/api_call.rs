@@ -11,10 +11,9 @@ use super::code_samples::{CodeSample, SampleRequest};
 use super::current_user::SignedIn;
 use super::layout::page;
 use super::request_key::RequestKey;
-use crate::http::auth::Caller;
+use crate::http::auth::{Caller, Simulated};
 use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use crate::http::prefer::PREFER;
-use crate::http::simulation::Simulated;
 use crate::http::{ApiError, Cause, Operation, Response};
 
 /// An API call as text.

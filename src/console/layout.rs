@@ -44,7 +44,7 @@ impl<'a> Site<'a> {
             email: user.session.as_ref().map(|session| session.email.as_str()),
             deployment: user.api().store.deployment(),
             may_sign_up: user.console.may_sign_up(),
-            simulations: if user.api().simulator.is_some() { CHOICES } else { &[] },
+            simulations: if user.api().is_simulating() { CHOICES } else { &[] },
             version: env!("CARGO_PKG_VERSION"),
             section,
         }

@@ -5,7 +5,6 @@ use axum::http::header::AUTHORIZATION;
 
 use super::error::{ApiError, Code};
 use super::rate_limit::Quota;
-use super::simulation::Simulated;
 use super::state::Api;
 use crate::domain::AccountId;
 
@@ -18,6 +17,16 @@ pub struct Caller {
     pub quota: Option<Quota>,
     /// The kind of simulation that the request got, on staging.
     pub simulated: Simulated,
+}
+
+/// The kind of simulation that a request got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Simulated {
+    #[default]
+    Nothing,
+    Response,
+    /// The connection is closed without a response.
+    Drop,
 }
 
 impl Caller {

@@ -1,9 +1,7 @@
 //! The `Forwarded` header of proxies (RFC 7239).
 
 use std::borrow::Cow;
-use std::net::IpAddr;
-
-use super::client_address::parse_address;
+use std::net::{IpAddr, SocketAddr};
 
 /// Parses a line of the header. Returns the address in each element's `for`, or `None` for an element whose proxy hides the
 /// address or does not know it.
@@ -69,6 +67,14 @@ fn token(text: &str) -> Option<(&str, &str)> {
 /// Parses a node (section 6): an address and an optional port. The port may be a name like `_p1`, which hides the number.
 fn address(node: &str) -> Option<IpAddr> {
     parse_address(node.rsplit_once(":_").map_or(node, |(address, _)| address))
+}
+
+/// Parses an address. `X-Forwarded-For` has no standard: some proxies add the port, and some put IPv6 addresses in
+/// brackets.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let with_port = || text.parse().ok().map(|address: SocketAddr| address.ip());
+    text.parse().ok().or_else(with_port).or_else(bracketed)
 }
 
 #[cfg(test)]
@@ -156,5 +162,37 @@ mod tests {
             }
         }
         assert!(counted > 1_000 && ignored > 1_000, "{counted} counted, {ignored} ignored");
+    }
+
+    #[test]
+    fn forwarded_address_may_have_a_port_and_brackets() {
+        let forwarded = |element: &str| parse_address(element).map(|address| address.to_string());
+        for (element, address) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("192.0.2.1:5501", "192.0.2.1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[2001:db8::1]:5501", "2001:db8::1"),
+        ] {
+            assert_eq!(forwarded(element).as_deref(), Some(address), "{element}");
+        }
+        for malformed in [
+            "",
+            "unknown",
+            "_hidden",
+            "192.0.2.1:",
+            "192.0.2.1:x",
+            "192.0.2.1:65536",
+            "192.0.2.1:1:2",
+            "[192.0.2.1]",
+            "[2001:db8::1",
+            "2001:db8::1]",
+            "[2001:db8::1]5501",
+            "[2001:db8::1]:",
+            "[[2001:db8::1]]",
+            "\"192.0.2.1\"",
+        ] {
+            assert_eq!(forwarded(malformed), None, "{malformed}");
+        }
     }
 }

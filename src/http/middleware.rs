@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use http_body_util::{Either, Full};
 use tower::Service;
 
-use super::auth::Caller;
+use super::auth::{Caller, Simulated};
 use super::client_address::{Peer, client_address};
 use super::cors::{Cors, is_preflight};
 use super::error::{ApiError, Cause, Code};
@@ -25,7 +25,6 @@ use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
 use super::request_id::{X_REQUEST_ID, request_id};
-use super::simulation::Simulated;
 use super::state::Api;
 use crate::config::{BaseUrl, Listener, Scheme};
 use crate::server::{self, Connections, Rejection, TimedBody};

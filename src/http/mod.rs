@@ -8,6 +8,7 @@ pub(crate) mod client_address;
 mod cors;
 pub(crate) mod deprecation;
 mod dispatch;
+mod documented_errors;
 mod error;
 pub(crate) mod failed_requests;
 mod file;

@@ -6,13 +6,12 @@ use std::time::Duration;
 use axum::http::header::{LOCATION, RETRY_AFTER, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use serde_json::Value;
 
-use super::auth::Caller;
+use super::auth::{Caller, Simulated};
 use super::deprecation::{self, REMOVED_AT};
+use super::documented_errors::{DocumentedError, DocumentedErrors};
 use super::error::{ApiError, Code};
 use super::input::{self, RequestBody};
-use super::openapi;
 use super::operations::Operation::{self, CreatePet, GetPet};
 use super::prefer::{PREFER, PREFERENCE_APPLIED, Preferences};
 use super::response::Response;
@@ -25,29 +24,10 @@ const DELAYS: RangeInclusive<i64> = 1..=30_000;
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
 
-/// The kind of simulation that a request got.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Simulated {
-    #[default]
-    Nothing,
-    Response,
-    /// The connection is closed without a response.
-    Drop,
-}
-
 /// Simulates failures. Only staging services have one.
 #[derive(Debug)]
-pub struct Simulator {
-    /// The errors of each operation, in the order of [`Operation::ALL`].
-    errors: [Vec<DocumentedError>; Operation::COUNT],
-}
-
-/// An error of an operation, as its example in the OpenAPI document shows it.
-#[derive(Debug)]
-struct DocumentedError {
-    code: Code,
-    message: String,
-    has_retry_after: bool,
+pub struct Simulator<'a> {
+    errors: &'a DocumentedErrors,
 }
 
 /// The simulation that a request asks for.
@@ -62,16 +42,12 @@ struct Simulation<'s> {
     applied: String,
 }
 
-impl Simulator {
-    pub fn new() -> Self {
-        let document = openapi::source();
-        Self { errors: Operation::ALL.map(|operation| documented_errors(&document, operation)) }
-    }
-
+impl<'a> Simulator<'a> {
     /// Returns the simulator for a request with preferences to an operation of the API. `None` in production, which does not
     /// look for them.
-    pub fn of<'a>(api: &'a Api, operation: Operation, headers: &HeaderMap) -> Option<&'a Self> {
-        api.simulator.as_ref().filter(|_| headers.contains_key(PREFER) && operation.is_documented())
+    pub fn of(api: &'a Api, operation: Operation, headers: &HeaderMap) -> Option<Self> {
+        let errors = api.simulated_errors.as_ref()?;
+        (headers.contains_key(PREFER) && operation.is_documented()).then_some(Self { errors })
     }
 
     /// Calls an operation like [`Operation::execute`], and simulates the failures that the request asks for.
@@ -97,7 +73,7 @@ impl Simulator {
         let mut response = if simulation.drops_request {
             no_response()
         } else if let Some(error) = simulation.error {
-            error.answer(operation, api)
+            error_response(error, operation, api)
         } else if operation == GetPet && is_past_removal {
             deprecation::removed().answer()
         } else {
@@ -122,7 +98,7 @@ impl Simulator {
     fn simulation(&self, operation: Operation, headers: &HeaderMap, now: Timestamp) -> Simulation<'_> {
         let preferences = Preferences::of(headers);
         let value = |name| preferences.value(name);
-        let errors = || self.errors[operation as usize].iter();
+        let errors = || self.errors.of(operation).iter();
         let with_code = value("error").and_then(|code| errors().find(|error| error.code.as_str() == code));
         let with_status =
             value("code").and_then(|status| errors().find(|error| error.code.status().as_str() == status));
@@ -154,14 +130,14 @@ pub fn respond_at_date(
     respond: impl FnOnce(Timestamp) -> Response,
 ) -> Response {
     let now = api.clock.now();
-    let preferences = api.simulator.as_ref().map(|_| Preferences::of(headers));
+    let preferences = api.simulated_errors.as_ref().map(|_| Preferences::of(headers));
     let date = preferences.as_ref().and_then(|preferences| date(preferences, now));
     let mut response = respond(date.unwrap_or(now));
     if let (Some(_), Some(day)) = (date, preferences.as_ref().and_then(|preferences| preferences.value("date"))) {
         caller.simulated = Simulated::Response;
         confirm(&format!("date={day}"), &mut response);
     }
-    if api.simulator.is_some() {
+    if api.is_simulating() {
         // A cache must not return the document of another day.
         response.headers_mut().append(VARY, HeaderValue::from(PREFER));
     }
@@ -189,41 +165,14 @@ fn no_response() -> Response {
     response
 }
 
-impl DocumentedError {
-    fn answer(&self, operation: Operation, api: &Api) -> Response {
-        if self.code == Code::MethodNotAllowed {
-            return operation.answer_other_method(api);
-        }
-        let mut response = ApiError::new(self.code, self.message.clone()).answer();
-        if self.has_retry_after {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
+/// The response to a request for a documented error.
+fn error_response(error: &DocumentedError, operation: Operation, api: &Api) -> Response {
+    if error.code == Code::MethodNotAllowed {
+        return operation.answer_other_method(api);
     }
-}
-
-/// Returns the errors of an operation in the order of the error table, including the error of its removal.
-fn documented_errors(document: &Value, operation: Operation) -> Vec<DocumentedError> {
-    let method = operation.method().as_str().to_ascii_lowercase();
-    let responses = &document["paths"][operation.api_path()][method]["responses"];
-    let error = |code: Code| {
-        let response = target(document, &responses[code.status().as_str()]);
-        let example = target(document, &response["content"]["application/json"]["examples"][code.as_str()]);
-        let message = match example["value"]["message"].as_str() {
-            Some(message) => message.to_owned(),
-            None if operation == GetPet && code == Code::OperationRemoved => {
-                deprecation::removed().message().to_owned()
-            }
-            None => return None,
-        };
-        let has_retry_after = target(document, &response["headers"]["Retry-After"])["required"] == true;
-        Some(DocumentedError { code, message, has_retry_after })
-    };
-    Code::ALL.into_iter().filter_map(error).collect()
-}
-
-/// Returns the target of a reference. Returns any other value unchanged.
-fn target<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
-    let reference = value["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
-    reference.map_or(value, |pointer| document.pointer(pointer).expect("references in docs/openapi.json resolve"))
+    let mut response = ApiError::new(error.code, error.message.clone()).answer();
+    if error.has_retry_after {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }

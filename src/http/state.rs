@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use super::api_key_cache::ApiKeyCache;
 use super::deprecation::Deprecation;
+use super::documented_errors::DocumentedErrors;
 use super::failed_requests::FailedRequests;
 use super::openapi::{Documents, Version};
 use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
 use super::rate_limit::RateLimits;
 use super::request_history::RequestHistory;
-use super::simulation::Simulator;
 use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Network, Simulation};
@@ -33,8 +33,8 @@ pub struct Api {
     pub pages: PageCache,
     pub pet_counts: PetCounts,
     pub rate_limits: Option<RateLimits>,
-    /// `None` in production, and if simulation is off.
-    pub simulator: Option<Simulator>,
+    /// The errors that clients may request. `None` in production, and if simulation is off.
+    pub simulated_errors: Option<DocumentedErrors>,
     pub requests: RequestHistory,
     pub failed_requests: FailedRequests,
     pub traffic: Traffic,
@@ -58,7 +58,7 @@ pub struct PasswordCounters {
 
 impl Api {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
-        let is_simulating = store.deployment() == Deployment::Staging && admission.simulation == Simulation::On;
+        let simulates = store.deployment() == Deployment::Staging && admission.simulation == Simulation::On;
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             deprecation: Deprecation::of_get_pet(&addresses),
@@ -67,7 +67,7 @@ impl Api {
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
-            simulator: is_simulating.then(Simulator::new),
+            simulated_errors: simulates.then(DocumentedErrors::new),
             requests: RequestHistory::default(),
             failed_requests: FailedRequests::new(),
             traffic: Traffic::new(),
@@ -91,6 +91,10 @@ impl Api {
     /// The relay. `None` if this process does not relay messages.
     pub fn relay(&self) -> Option<&relay::Status> {
         self.relay.get().map(|relay| &**relay)
+    }
+
+    pub const fn is_simulating(&self) -> bool {
+        self.simulated_errors.is_some()
     }
 
     /// Reports through `/readyz` that new requests should go elsewhere.

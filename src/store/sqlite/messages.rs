@@ -69,10 +69,11 @@ pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sqlite::plan;
 
     #[test]
     fn lists_read_the_messages_of_the_account_in_order() {
-        assert_eq!(rows::plan(LIST_OF), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id<?)"]);
-        assert_eq!(rows::plan(LIST_AFTER), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id>?)"]);
+        assert_eq!(plan(LIST_OF), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id<?)"]);
+        assert_eq!(plan(LIST_AFTER), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id>?)"]);
     }
 }

@@ -190,3 +190,13 @@ impl Sqlite {
         }
     }
 }
+
+/// Returns the steps by which SQLite answers a query of a new database that has the relay's index.
+#[cfg(test)]
+fn plan(sql: &str) -> Vec<String> {
+    let mut conn = rusqlite::Connection::open_in_memory().unwrap();
+    migrations::run(&mut conn).unwrap();
+    conn.execute_batch(outbox::INDEX).unwrap();
+    let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    explain.raw_query().mapped(|row| row.get("detail")).collect::<rusqlite::Result<_>>().unwrap()
+}

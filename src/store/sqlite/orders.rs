@@ -136,14 +136,15 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<Order> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sqlite::plan;
 
     #[test]
     fn lists_read_one_index_and_nothing_else() {
         let by_status = "SEARCH orders USING COVERING INDEX orders_by_status (account_id=? AND status=? AND id>?)";
-        assert_eq!(rows::plan(LIST_BY_STATUS), [by_status]);
-        let plan = rows::plan(LIST_ALL);
-        assert_eq!(plan.iter().filter(|step| *step == by_status).count(), OrderStatus::ALL.len(), "{plan:#?}");
-        assert!(plan.iter().all(|step| step == by_status || !step.contains("orders")), "{plan:#?}");
-        assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{plan:#?}");
+        assert_eq!(plan(LIST_BY_STATUS), [by_status]);
+        let steps = plan(LIST_ALL);
+        assert_eq!(steps.iter().filter(|step| *step == by_status).count(), OrderStatus::ALL.len(), "{steps:#?}");
+        assert!(steps.iter().all(|step| step == by_status || !step.contains("orders")), "{steps:#?}");
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
     }
 }

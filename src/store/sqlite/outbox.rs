@@ -108,15 +108,16 @@ fn record(row: &Row<'_>) -> rusqlite::Result<MessageRecord> {
 mod tests {
     use super::*;
     use crate::domain::MessageState;
+    use crate::store::sqlite::plan;
 
     #[test]
     fn export_pages_are_read_in_key_order_without_sorting() {
         for state in [None, Some(MessageState::Waiting), Some(MessageState::Sent)] {
             for account in [None, Some(AccountId(1))] {
                 let query = MessageQuery { account, state, newest: None };
-                let plan = rows::plan(&select(&query)).join("\n");
-                assert!(plan.contains("USING PRIMARY KEY"), "{query:?}: {plan}");
-                assert!(!plan.contains("TEMP B-TREE"), "{query:?}: {plan}");
+                let steps = plan(&select(&query)).join("\n");
+                assert!(steps.contains("USING PRIMARY KEY"), "{query:?}: {steps}");
+                assert!(!steps.contains("TEMP B-TREE"), "{query:?}: {steps}");
             }
         }
     }

@@ -104,11 +104,12 @@ fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<Pet<'row>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sqlite::plan;
 
     #[test]
     fn lists_read_one_index_and_nothing_else() {
-        assert_eq!(rows::plan(LIST), ["SEARCH pets USING INTEGER PRIMARY KEY (rowid>?)"]);
+        assert_eq!(plan(LIST), ["SEARCH pets USING INTEGER PRIMARY KEY (rowid>?)"]);
         let by_status = "SEARCH pets USING COVERING INDEX pets_by_status (status=? AND id>?)";
-        assert_eq!(rows::plan(LIST_BY_STATUS), [by_status]);
+        assert_eq!(plan(LIST_BY_STATUS), [by_status]);
     }
 }

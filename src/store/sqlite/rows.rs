@@ -49,16 +49,6 @@ pub fn count(conn: &Connection, sql: &str, params: impl Params) -> Result<u64> {
     Ok(conn.prepare_cached(sql)?.query_row(params, |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
-/// Returns the steps by which SQLite answers a query of a new database that has the relay's index.
-#[cfg(test)]
-pub fn plan(sql: &str) -> Vec<String> {
-    let mut conn = Connection::open_in_memory().unwrap();
-    super::migrations::run(&mut conn).unwrap();
-    conn.execute_batch(super::outbox::INDEX).unwrap();
-    let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    explain.raw_query().mapped(|row| row.get("detail")).collect::<rusqlite::Result<_>>().unwrap()
-}
-
 impl FromSql for Timestamp {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         i64::column_result(value).map(Self::from_milliseconds)

@@ -1,0 +1,57 @@
+//! The errors of operations, as the OpenAPI document shows them.
+
+use serde_json::Value;
+
+use super::deprecation;
+use super::error::Code;
+use super::openapi;
+use super::operations::Operation::{self, GetPet};
+
+/// The errors of each operation, in the order of [`Operation::ALL`].
+#[derive(Debug)]
+pub struct DocumentedErrors([Vec<DocumentedError>; Operation::COUNT]);
+
+/// An error of an operation, from its example in the document.
+#[derive(Debug)]
+pub struct DocumentedError {
+    pub code: Code,
+    pub message: String,
+    pub has_retry_after: bool,
+}
+
+impl DocumentedErrors {
+    pub fn new() -> Self {
+        let document = openapi::source();
+        Self(Operation::ALL.map(|operation| documented_errors(&document, operation)))
+    }
+
+    /// Returns the errors of an operation in the order of the error table, including the error of its removal.
+    pub fn of(&self, operation: Operation) -> &[DocumentedError] {
+        &self.0[operation as usize]
+    }
+}
+
+fn documented_errors(document: &Value, operation: Operation) -> Vec<DocumentedError> {
+    let method = operation.method().as_str().to_ascii_lowercase();
+    let responses = &document["paths"][operation.api_path()][method]["responses"];
+    let error = |code: Code| {
+        let response = target(document, &responses[code.status().as_str()]);
+        let example = target(document, &response["content"]["application/json"]["examples"][code.as_str()]);
+        let message = match example["value"]["message"].as_str() {
+            Some(message) => message.to_owned(),
+            None if operation == GetPet && code == Code::OperationRemoved => {
+                deprecation::removed().message().to_owned()
+            }
+            None => return None,
+        };
+        let has_retry_after = target(document, &response["headers"]["Retry-After"])["required"] == true;
+        Some(DocumentedError { code, message, has_retry_after })
+    };
+    Code::ALL.into_iter().filter_map(error).collect()
+}
+
+/// Returns the target of a reference. Returns any other value unchanged.
+fn target<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
+    let reference = value["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
+    reference.map_or(value, |pointer| document.pointer(pointer).expect("references in docs/openapi.json resolve"))
+}
