@@ -24,7 +24,7 @@ fn nginx_example_works() {
         let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let folders: String = folders.iter().map(|of| format!("{of}_temp_path {folder}/{of};\n")).collect();
         let whole = format!(
-            "daemon off;\npid {folder}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}{config}}}\n"
+            "daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}{config}}}\n"
         );
         (whole, vec!["nginx", "-c"])
     });
