@@ -49,7 +49,10 @@ fn missing_supervisor_does_not_prevent_serving() {
 #[tokio::test]
 async fn reload_does_not_end_a_service_without_certificates() {
     let folder = Folder::new();
-    let mut serve = folder.command("serve --listen 127.0.0.1:0 --listeners store");
+    // Under nohup, the signal is ignored by all children.
+    let mut serve = folder.program("env");
+    serve.arg("--default-signal=HUP").arg(petstore());
+    serve.args(["serve", "--log-format=json", "--listen=127.0.0.1:0", "--listeners=store"]);
     let alone = Server::start(&mut serve);
     assert_eq!(alone.end_by(Signal::HUP).code, None, "without a supervisor, a closed terminal ends the service");
 
