@@ -95,8 +95,8 @@ impl Api {
             Listener::Ops => return ApiError::route_not_found(),
         };
         match Target::of(other, &Method::GET, path).at_path() {
-            Some(operation) if operation.path().starts_with("/v1/") => {
-                let message = format!("There is nothing at this path here. It belongs to `{}`.", address.as_str());
+            Some(operation) if operation.is_documented() => {
+                let message = format!("This path does not exist here. It belongs to `{}`.", address.as_str());
                 ApiError::new(Code::NotFound, message)
             }
             _ => ApiError::route_not_found(),
