@@ -8,12 +8,13 @@ use super::auth::Caller;
 use super::call::Call;
 use super::error::{ApiError, Code};
 use super::input::RequestBody;
+use super::openapi::Version;
 use super::operations::Operation::{self, *};
 use super::operations::Target;
 use super::response::Response;
 use super::simulation::{Simulator, respond_at_date};
 use super::state::Api;
-use super::{deprecation, health, messages, metrics, openapi, orders, pets, well_known};
+use super::{deprecation, health, messages, metrics, orders, pets, well_known};
 use crate::config::Listener;
 use crate::domain::Transition;
 
@@ -63,8 +64,8 @@ impl Operation {
             GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
             GetSecurityTxt => well_known::security_txt(api, &head.headers),
             GetDocument | GetDocument30 => {
-                let documents = if self == GetDocument { &api.documents } else { &api.documents_3_0 };
-                let document = |now| openapi::serve(documents, &api.addresses, now, &head.headers);
+                let version = if self == GetDocument { Version::V3_1 } else { Version::V3_0 };
+                let document = |now| api.documents.serve(version, now, &head.headers);
                 Ok(respond_at_date(api, &head.headers, caller, document))
             }
         }

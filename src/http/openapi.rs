@@ -1,7 +1,7 @@
 //! The OpenAPI document: `docs/openapi.json`, with the addresses of this service.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use axum::http::HeaderMap;
 use clap::ValueEnum;
@@ -33,30 +33,59 @@ pub enum Version {
     V3_0,
 }
 
-/// The served document, before and after the removal of `getPet`.
+/// The served documents: each version, before and after the removal of `getPet`. They are made when a client first requests
+/// them, because making them would delay the start.
 #[derive(Debug)]
 pub struct Documents {
-    before: File,
-    after: File,
+    /// The service's own addresses.
+    addresses: Arc<Addresses>,
+    deployment: Deployment,
+    documents: [[Document; 2]; 2],
 }
 
-impl Documents {
-    pub fn new(addresses: &Addresses, deployment: Deployment, version: Version) -> Self {
-        let before = document(addresses, deployment, REMOVED_AT.minus_one_millisecond(), version);
-        let after = document(addresses, deployment, REMOVED_AT, version);
-        Self { before: file(before), after: file(after) }
+#[derive(Debug, Default)]
+struct Document {
+    /// The document at the service's own addresses.
+    own: OnceLock<File>,
+    /// The document at the addresses by which the last client reached a service that is bound to every address.
+    reached: Mutex<Option<(BaseUrls, Arc<File>)>>,
+}
+
+/// The addresses of the store and of messages.
+type BaseUrls = [BaseUrl; 2];
+
+impl Document {
+    /// Returns the document at `addresses`. Replacing and compressing take milliseconds, and most clients use one host.
+    fn reached(&self, own: &Addresses, addresses: &Addresses, file_at_own: &File) -> Arc<File> {
+        let urls = [addresses.base_url.clone(), addresses.messages_base_url.clone()];
+        let mut last = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((last, document)) if *last == urls => Arc::clone(document),
+            _ => {
+                let document = Arc::new(file(at_addresses(file_at_own.plain(), own, addresses)));
+                *last = Some((urls, Arc::clone(&document)));
+                document
+            }
+        }
     }
 }
 
-/// Handles the request for the document as of `now`.
-pub fn serve(documents: &Documents, addresses: &Arc<Addresses>, now: Timestamp, request: &HeaderMap) -> Response {
-    let document = if now < REMOVED_AT { &documents.before } else { &documents.after };
-    let reached = addresses.reached_by(request);
-    let response = match Arc::ptr_eq(&reached, addresses) {
-        true => document.respond(request),
-        false => file(at_addresses(document.plain(), addresses, &reached)).respond(request),
-    };
-    response.map(Full::new)
+impl Documents {
+    pub fn new(addresses: &Arc<Addresses>, deployment: Deployment) -> Self {
+        Self { addresses: Arc::clone(addresses), deployment, documents: <[_; 2]>::default() }
+    }
+
+    /// Handles the request for the document as of `now`.
+    pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
+        let served = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
+        let own = served.own.get_or_init(|| file(document(&self.addresses, self.deployment, now, version)));
+        let reached = self.addresses.reached_by(request);
+        let response = match Arc::ptr_eq(&reached, &self.addresses) {
+            true => own.respond(request),
+            false => served.reached(&self.addresses, &reached, own).respond(request),
+        };
+        response.map(Full::new)
+    }
 }
 
 fn file(document: String) -> File {

@@ -47,7 +47,7 @@ impl<'a> Simulator<'a> {
     /// look for them.
     pub fn of(api: &'a Api, operation: Operation, headers: &HeaderMap) -> Option<Self> {
         let errors = api.simulated_errors.as_ref()?;
-        (headers.contains_key(PREFER) && operation.is_documented()).then_some(Self { errors })
+        (headers.contains_key(PREFER) && operation.is_documented()).then(|| Self { errors })
     }
 
     /// Calls an operation like [`Operation::execute`], and simulates the failures that the request asks for.
@@ -131,9 +131,10 @@ pub fn respond_at_date(
 ) -> Response {
     let now = api.clock.now();
     let preferences = api.simulated_errors.as_ref().map(|_| Preferences::of(headers));
-    let date = preferences.as_ref().and_then(|preferences| date(preferences, now));
-    let mut response = respond(date.unwrap_or(now));
-    if let (Some(_), Some(day)) = (date, preferences.as_ref().and_then(|preferences| preferences.value("date"))) {
+    let preferred =
+        preferences.as_ref().and_then(|preferences| Some((date(preferences, now)?, preferences.value("date")?)));
+    let mut response = respond(preferred.map_or(now, |(date, _)| date));
+    if let Some((_, day)) = preferred {
         caller.simulated = Simulated::Response;
         confirm(&format!("date={day}"), &mut response);
     }

@@ -1,13 +1,13 @@
 //! State that the handlers share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use super::api_key_cache::ApiKeyCache;
 use super::deprecation::Deprecation;
 use super::documented_errors::DocumentedErrors;
 use super::failed_requests::FailedRequests;
-use super::openapi::{Documents, Version};
+use super::openapi::Documents;
 use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
 use super::rate_limit::RateLimits;
@@ -29,12 +29,11 @@ pub struct Api {
     pub addresses: Arc<Addresses>,
     pub deprecation: Deprecation,
     pub documents: Documents,
-    pub documents_3_0: Documents,
     pub pages: PageCache,
     pub pet_counts: PetCounts,
     pub rate_limits: Option<RateLimits>,
     /// The errors that clients may request. `None` in production, and if simulation is off.
-    pub simulated_errors: Option<DocumentedErrors>,
+    pub simulated_errors: Option<LazyLock<DocumentedErrors>>,
     pub requests: RequestHistory,
     pub failed_requests: FailedRequests,
     pub traffic: Traffic,
@@ -59,15 +58,15 @@ pub struct PasswordCounters {
 impl Api {
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         let simulates = store.deployment() == Deployment::Staging && admission.simulation == Simulation::On;
+        let addresses = Arc::new(addresses);
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             deprecation: Deprecation::of_get_pet(&addresses),
-            documents: Documents::new(&addresses, store.deployment(), Version::V3_1),
-            documents_3_0: Documents::new(&addresses, store.deployment(), Version::V3_0),
+            documents: Documents::new(&addresses, store.deployment()),
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
-            simulated_errors: simulates.then(DocumentedErrors::new),
+            simulated_errors: simulates.then_some(LazyLock::new(DocumentedErrors::new)),
             requests: RequestHistory::default(),
             failed_requests: FailedRequests::new(),
             traffic: Traffic::new(),
@@ -76,7 +75,7 @@ impl Api {
             trusted_proxies: admission.trusted_proxies,
             store,
             clock,
-            addresses: Arc::new(addresses),
+            addresses,
             relay: OnceLock::new(),
             draining: AtomicBool::new(false),
         }

