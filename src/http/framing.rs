@@ -13,6 +13,9 @@ use axum::http::{HeaderValue, Version};
 use super::error::{ApiError, Code};
 use crate::server::HasFragment;
 
+/// The characters in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2).
+const IN_HOST: [bool; 256] = table(b"-._~%!$&'()*+,;=:[]");
+
 /// Rejects requests with an ambiguous host, target or body length.
 pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
     let headers = &request.headers;
@@ -48,9 +51,25 @@ fn invalid(message: &'static str) -> ApiError {
     ApiError::new(Code::InvalidValue, message).with_header("connection", "close")
 }
 
-/// Returns whether all characters are allowed in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2). May be empty.
+/// Returns whether all characters are allowed in a host with an optional port. May be empty.
 fn names_a_host(host: &HeaderValue) -> bool {
-    host.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+    host.as_bytes().iter().all(|byte| IN_HOST[usize::from(*byte)])
+}
+
+/// Returns a table of these characters, letters and digits. A search in a list would take 1 % of a request.
+const fn table(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut position = 0;
+    while position < others.len() {
+        table[others[position] as usize] = true;
+        position += 1;
+    }
+    table
 }
 
 #[cfg(test)]

@@ -29,10 +29,10 @@ impl RequestLine {
 
     pub fn received(&self, bytes: &[u8]) {
         let mut state = self.0.load(Ordering::Relaxed);
-        if state >= DONE {
-            return;
-        }
-        for byte in bytes {
+        let mut rest = bytes;
+        while state < DONE
+            && let Some((byte, after)) = rest.split_first()
+        {
             state = match (state, byte) {
                 (START, b'\r' | b'\n') => START,
                 (INSIDE, b'\n') => DONE,
@@ -40,9 +40,7 @@ impl RequestLine {
                 (FRAGMENT, _) | (_, b'#') => FRAGMENT,
                 _ => INSIDE,
             };
-            if state >= DONE {
-                break;
-            }
+            rest = if state == START { after } else { from_next_mark(after) };
         }
         self.0.store(state, Ordering::Relaxed);
     }
@@ -51,6 +49,15 @@ impl RequestLine {
     pub fn take_fragment(&self) -> bool {
         self.0.swap(DONE, Ordering::Relaxed) == DONE_WITH_FRAGMENT
     }
+}
+
+/// Skips the bytes inside a line that do not change the state. Compares blocks, because a block takes as long as a byte.
+fn from_next_mark(bytes: &[u8]) -> &[u8] {
+    let is_mark = |byte: &u8| matches!(byte, b'#' | b'\n');
+    let is_plain = |block: &&[u8; 16]| !block.iter().fold(false, |found, byte| found | is_mark(byte));
+    let plain = bytes.as_chunks().0.iter().take_while(is_plain).count();
+    let rest = &bytes[16 * plain..];
+    &rest[rest.iter().position(is_mark).unwrap_or(rest.len())..]
 }
 
 #[cfg(test)]
