@@ -1,113 +1,26 @@
-//! Connection to the broker and its stream.
+//! The interface of the relay to a broker: NATS, or the simulated one of the tests.
 
-use std::time::Duration;
+use crate::domain::{AccountId, Deployment, Message, MessageId};
 
-use async_nats::ConnectOptions;
-use async_nats::connection::State;
-use async_nats::jetstream::context::Context;
-use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{Config, StorageType};
-use tokio::time::{Instant, timeout_at};
+/// A message broker with a stream for each deployment.
+pub trait Broker: Send + 'static {
+    type Stream: Stream;
 
-use super::url::Credentials;
-use super::{Published, RelayUrl};
-use crate::domain::{Deployment, Message};
-use crate::tls::Time;
-
-/// Maximum time to connect to one server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Maximum time for the response to a request, and for the acknowledgement of all messages of a batch.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Interval of pings to a silent server. The connection is closed after three unanswered pings.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Time in which a stream that petstore creates drops duplicates of a message id.
-const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
-
-/// Header with the id of the message's account.
-const ACCOUNT: &str = "Petstore-Account";
-
-#[derive(Debug)]
-pub struct Broker {
-    context: Context,
-    subject: &'static str,
+    /// Connects to the stream of the deployment. An error is the reason, for the log.
+    fn connect(&self, deployment: Deployment) -> impl Future<Output = Result<Self::Stream, String>> + Send;
 }
 
-impl Broker {
-    /// Connects to one of the servers, and creates the stream if it does not exist. An existing stream is not changed.
-    pub async fn connect(url: &RelayUrl, deployment: Deployment) -> Result<Self, String> {
-        // The TLS code of async-nats panics before 1970.
-        if Time::is_before_1970() {
-            return Err("the system clock is before 1970".into());
-        }
-        let servers = url.servers();
-        let options = ConnectOptions::new()
-            .name("petstore")
-            .connection_timeout(CONNECT_TIMEOUT)
-            .request_timeout(Some(REQUEST_TIMEOUT))
-            .ping_interval(PING_INTERVAL)
-            // The relay reconnects with its own backoff.
-            .max_reconnects(servers.len());
-        let options = match url.credentials() {
-            None => options,
-            Some(Credentials::Token(token)) => options.token(token.expose().to_owned()),
-            Some(Credentials::Password { user, password }) => {
-                options.user_and_password(user.clone(), password.expose().to_owned())
-            }
-        };
-        let connected = options.connect(servers).await;
-        let client = connected.map_err(|error| format!("cannot connect to {url}: {error}"))?;
-        let context = async_nats::jetstream::new(client);
-        let (name, subject) = stream(deployment);
-        let config = Config {
-            name: name.into(),
-            subjects: vec![subject.into()],
-            storage: StorageType::File,
-            duplicate_window: DUPLICATE_WINDOW,
-            ..Config::default()
-        };
-        let stream = context.get_or_create_stream(config).await;
-        stream.map_err(|error| format!("cannot open stream {name} of {url}: {error}"))?;
-        tracing::info!(server = %url, stream = name, subject, "relaying messages");
-        Ok(Self { context, subject })
-    }
-
-    pub fn is_connected(&self) -> bool {
-        self.context.client().connection_state() == State::Connected
-    }
+/// A connection to a stream.
+pub trait Stream: Send + Sync {
+    fn is_connected(&self) -> bool;
 
     /// Publishes all messages and waits for their acknowledgements.
-    pub async fn publish(&self, messages: &[Message]) -> Published {
-        let deadline = Instant::now() + REQUEST_TIMEOUT;
-        let mut published = Published { acknowledged: Vec::with_capacity(messages.len()), rejection: None };
-        let mut sent = Vec::with_capacity(messages.len());
-        for message in messages {
-            let publish = PublishMessage::build()
-                .message_id(message.id.to_string())
-                .header(ACCOUNT, message.account.0.to_string().as_str())
-                .payload(message.to_json().into());
-            match self.context.send_publish(self.subject, publish).await {
-                Ok(acknowledgement) => sent.push((message, acknowledgement)),
-                Err(error) => published.rejection = Some(format!("message {}: {error}", message.id)),
-            }
-        }
-        for (message, acknowledgement) in sent {
-            match timeout_at(deadline, acknowledgement.into_future()).await {
-                Ok(Ok(_)) => published.acknowledged.push((message.account, message.id)),
-                Ok(Err(error)) => published.rejection = Some(format!("message {}: {error}", message.id)),
-                Err(_) => published.rejection = Some(format!("no acknowledgement within {REQUEST_TIMEOUT:?}")),
-            }
-        }
-        published
-    }
+    fn publish(&self, messages: &[Message]) -> impl Future<Output = Published> + Send;
 }
 
-/// Returns the name of the stream and the subject. They differ so that staging messages never mix with production.
-const fn stream(deployment: Deployment) -> (&'static str, &'static str) {
-    match deployment {
-        Deployment::Production => ("PETSTORE_MESSAGES", "petstore.messages"),
-        Deployment::Staging => ("PETSTORE_STAGING_MESSAGES", "petstore.staging.messages"),
-    }
+/// Result of publishing messages.
+pub struct Published {
+    pub acknowledged: Vec<(AccountId, MessageId)>,
+    /// Why the last of the other messages was not acknowledged. `None` if all were.
+    pub rejection: Option<String>,
 }

@@ -4,8 +4,9 @@
 //! is sent again, and the stream recognizes it by its id. Of all processes on a database, one is the active relay: it holds
 //! a lease that ends with its connection.
 
-#[cfg_attr(not(feature = "relay"), path = "no_broker.rs")]
 mod broker;
+#[cfg_attr(not(feature = "relay"), path = "no_nats.rs")]
+mod nats;
 mod outage_log;
 mod retention;
 mod status;
@@ -22,7 +23,7 @@ use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::domain::{AccountId, MessageId};
 use crate::store::{RelayLease, Store};
-use broker::Broker;
+pub use broker::{Broker, Published, Stream};
 use outage_log::OutageLog;
 use retention::RetentionWorker;
 pub use status::Status;
@@ -65,29 +66,7 @@ pub struct Relay {
 impl Relay {
     pub fn start(options: Options, store: Arc<Store>, clock: Clock, status: Arc<Status>) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let retention = RetentionWorker {
-            store: Arc::clone(&store),
-            clock: clock.clone(),
-            status: Arc::clone(&status),
-            retention: options.retention,
-        };
-        let worker = Worker {
-            url: options.url,
-            store,
-            clock,
-            status,
-            stopped: stopped.clone(),
-            lease: RelayLease::default(),
-            broker: None,
-            acknowledged: Vec::new(),
-            outage: OutageLog::default(),
-            resume_after: None,
-            lease_confirmed_at: None,
-            counted_at: None,
-        };
-        let running = tokio::spawn(async move {
-            tokio::join!(worker.run(), retention.run(stopped));
-        });
+        let running = tokio::spawn(run(options.url, options.retention, store, clock, status, stopped));
         Self { stop, running }
     }
 
@@ -99,14 +78,42 @@ impl Relay {
     }
 }
 
-struct Worker {
-    url: RelayUrl,
+/// Relays the messages of `store` to `broker` until `stopped` is true, and deletes them after `retention`.
+pub async fn run<B: Broker>(
+    broker: B,
+    retention: Duration,
+    store: Arc<Store>,
+    clock: Clock,
+    status: Arc<Status>,
+    stopped: watch::Receiver<bool>,
+) {
+    let retention =
+        RetentionWorker { store: Arc::clone(&store), clock: clock.clone(), status: Arc::clone(&status), retention };
+    let worker = Worker {
+        broker,
+        store,
+        clock,
+        status,
+        stopped: stopped.clone(),
+        lease: RelayLease::default(),
+        stream: None,
+        acknowledged: Vec::new(),
+        outage: OutageLog::default(),
+        resume_after: None,
+        lease_confirmed_at: None,
+        counted_at: None,
+    };
+    tokio::join!(worker.run(), retention.run(stopped));
+}
+
+struct Worker<B: Broker> {
+    broker: B,
     store: Arc<Store>,
     clock: Clock,
     status: Arc<Status>,
     stopped: watch::Receiver<bool>,
     lease: RelayLease,
-    broker: Option<Broker>,
+    stream: Option<B::Stream>,
     /// Messages acknowledged by the broker, but not yet marked as sent in the database.
     acknowledged: Vec<(AccountId, MessageId)>,
     outage: OutageLog,
@@ -119,7 +126,7 @@ struct Worker {
     counted_at: Option<Instant>,
 }
 
-impl Worker {
+impl<B: Broker> Worker<B> {
     async fn run(mut self) {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         while !self.is_stopped() {
@@ -168,19 +175,19 @@ impl Worker {
         loop {
             let batch = self.store.unsent_messages(after, BATCH).await.map_err(database)?;
             // Connects even if there are no messages, to detect an unreachable broker early.
-            let broker = match &mut self.broker {
-                Some(broker) if broker.is_connected() => broker,
-                lost => lost.insert(Broker::connect(&self.url, self.store.deployment()).await?),
+            let stream = match &mut self.stream {
+                Some(stream) if stream.is_connected() => stream,
+                lost => lost.insert(self.broker.connect(self.store.deployment()).await?),
             };
             let Some(last) = batch.last() else { break };
             after = Some(last.id);
-            let published = broker.publish(&batch).await;
+            let published = stream.publish(&batch).await;
             let none = published.acknowledged.is_empty();
             self.acknowledged.extend(published.acknowledged);
             self.mark_sent().await?;
             if none {
                 // Tries another server, and continues with the next messages in case these are the problem.
-                self.broker = None;
+                self.stream = None;
                 self.resume_after = after;
                 return Err(published.rejection.unwrap_or_default());
             }
@@ -232,13 +239,6 @@ impl Worker {
     fn is_stopped(&self) -> bool {
         *self.stopped.borrow()
     }
-}
-
-/// Result of publishing messages.
-struct Published {
-    acknowledged: Vec<(AccountId, MessageId)>,
-    /// Why the last of the other messages was not acknowledged. `None` if all were.
-    rejection: Option<String>,
 }
 
 /// Result of a round.
