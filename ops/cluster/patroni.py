@@ -55,7 +55,8 @@ class Member:
         state = self._state
         passwords = state.passwords
         etcd = f"127.0.0.1:{state.ports['etcd']}"
-        accounts = [f"host {who} 127.0.0.1/32 scram-sha-256" for who in ("all all", "replication replicator")]
+        # The servers listen on loopback. A test connects it to that of other network namespaces.
+        accounts = [f"host {who} samenet scram-sha-256" for who in ("all all", "replication replicator")]
         return {
             "scope": "petstore",
             "name": self.name,

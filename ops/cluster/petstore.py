@@ -67,6 +67,7 @@ class Petstore:
         self._state, self.name = state, name
         self.ports = {listener: state.ports[f"{name}_{listener}"] for listener in LISTENERS}
         self.process = Process(state.folder, name)
+        self.flags = []  # more flags of `petstore serve`
 
     def start(self):
         ports, public = self.ports, self._state.ports
@@ -79,6 +80,7 @@ class Petstore:
                 # Links in responses have HAProxy's addresses, which reach all processes.
                 f"--base-url=http://127.0.0.1:{public['store']}/v1",
                 f"--messages-base-url=http://127.0.0.1:{public['messages']}/v1",
+                *self.flags,
             ],
             self._state.user,
             # In the environment, because other users can read a process's arguments.

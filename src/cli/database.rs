@@ -46,7 +46,8 @@ pub async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let deployment = common.deployment;
     let opened = match &common.database_url {
         Some(url) => {
-            let options = postgres::Options { deployment, create, ..postgres::Options::new(url.clone()) };
+            let settings = postgres::Settings { require_standbys: common.require_standbys, ..Default::default() };
+            let options = postgres::Options { deployment, create, settings, ..postgres::Options::new(url.clone()) };
             Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
         }
         None => {

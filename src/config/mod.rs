@@ -38,6 +38,20 @@ pub struct Common {
     /// commas, are tried at once
     #[arg(long, global = true, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DATABASE_URL)]
     pub database_url: Option<DatabaseUrl>,
+    /// Reject reads unless as many standbys are connected to PostgreSQL as its commits wait for, which bounds stale reads
+    /// from an isolated primary
+    #[arg(
+        long,
+        global = true,
+        value_name = "BOOL",
+        env = "PETSTORE_REQUIRE_STANDBYS",
+        default_value = "false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pub require_standbys: bool,
     /// Purpose of the database, set when it is created; an existing database must match
     #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
     pub deployment: Option<Deployment>,

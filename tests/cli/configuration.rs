@@ -32,6 +32,7 @@ fn defaults_are_shown_without_settings() {
         log-requests = "false" # default
         data-dir = "petstore-data" # default
         # database-url is not set
+        require-standbys = "false" # default
         # deployment is not set
         log-level = "info" # default
         log-format = "auto" # default
@@ -112,6 +113,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("log-requests", "true"),
         ("data-dir", "elsewhere"),
         ("database-url", "postgres://db:5432/shop"),
+        ("require-standbys", "true"),
         ("deployment", "staging"),
         ("log-level", "warn"),
         ("log-format", "json"),

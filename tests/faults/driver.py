@@ -53,7 +53,9 @@ def parse():
     by_number = {str(row.NUMBER): row for row in ROWS}
     every = ", ".join(by_number)
     parser.add_argument("rows", metavar="ROW", nargs="*", help=f"rows, in the order to run them (default: all: {every})")
-    parser.add_argument("--rounds", type=int, help="rounds of each row; leaves docs/evidence/promises.md unchanged")
+    parser.add_argument(
+        "--rounds", "--minutes", type=int, help="rounds of each row, minutes of row 42; leaves docs/evidence/promises.md unchanged"
+    )
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9), help="seed of an earlier run, to repeat it")
     parser.add_argument("--dir", type=Path, default=ROOT / "target", help="folder for the databases (default: target)")
     parser.add_argument("--petstore", type=Path, metavar="FILE", help="built petstore for the rows that need a cluster")

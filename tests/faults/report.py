@@ -70,6 +70,8 @@ def detail(row, found):
     if found:
         lines += [f"- **Failed**: {failure}" for failure in found["failures"]]
     lines += [f"- Control: {row.CONTROL}.", f"- Test: {where(row)}."]
+    if note := getattr(row, "NOTE", None):
+        lines.append(f"- Note: {note}")
     if found:
         lines += [f"- Measured on {found['date']}, seed {found['seed']}, {found['machine']}:", "", "```text"]
         lines += [*PARTS.split(readable(found["measured"])), "```"]

@@ -47,26 +47,37 @@ class Trial(contextlib.ExitStack):
     def cluster(self):
         """Returns the cluster that the rows share. The first call starts it."""
         if not self._cluster:
-            found, program = programs(), self._options.petstore or petstore.build()
-            self._options.dir.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="promises-", dir=self._options.dir))
-            # The cluster creates the folder again with its own owner and mode.
-            folder.rmdir()
-            state = State.make(folder, User.current_or_postgres(), found, self._options.through_haproxy)
-            self._cluster = Cluster(state)
-            self.callback(self._leave)
-            self._cluster.start(program)
+            self._cluster = self.enter_context(self.new_cluster())
         return self._cluster
 
-    def _leave(self):
+    @contextlib.contextmanager
+    def new_cluster(self, prepare=lambda cluster: None):
+        """Starts a cluster, which `prepare` may change before. Stops it at the end."""
+        found, program = programs(), self._options.petstore or petstore.build()
+        self._options.dir.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="promises-", dir=self._options.dir))
+        # The cluster creates the folder again with its own owner and mode.
+        folder.rmdir()
+        cluster = Cluster(State.make(folder, User.current_or_postgres(), found, self._options.through_haproxy))
+        prepare(cluster)
+        try:
+            cluster.start(program)
+            yield cluster
+        except BaseException:
+            self.failed = True
+            raise
+        finally:
+            self._leave(cluster)
+
+    def _leave(self, cluster):
         if self._options.keep:
-            self.say(f"the cluster is still up: scripts/cluster status --dir {self._cluster.state.folder}")
+            self.say(f"the cluster is still up: scripts/cluster status --dir {cluster.state.folder}")
             return
         if self.failed:
             kept = self._options.dir / f"promises-{self.seed}-logs"
-            shutil.copytree(self._cluster.state.folder / "log", kept, dirs_exist_ok=True)
+            shutil.copytree(cluster.state.folder / "log", kept, dirs_exist_ok=True)
             self.say(f"the logs are kept in {kept}")
-        self._cluster.stop()
+        cluster.stop()
 
     def say(self, text):
         print(f"{time.monotonic() - self._begin:7.1f} s  {text}", file=sys.stderr, flush=True)

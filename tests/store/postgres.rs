@@ -27,7 +27,7 @@ async fn every_write_of_a_batch_gets_its_own_id() {
     let mut after = None;
     let mut seen = 0;
     loop {
-        let page = PetQuery { limit: PageLimit::new(100).unwrap(), status: None, after };
+        let page = PetQuery { limit: PageLimit::new(100).unwrap(), after, ..PetQuery::default() };
         let mut each = |pet: Pet<'_>| {
             assert_eq!(answered[&*pet.name], pet.id, "{}", pet.name);
             after = Some(pet.id);
@@ -347,7 +347,7 @@ async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64>
 
 /// The ids of a page.
 async fn list(store: &Store, limit: i64, after: i64) -> Vec<i64> {
-    let page = PetQuery { limit: PageLimit::new(limit).unwrap(), status: None, after: Some(after) };
+    let page = PetQuery { limit: PageLimit::new(limit).unwrap(), after: Some(after), ..PetQuery::default() };
     let mut ids = Vec::new();
     store.list_pets(&page, &mut |pet| ids.push(pet.id)).await.unwrap();
     ids

@@ -56,6 +56,8 @@ pub struct Connection {
 #[derive(Clone, Debug)]
 pub struct Connector {
     url: DatabaseUrl,
+    /// The statement by which [`PreparedConnection::refusal`] checks the server.
+    check: &'static str,
     /// Signalled when the server notifies of a changed key.
     pub keys_changed: Arc<Notify>,
     /// The read of the certificate authorities in progress.
@@ -64,7 +66,12 @@ pub struct Connector {
 
 impl Connector {
     pub fn new(url: &DatabaseUrl) -> Self {
-        Self { url: url.clone(), keys_changed: Arc::default(), reading: Arc::default() }
+        Self { url: url.clone(), check: WRITABLE, keys_changed: Arc::default(), reading: Arc::default() }
+    }
+
+    /// A connector that also requires as many connected standbys as a commit waits for.
+    pub fn with_standbys(&self) -> Self {
+        Self { check: WITH_STANDBYS, ..self.clone() }
     }
 
     /// Connects to the first host that answers and accepts writes. All hosts are tried at once, so that one that hangs
@@ -100,17 +107,24 @@ impl Connector {
         config.map_err(|error| StoreError::Failed(error.to_string()))?
     }
 
-    /// Connects and prepares `statements`, all in one round trip.
+    /// Connects and prepares `statements`, all in one round trip. Fails if the server lacks standbys that are required.
     pub async fn prepare(&self, statements: &[&'static str]) -> Result<(Arc<PreparedConnection>, JoinHandle<()>)> {
         let (connection, driver) = self.connect().await?;
         let client = &connection.client;
         let prepared = within(OPEN_TIMEOUT, async {
             client.batch_execute(SETTINGS).await?;
             let prepare = async |sql| Ok::<_, Error>((sql, client.prepare(sql).await?));
-            try_join_all(statements.iter().copied().chain([READ_ONLY]).map(prepare)).await
+            try_join_all(statements.iter().copied().chain([self.check]).map(prepare)).await
         });
         let statements = prepared.await.inspect_err(|_| connection.discard())?.into_iter().collect();
-        Ok((Arc::new(PreparedConnection { connection, statements }), driver))
+        let prepared = PreparedConnection { connection, statements, check: self.check };
+        if self.check == WITH_STANDBYS
+            && let Some(why) = prepared.refusal(OPEN_TIMEOUT).await.inspect_err(|_| prepared.connection.discard())?
+        {
+            prepared.connection.discard();
+            return Err(StoreError::Unavailable(why));
+        }
+        Ok((Arc::new(prepared), driver))
     }
 }
 
@@ -163,8 +177,20 @@ async fn drive(
     }
 }
 
-/// Checks whether the server accepts writes. A demoted server still answers reads, with old data.
-const READ_ONLY: &str = "SHOW transaction_read_only";
+/// Returns the reason why the server must not be used, or NULL. A demoted server still answers reads, with old data.
+const WRITABLE: &str = "SELECT CASE WHEN current_setting('transaction_read_only') = 'on'
+    THEN 'the server no longer accepts writes' END";
+
+/// Like [`WRITABLE`], and checks that as many standbys are connected as a commit waits for. The server disconnects silent
+/// ones after `wal_sender_timeout`, so an isolated primary fails this check before reads become stale for long.
+///
+/// Only a role with `pg_read_all_stats` sees which of the connected standbys are synchronous. For others, all count.
+const WITH_STANDBYS: &str = "SELECT CASE WHEN current_setting('transaction_read_only') = 'on'
+    THEN 'the server no longer accepts writes'
+    WHEN names <> '' AND coalesce(substring(names FROM '(\\d+)\\s*\\(')::bigint, 1)
+        > (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))
+    THEN 'too few standbys are connected to the server' END
+    FROM current_setting('synchronous_standby_names') AS names";
 
 /// A connection on which its owner's statements are prepared, so that no request pays for that, also after a fail-over.
 /// Concurrent requests share it, and the server answers them in turn.
@@ -172,6 +198,7 @@ const READ_ONLY: &str = "SHOW transaction_read_only";
 pub struct PreparedConnection {
     pub connection: Connection,
     statements: HashMap<&'static str, Statement>,
+    check: &'static str,
 }
 
 impl PreparedConnection {
@@ -198,10 +225,10 @@ impl PreparedConnection {
         Box::pin(self.connection.client.query(sql, parameters)).await
     }
 
-    pub async fn accepts_writes(&self, limit: Duration) -> Result<bool> {
-        let rows = within(limit, self.query(READ_ONLY, &[])).await?;
-        let is_read_only = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose()?;
-        Ok(is_read_only == Some("off"))
+    /// Returns the reason why the server must not be used, or `None` if it may.
+    pub async fn refusal(&self, limit: Duration) -> Result<Option<String>> {
+        let rows = within(limit, self.query(self.check, &[])).await?;
+        Ok(rows.first().map_or(Ok(None), |row| row.try_get(0))?)
     }
 }
 

@@ -83,13 +83,15 @@ pub struct Settings {
     pub queue: usize,
     /// Number of connections for reads.
     pub readers: usize,
+    /// Rejects reads unless as many standbys are connected to the server as a commit waits for.
+    pub require_standbys: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         // Each connection is a process of the server, so this also limits the cores that reads use there.
         let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
-        Self { queue: 4_096, readers }
+        Self { queue: 4_096, readers, require_standbys: false }
     }
 }
 
@@ -129,9 +131,10 @@ impl Postgres {
             [orders::WRITES, outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES]
                 .concat();
         let one_reader = Settings { readers: 1, ..*settings };
+        let readable = if settings.require_standbys { connector.with_standbys() } else { connector.clone() };
         let (readers, key_readers, pets, messages, orders, keyed_transitions, single) = tokio::try_join!(
-            Readers::open(&connector, settings, &meter, &reads, "read"),
-            Readers::open(&connector, &one_reader, &meter, keys::LOOKUPS, "keys"),
+            Readers::open(&readable, settings, &meter, &reads, "read"),
+            Readers::open(&readable, &one_reader, &meter, keys::LOOKUPS, "keys"),
             Writer::open(&connector, settings, ["animals", "animals with idempotency keys"]),
             Writer::open(&connector, settings, ["messages", "messages with idempotency keys"]),
             Writer::open(&connector, settings, ["orders", "orders with idempotency keys"]),
@@ -213,9 +216,9 @@ impl Postgres {
     pub async fn check(&self) -> Result<()> {
         let check = async {
             let prepared = self.single.connection(Instant::now() + CHECK_TIMEOUT).await?;
-            match prepared.accepts_writes(CHECK_TIMEOUT).await? {
-                true => self.keys_version().await.map(|_| ()),
-                false => Err(StoreError::Unavailable("the server accepts no writes".into())),
+            match prepared.refusal(CHECK_TIMEOUT).await? {
+                None => self.keys_version().await.map(|_| ()),
+                Some(why) => Err(StoreError::Unavailable(why)),
             }
         };
         timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT)))

@@ -12,7 +12,7 @@ use super::{OPERATION_TIMEOUT, open};
 use crate::backoff::Backoff;
 use crate::store::{Result, StoreError};
 
-/// Interval at which a connection is checked: its server must answer and accept writes.
+/// Interval at which a connection is checked: its server must answer, accept writes and have the required standbys.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum age of a connection, so that connections spread to hosts that were added.
@@ -162,9 +162,9 @@ async fn lost(prepared: &PreparedConnection, driver: &mut JoinHandle<()>) -> Str
     loop {
         tokio::select! {
             _ = &mut *driver => return "the connection was closed".into(),
-            _ = checks.tick() => match prepared.accepts_writes(OPERATION_TIMEOUT).await {
-                Ok(true) => {}
-                Ok(false) => return "the server no longer accepts writes".into(),
+            _ = checks.tick() => match prepared.refusal(OPERATION_TIMEOUT).await {
+                Ok(None) => {}
+                Ok(Some(why)) => return why,
                 Err(error) => return error.to_string(),
             },
         }
