@@ -10,6 +10,7 @@ mod trace_export;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -23,6 +24,9 @@ use crate::store::Store;
 pub use listeners::Sockets;
 use shutdown::Signals;
 use systemd::State;
+
+/// Maximum time to store the last uses of API keys at the end of the process.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Errors are for the operator.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -67,7 +71,8 @@ impl App {
         self.api.traffic.refusals.report();
         self.console.unstored_sessions.report();
         if *stop.borrow() != Stop::Now {
-            self.api.api_keys.flush().await;
+            // Does not matter enough to wait for a disk that does not respond.
+            let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.api.api_keys.flush()).await;
         }
     }
 }

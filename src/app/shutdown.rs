@@ -20,6 +20,10 @@ use crate::telemetry::{self, Step};
 /// Maximum time for the responses to waiting requests after the store has failed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
+/// Maximum time for the database to close. It takes longer only if the disk does not respond, or to write a large log back,
+/// which the next start continues.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The signals that ask the process to stop.
 pub struct Signals {
     terminate: Signal,
@@ -108,6 +112,7 @@ pub async fn finish(
     }
     tokio::select! {
         () = store.close() => {}
+        () = tokio::time::sleep(CLOSE_TIMEOUT) => tracing::error!("timed out closing the database, exiting"),
         // Acknowledged writes are in the log on the disk. Others may be lost.
         () = signals.next() => tracing::warn!("second signal received, exiting without closing the database"),
     }

@@ -126,6 +126,55 @@ pub struct KeyGrant {
     pub last_used_at: Option<Timestamp>,
 }
 
+/// State of a key. Only active keys work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    Active,
+    Expired,
+    Revoked,
+}
+
+impl KeyState {
+    pub const ALL: [Self; 3] = [Self::Active, Self::Expired, Self::Revoked];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| Invalid("must be one of active, expired and revoked".into()))
+    }
+
+    /// Returns the number by which queries of the database select keys.
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+}
+
+/// Selects some of an account's keys, newest first.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyQuery {
+    pub limit: u32,
+    /// Lists only keys that were created before this one.
+    pub before: Option<KeyId>,
+    /// Lists only keys in this state.
+    pub state: Option<KeyState>,
+    /// The time at which keys count as expired.
+    pub now: Timestamp,
+}
+
+impl KeyQuery {
+    /// Selects the newest key.
+    pub const fn newest(now: Timestamp) -> Self {
+        Self { limit: 1, before: None, state: None, now }
+    }
+}
+
 /// A key as listed for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
@@ -140,6 +189,14 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
+    pub fn state(&self, now: Timestamp) -> KeyState {
+        match (self.revoked_at, self.expires_at) {
+            (Some(_), _) => KeyState::Revoked,
+            (None, Some(expiry)) if expiry <= now => KeyState::Expired,
+            (None, _) => KeyState::Active,
+        }
+    }
+
     /// Returns the time of the last use, no earlier than the creation: the stored time is the start of a minute, which
     /// may precede the creation.
     pub fn last_use(&self) -> Option<Timestamp> {

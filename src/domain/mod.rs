@@ -19,7 +19,7 @@ pub use idempotency::{IdempotencyKey, KeyedRequest};
 pub use message::{Message, MessageId, MessageText};
 pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
-pub use page::{PageLimit, PageQuery};
+pub use page::{Direction, PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts};
 pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};

@@ -34,18 +34,44 @@ impl Default for PageLimit {
     }
 }
 
-/// Selects one page of a list, in ascending order of ids.
+/// Order of the ids on a page. The API lists in ascending order, the console in descending order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    #[default]
+    Ascending,
+    Descending,
+}
+
+impl Direction {
+    /// Returns the value that belongs to this direction.
+    pub fn choose<T>(self, ascending: T, descending: T) -> T {
+        match self {
+            Self::Ascending => ascending,
+            Self::Descending => descending,
+        }
+    }
+}
+
+/// Selects one page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageQuery<Status> {
     pub limit: PageLimit,
     /// Lists only items with this status.
     pub status: Option<Status>,
-    /// Lists only items with a greater id.
+    /// Lists only items that follow this id in the direction.
     pub after: Option<i64>,
+    pub direction: Direction,
+}
+
+impl<Status> PageQuery<Status> {
+    /// Returns the id that all items of the page follow in the direction.
+    pub fn start(&self) -> i64 {
+        self.after.unwrap_or_else(|| self.direction.choose(i64::MIN, i64::MAX))
+    }
 }
 
 impl<Status> Default for PageQuery<Status> {
     fn default() -> Self {
-        Self { limit: PageLimit::default(), status: None, after: None }
+        Self { limit: PageLimit::default(), status: None, after: None, direction: Direction::default() }
     }
 }

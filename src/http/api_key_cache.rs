@@ -1,6 +1,7 @@
 //! Authenticates API keys, from memory if they were used before.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct ApiKeyCache {
     /// Grows with every change of any key. Entries of earlier generations are outdated.
     generation: AtomicU64,
     counts: Counts,
+    /// Requests with each key since the start. Entries of the same key share a counter.
+    requests: Cache<KeyId, Arc<Counter>>,
     /// Keys whose last use is not stored yet.
     used: Mutex<HashMap<KeyId, Timestamp>>,
 }
@@ -53,6 +56,7 @@ struct Remembered {
     generation: u64,
     /// Milliseconds, to the minute.
     last_used: AtomicI64,
+    requests: Arc<Counter>,
 }
 
 impl ApiKeyCache {
@@ -69,6 +73,7 @@ impl ApiKeyCache {
             ),
             generation: AtomicU64::new(0),
             counts: Counts::default(),
+            requests: Cache::new(REMEMBERED),
             used: Mutex::default(),
         }
     }
@@ -93,7 +98,8 @@ impl ApiKeyCache {
                     return Ok(None);
                 };
                 let last_used = AtomicI64::new(grant.last_used_at.map_or(i64::MIN, Timestamp::as_milliseconds));
-                let remembered = Arc::new(Remembered { grant, generation, last_used });
+                let Ok(requests) = self.requests.get_or_insert_with(&grant.id, || Ok::<_, Infallible>(Arc::default()));
+                let remembered = Arc::new(Remembered { grant, generation, last_used, requests });
                 self.remembered.insert(hash, Arc::clone(&remembered));
                 remembered
             }
@@ -101,12 +107,24 @@ impl ApiKeyCache {
         if remembered.grant.expires_at.is_some_and(|expiry| expiry <= self.clock.steady()) {
             return Ok(None);
         }
+        remembered.requests.increment();
         let minute = self.clock.recent().to_the_minute();
         if remembered.last_used.load(Ordering::Relaxed) < minute.as_milliseconds() {
             remembered.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
             self.used().insert(remembered.grant.id, minute);
         }
         Ok(Some(remembered.grant.account))
+    }
+
+    /// Returns the number of requests with a key to this process since its start. Counts only requests while the key was
+    /// valid. If more than 100,000 keys are in use, the count of a rare one may begin again.
+    pub fn requests(&self, key: KeyId) -> u64 {
+        self.requests.get(&key).map_or(0, |requests| requests.get())
+    }
+
+    /// Returns the last use of a key, to the minute, if it is not stored yet.
+    pub fn unstored_use(&self, key: KeyId) -> Option<Timestamp> {
+        self.used().get(&key).copied()
     }
 
     /// Invalidates all entries. Called after this process has changed a key, so that the change takes effect at once.

@@ -1,4 +1,4 @@
-//! Pages of lists, cached as they are sent until the next commit.
+//! Pages of lists, cached as they are sent until a commit may have changed them.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use super::error::ApiError;
 use super::pagination::Page;
 use super::response::Response;
-use crate::domain::{AccountId, OrderQuery, PetQuery};
-use crate::store::{Store, Version};
+use crate::domain::{AccountId, Direction, OrderQuery, PetQuery};
+use crate::store::{Epoch, Store, Version};
 use crate::telemetry::metrics::Counter;
 
 /// Maximum size of all cached pages in bytes, without their keys.
@@ -32,27 +32,33 @@ pub async fn respond(
 ) -> Result<Response, ApiError> {
     // Taken before the read: a commit during the read makes the cached page outdated at once, never wrongly current.
     let version = store.version();
-    let cached = version.and_then(|version| pages.get(&list, version));
-    let page = match cached {
-        Some(page) => page,
-        None => {
-            let page = read.await?;
-            if let Some(version) = version {
-                pages.insert(list, version, &page);
-            }
-            page
-        }
-    };
+    if let Some(page) = version.and_then(|version| pages.get(&list, version, store)) {
+        return Ok(page.into_response());
+    }
+    let epoch = version.and_then(|version| store.epoch(&version));
+    let page = read.await?;
+    if let Some(version) = version {
+        pages.insert(list, Cached { version, epoch, page: page.clone() });
+    }
     Ok(page.into_response())
 }
 
-/// The pages requested recently. A page is only returned for the store version it was read at, so it contains every
+/// The pages requested recently. A page is only returned if its list is unchanged since it was read, so it contains every
 /// commit that was acknowledged before the request, by any process.
 #[derive(Debug)]
 pub struct PageCache {
-    pages: Cache<List, Arc<(Version, Page)>, BodySize, RandomState>,
+    pages: Cache<List, Arc<Cached>, BodySize, RandomState>,
     pub hits: Counter,
     pub misses: Counter,
+}
+
+/// A page, and the version of the store before it was read.
+#[derive(Debug)]
+struct Cached {
+    version: Version,
+    /// `None` if it is unknown. The page is then used for this version only.
+    epoch: Option<Epoch>,
+    page: Page,
 }
 
 impl PageCache {
@@ -65,22 +71,37 @@ impl PageCache {
         }
     }
 
-    fn get(&self, list: &List, version: Version) -> Option<Page> {
-        let page = self.pages.get(list).filter(|cached| cached.0 == version).map(|cached| cached.1.clone());
-        if page.is_some() { &self.hits } else { &self.misses }.increment();
-        page
+    fn get(&self, list: &List, version: Version, store: &Store) -> Option<Page> {
+        let cached = self.pages.get(list).filter(|cached| {
+            cached.version == version
+                || store
+                    .epoch(&version)
+                    .zip(cached.epoch)
+                    .is_some_and(|(now, then)| cached.is_unchanged(list, then, now))
+        });
+        if cached.is_some() { &self.hits } else { &self.misses }.increment();
+        cached.map(|cached| cached.page.clone())
     }
 
-    fn insert(&self, list: List, version: Version, page: &Page) {
-        self.pages.insert(list, Arc::new((version, page.clone())));
+    fn insert(&self, list: List, page: Cached) {
+        self.pages.insert(list, Arc::new(page));
+    }
+}
+
+impl Cached {
+    /// Added animals follow all others, so an ascending page that is followed by another does not change.
+    fn is_unchanged(&self, list: &List, then: Epoch, now: Epoch) -> bool {
+        let is_full = |query: &PetQuery| query.direction == Direction::Ascending && !self.page.is_last();
+        let may_grow = matches!(list, List::Pets(query) if !is_full(query));
+        then.changes == now.changes && (then.additions == now.additions || !may_grow)
     }
 }
 
 #[derive(Clone, Debug)]
 struct BodySize;
 
-impl Weighter<List, Arc<(Version, Page)>> for BodySize {
-    fn weight(&self, _: &List, cached: &Arc<(Version, Page)>) -> u64 {
-        cached.1.size() as u64 + 256
+impl Weighter<List, Arc<Cached>> for BodySize {
+    fn weight(&self, _: &List, cached: &Arc<Cached>) -> u64 {
+        cached.page.size() as u64 + 256
     }
 }

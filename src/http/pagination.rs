@@ -12,7 +12,7 @@ use super::input::{integer, parameters};
 use super::operations::Operation;
 use super::response::{self, Response};
 use crate::config::Addresses;
-use crate::domain::{Invalid, PageLimit, PageQuery};
+use crate::domain::{Direction, Invalid, PageLimit, PageQuery};
 
 /// Parses the query of a list. `parse` reads a status.
 pub fn query<Status>(
@@ -24,6 +24,7 @@ pub fn query<Status>(
         limit: limit(given)?,
         status: status.map(|text| parse(&text).map_err(invalid("status"))).transpose()?,
         after: after.map(|text| number("after", &text)).transpose()?,
+        direction: Direction::Ascending,
     })
 }
 
@@ -95,6 +96,11 @@ impl Page {
         body.push(b']');
         let next = next.map(|link| HeaderValue::try_from(link).expect("an address has visible ASCII only"));
         Self { body: body.into(), next }
+    }
+
+    /// Returns whether no item follows this page.
+    pub const fn is_last(&self) -> bool {
+        self.next.is_none()
     }
 
     /// Size of the body in bytes.

@@ -69,7 +69,7 @@ pub async fn copy(from: &Sqlite, to: &DatabaseUrl, progress: impl Fn(u64, u64) +
     let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::new(to.clone()) };
     let target = Postgres::open(&options).await?;
     let (parts, mut received) = mpsc::channel(4);
-    let reading = from.submit(Atomicity::Savepoint, move |conn| send(conn, &parts));
+    let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));
     let (read, written) = tokio::join!(reading, async {
         let written = receive(&target, &mut received, &progress).await;
         // The sender stops when the receiver is gone.

@@ -1,7 +1,7 @@
 //! API keys.
 
 use super::{Result, Store};
-use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::api_key::{KeyGrant, KeyQuery, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 
 impl Store {
@@ -21,16 +21,11 @@ impl Store {
         }
     }
 
-    /// Returns at most `limit` of an account's keys before `before`, newest first, and whether more follow.
-    pub async fn list_keys_of(
-        &self,
-        account: AccountId,
-        before: Option<KeyId>,
-        limit: u32,
-    ) -> Result<(Vec<KeyRecord>, bool)> {
+    /// Returns a page of an account's keys, newest first, and whether more follow.
+    pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
         match self {
-            Self::Sqlite(db) => db.list_keys_of(account, before, limit).await,
-            Self::Postgres(db) => db.list_keys_of(account, before, limit).await,
+            Self::Sqlite(db) => db.list_keys_of(account, query).await,
+            Self::Postgres(db) => db.list_keys_of(account, query).await,
         }
     }
 

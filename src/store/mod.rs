@@ -29,7 +29,7 @@ pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;
 use postgres::Postgres;
 use sqlite::Sqlite;
-pub use sqlite::Version;
+pub use sqlite::{Epoch, Version};
 
 use crate::domain::{Deployment, NewPet, Timestamp};
 
@@ -89,6 +89,14 @@ impl Store {
     pub fn version(&self) -> Option<Version> {
         match self {
             Self::Sqlite(db) => db.version(),
+            Self::Postgres(_) => None,
+        }
+    }
+
+    /// Returns the epoch of a version, if it is known.
+    pub fn epoch(&self, version: &Version) -> Option<Epoch> {
+        match self {
+            Self::Sqlite(db) => db.epoch(version),
             Self::Postgres(_) => None,
         }
     }

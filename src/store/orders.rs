@@ -37,7 +37,7 @@ impl Store {
         }
     }
 
-    /// Passes a page of the account's orders to `each`, in order of their ids. Returns whether more follow.
+    /// Passes a page of the account's orders to `each`, in the direction of the query. Returns whether more follow.
     pub async fn list_orders(
         &self,
         account: AccountId,

@@ -15,7 +15,7 @@ impl Store {
         }
     }
 
-    /// Passes a page of animals to `each`, in order of their ids. Returns whether more follow.
+    /// Passes a page of animals to `each`, in the direction of the query. Returns whether more follow.
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
         match self {
             Self::Sqlite(db) => db.list_pets(query, each).await,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::service::{REX, Service};
+use crate::service::{HELLO, REX, Service};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn list_includes_every_write_acknowledged_before_it() {
@@ -59,6 +59,65 @@ async fn reads_include_commits_of_this_and_other_processes() {
         // The second response comes from the page cache.
         for _ in 0..2 {
             assert_eq!(service.ids("/v1/pets?limit=100").await.len(), count);
+        }
+    }
+}
+
+#[tokio::test]
+async fn full_page_stays_cached_while_animals_are_added() {
+    let service = Service::start().await;
+    service.create_pets(3).await;
+    let (full, last) = ("/v1/pets?limit=2", "/v1/pets?limit=2&after=2");
+    let order = service.post("/v1/store/orders", r#"{"petId":3}"#).await;
+    let paths = [full, last, "/v1/store/orders"];
+    for path in paths {
+        // The second request of each page is answered from the cache.
+        service.get(path).await;
+        assert_eq!(reads(&service, path).await, 0, "{path}");
+    }
+
+    service.create_pets(1).await;
+    assert_eq!(service.message(HELLO).await.status(), 202);
+    assert_eq!(reads(&service, full).await, 0);
+    assert_eq!(reads(&service, last).await, 1, "an added animal is on it");
+    assert_eq!(reads(&service, "/v1/store/orders").await, 0);
+
+    let cancel = format!("/v1/store/orders/{}/cancel", order.id());
+    assert_eq!(service.post(&cancel, "{}").await.status(), 200);
+    for path in paths {
+        assert_eq!(reads(&service, path).await, 1, "{path}: the status of an animal has changed");
+    }
+}
+
+/// Requests a page, and returns how many pages were read from the database.
+async fn reads(service: &Service, path: &str) -> u64 {
+    let before = service.api.pages.misses.get();
+    assert_eq!(service.get(path).await.status(), 200);
+    service.api.pages.misses.get() - before
+}
+
+#[tokio::test]
+async fn full_page_shows_changes_by_this_and_other_processes() {
+    let service = Service::start().await;
+    service.create_pets(3).await;
+    let (other, path) = (service.database(), "/v1/pets?limit=1&status=available");
+    let place = async || service.post("/v1/store/orders", r#"{"petId":1}"#).await.id();
+    for turn in 0..40 {
+        assert_eq!(service.ids(path).await, [1]);
+        service.create_pets(turn % 3).await;
+        assert_eq!(service.ids(path).await, [1]);
+        let is_ordered = turn % 2 == 0;
+        let order = if is_ordered { place().await } else { 0 };
+        if !is_ordered {
+            other.execute("UPDATE pets SET status = 2 WHERE id = 1", []).unwrap();
+        }
+        // This process's next commit follows the other's.
+        service.create_pets(turn % 4).await;
+        assert_eq!(service.ids(path).await, [2]);
+        if is_ordered {
+            assert_eq!(service.post(&format!("/v1/store/orders/{order}/cancel"), "{}").await.status(), 200);
+        } else {
+            other.execute("UPDATE pets SET status = 0 WHERE id = 1", []).unwrap();
         }
     }
 }

@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use petstore::domain::account::PasswordDigest;
-use petstore::domain::api_key::Rotation;
+use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
     AccountId, ApiKey, Deployment, KeyId, Message, MessageText, PetStatus, SessionToken, StatusCounts, Timestamp,
@@ -234,13 +234,30 @@ async fn account_lists_its_own_keys_newest_first() {
             key(&store, grace, None).await;
         }
         let seen = async |before, limit| {
-            let (keys, more) = store.list_keys_of(ada, before, limit).await.unwrap();
+            let query = KeyQuery { before, limit, ..KeyQuery::newest(NOW) };
+            let (keys, more) = store.list_keys_of(ada, &query).await.unwrap();
             assert!(keys.iter().all(|key| key.account.as_str() == "ada@example.com"));
             (keys.into_iter().map(|key| key.id).collect::<Vec<_>>(), more)
         };
         assert_eq!(seen(None, 3).await, (ids.clone(), false));
         assert_eq!(seen(None, 2).await, (ids[..2].to_vec(), true));
         assert_eq!(seen(Some(ids[1]), 2).await, (ids[2..].to_vec(), false));
+
+        let (expiring, _) = key(&store, ada, Some(NOW.plus(Duration::from_secs(60)))).await;
+        store.revoke_key(ids[1], NOW).await.unwrap();
+        for (after, active, expired) in
+            [(59, vec![expiring, ids[0], ids[2]], vec![]), (60, vec![ids[0], ids[2]], vec![expiring])]
+        {
+            let now = NOW.plus(Duration::from_secs(after));
+            for (state, expected) in
+                [(KeyState::Active, active), (KeyState::Expired, expired), (KeyState::Revoked, vec![ids[1]])]
+            {
+                let query = KeyQuery { limit: 10, state: Some(state), ..KeyQuery::newest(now) };
+                let (keys, _) = store.list_keys_of(ada, &query).await.unwrap();
+                assert!(keys.iter().all(|key| key.state(now) == state), "{state:?}");
+                assert_eq!(keys.into_iter().map(|key| key.id).collect::<Vec<_>>(), expected, "{state:?}");
+            }
+        }
 
         assert_eq!(store.find_key_of(ada, ids[1]).await.unwrap().unwrap().id, ids[1]);
         assert_eq!(store.find_key_of(grace, ids[1]).await.unwrap(), None, "keys of other accounts are not found");

@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::{Postgres, rows};
-use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError, page_of};
 
@@ -26,9 +26,12 @@ const INSERT: &str = "WITH owner AS (
 const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id";
 
+/// The numbers are those of `KeyState::code`.
 const LIST_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id
-    WHERE k.account_id = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3";
+    WHERE k.account_id = $1 AND k.id < $2 AND ($4::smallint IS NULL OR $4 =
+        CASE WHEN k.revoked_at IS NOT NULL THEN 2 WHEN k.expires_at <= $5 THEN 1 ELSE 0 END)
+    ORDER BY k.id DESC LIMIT $3";
 
 const FIND_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = $1 AND k.id = $2";
@@ -87,15 +90,11 @@ impl Postgres {
         rows.iter().map(record).collect()
     }
 
-    pub async fn list_keys_of(
-        &self,
-        account: AccountId,
-        before: Option<KeyId>,
-        limit: u32,
-    ) -> Result<(Vec<KeyRecord>, bool)> {
-        let before = before.unwrap_or(KeyId(i64::MAX));
-        let rows = self.readers.query(LIST_OF, &[&account.0, &before.0, &(i64::from(limit) + 1)]).await?;
-        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, limit))
+    pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
+        let (before, one_more) = (query.before.map_or(i64::MAX, |id| id.0), i64::from(query.limit) + 1);
+        let (state, now) = (query.state.map(KeyState::code), query.now.as_milliseconds());
+        let rows = self.readers.query(LIST_OF, &[&account.0, &before, &one_more, &state, &now]).await?;
+        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, query.limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {

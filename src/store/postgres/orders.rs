@@ -67,12 +67,17 @@ const TRANSITION: &str = concat!(
 
 const LIST: &str = select!("WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3");
 
+const LIST_DESCENDING: &str = select!("WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
+
 const LIST_BY_STATUS: &str = select!("WHERE account_id = $1 AND status = $2 AND id > $3 ORDER BY id LIMIT $4");
+
+const LIST_BY_STATUS_DESCENDING: &str =
+    select!("WHERE account_id = $1 AND status = $2 AND id < $3 ORDER BY id DESC LIMIT $4");
 
 const FIND: &str = select!("WHERE id = $1 AND account_id = $2");
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_BY_STATUS, FIND];
+pub const READS: &[&str] = &[LIST, LIST_DESCENDING, LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND];
 
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[TRANSITION];
@@ -111,14 +116,17 @@ impl Postgres {
         query: &OrderQuery,
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
-        let after = query.after.unwrap_or(i64::MIN);
-        let one_more = query.limit.get() + 1;
+        let (start, one_more) = (query.start(), query.limit.get() + 1);
         let rows = match query.status {
             Some(status) => {
-                let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &status.code(), &after, &one_more];
-                self.readers.query(LIST_BY_STATUS, &parameters).await?
+                let sql = query.direction.choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
+                let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &status.code(), &start, &one_more];
+                self.readers.query(sql, &parameters).await?
             }
-            None => self.readers.query(LIST, &[&account.0, &after, &one_more]).await?,
+            None => {
+                let sql = query.direction.choose(LIST, LIST_DESCENDING);
+                self.readers.query(sql, &[&account.0, &start, &one_more]).await?
+            }
         };
         page(&rows, query.limit, |row| {
             each(from_row(row)?);

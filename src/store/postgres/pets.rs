@@ -53,12 +53,16 @@ macro_rules! select {
 
 const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
 
+const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
+
 const LIST_BY_STATUS: &str = select!("WHERE status = $1 AND id > $2 ORDER BY id LIMIT $3");
+
+const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
 
 const FIND: &str = select!("WHERE id = ANY ($1)");
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_BY_STATUS, FIND];
+pub const READS: &[&str] = &[LIST, LIST_DESCENDING, LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND];
 
 /// Number of animals of an import in one statement.
 const IMPORT_CHUNK: usize = 1_000;
@@ -178,11 +182,13 @@ impl Read for PetQuery {
 }
 
 async fn rows_of(readers: &Readers, query: &PetQuery) -> Result<Vec<Row>> {
-    let after = query.after.unwrap_or(i64::MIN);
-    let one_more = query.limit.get() + 1;
+    let (start, one_more) = (query.start(), query.limit.get() + 1);
     match query.status {
-        Some(status) => readers.query(LIST_BY_STATUS, &[&status.code(), &after, &one_more]).await,
-        None => readers.query(LIST, &[&after, &one_more]).await,
+        Some(status) => {
+            let sql = query.direction.choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
+            readers.query(sql, &[&status.code(), &start, &one_more]).await
+        }
+        None => readers.query(query.direction.choose(LIST, LIST_DESCENDING), &[&start, &one_more]).await,
     }
 }
 

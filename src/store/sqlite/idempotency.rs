@@ -1,34 +1,35 @@
 //! Responses stored under idempotency keys.
 
-use rusqlite::{Connection, OptionalExtension};
-
 use super::Sqlite;
+use super::history::Effect;
 use super::writer::{Atomicity, Batch};
 use crate::domain::{KeyedRequest, Timestamp};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
 impl Sqlite {
-    /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key.
+    /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key. No list contains
+    /// the stored response, so `effect` is that of `write`.
     ///
     /// If `write` returns a refusal, it must not have changed anything.
     pub(super) async fn write_keyed<T: Send + 'static, R: Send + 'static>(
         &self,
         atomicity: Atomicity,
+        effect: Effect,
         key: Option<WriteKey<T>>,
         write: impl FnOnce(&Batch<'_>) -> Result<std::result::Result<T, R>> + Send + 'static,
     ) -> Result<Outcome<T, R>> {
         // With a key, the write and its stored response are several statements.
         let atomicity = if key.is_some() { Atomicity::Savepoint } else { atomicity };
-        self.submit(atomicity, move |batch| match key {
+        let write = move |batch: &Batch<'_>| match key {
             None => Ok(write(batch)?.into()),
             Some(key) => write_once(batch, &key, write),
-        })
-        .await
+        };
+        self.submit_timed(atomicity, effect, write).await
     }
 
     /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
     pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Statement, move |batch| {
+        self.submit_unlisted(Atomicity::Statement, move |batch| {
             let delete = "DELETE FROM idempotency_records WHERE rowid IN (
                 SELECT rowid FROM idempotency_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
             Ok(batch.prepare_cached(delete)?.execute((now.as_milliseconds(), limit))? as u64)
@@ -58,22 +59,22 @@ fn write_once<T, R>(
 }
 
 /// Returns the fingerprint and the response stored under a key. `None` if there is none or it has expired.
-fn find(conn: &Connection, request: &KeyedRequest) -> Result<Option<([u8; 32], StoredResponse)>> {
+fn find(batch: &Batch<'_>, request: &KeyedRequest) -> Result<Option<([u8; 32], StoredResponse)>> {
     let find = "SELECT fingerprint, status, location, body FROM idempotency_records
                 WHERE key_hash = ?1 AND expires_at > ?2";
     let key = (request.key_hash, request.now.as_milliseconds());
-    let found = conn.prepare_cached(find)?.query_row(key, |row| {
+    let found = batch.find(find, key, |row| {
         Ok((row.get(0)?, StoredResponse { status: row.get(1)?, location: row.get(2)?, body: row.get(3)? }))
     });
-    Ok(found.optional()?)
+    Ok(found?)
 }
 
 /// Replaces an expired record.
-fn insert(conn: &Connection, request: &KeyedRequest, response: &StoredResponse) -> Result<()> {
+fn insert(batch: &Batch<'_>, request: &KeyedRequest, response: &StoredResponse) -> Result<()> {
     let insert = "INSERT OR REPLACE INTO idempotency_records
                       (key_hash, account_id, fingerprint, expires_at, status, location, body)
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    conn.prepare_cached(insert)?.execute((
+    let params = (
         request.key_hash,
         request.account.0,
         request.fingerprint,
@@ -81,6 +82,7 @@ fn insert(conn: &Connection, request: &KeyedRequest, response: &StoredResponse) 
         response.status,
         response.location.as_deref(),
         &*response.body,
-    ))?;
+    );
+    batch.execute(insert, params)?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row};
 
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, rows};
-use crate::domain::api_key::{KeyGrant, NewKey, Rotation};
+use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError, page_of};
 
@@ -14,9 +14,12 @@ const INSERT: &str = "INSERT INTO api_keys (account_id, name, hash, hint, create
 const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id";
 
+/// The numbers are those of `KeyState::code`.
 const LIST_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id
-    WHERE k.account_id = ?1 AND k.id < ?2 ORDER BY k.id DESC LIMIT ?3";
+    WHERE k.account_id = ?1 AND k.id < ?2 AND (?4 IS NULL OR ?4 =
+        CASE WHEN k.revoked_at IS NOT NULL THEN 2 WHEN k.expires_at <= ?5 THEN 1 ELSE 0 END)
+    ORDER BY k.id DESC LIMIT ?3";
 
 const FIND_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
     FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = ?1 AND k.id = ?2";
@@ -56,14 +59,10 @@ impl Sqlite {
         self.read_long(|conn| rows::all(conn, LIST, [], record)).await
     }
 
-    pub async fn list_keys_of(
-        &self,
-        account: AccountId,
-        before: Option<KeyId>,
-        limit: u32,
-    ) -> Result<(Vec<KeyRecord>, bool)> {
-        let params = (account.0, before.map_or(i64::MAX, |id| id.0), i64::from(limit) + 1);
-        Ok(page_of(self.read(|conn| rows::all(conn, LIST_OF, params, record))?, limit))
+    pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
+        let (before, one_more) = (query.before.map_or(i64::MAX, |id| id.0), i64::from(query.limit) + 1);
+        let params = (account.0, before, one_more, query.state.map(KeyState::code), query.now.as_milliseconds());
+        Ok(page_of(self.read(|conn| rows::all(conn, LIST_OF, params, record))?, query.limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
@@ -98,7 +97,7 @@ impl Sqlite {
     }
 
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit_unlisted(Atomicity::Savepoint, move |batch| {
             for (id, at) in &used {
                 batch.execute(TOUCH, (id.0, at.as_milliseconds()))?;
             }
@@ -148,4 +147,17 @@ fn record(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
         expires_at: row.get(6)?,
         revoked_at: row.get(7)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::plan;
+
+    #[test]
+    fn list_reads_the_keys_of_the_account_in_order() {
+        let steps = plan(LIST_OF);
+        let keys = "SEARCH k USING INDEX api_keys_by_account (account_id=? AND rowid<?)".to_owned();
+        assert!(steps.contains(&keys) && !steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+    }
 }

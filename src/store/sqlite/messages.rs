@@ -2,6 +2,7 @@
 
 use rusqlite::Row;
 
+use super::history::Effect;
 use super::writer::Atomicity;
 use super::{Sqlite, rows};
 use crate::domain::{AccountId, Message, MessageId, PageLimit, TrackedMessage};
@@ -22,7 +23,7 @@ const LIST_AFTER: &str = select!("AND id > ?2 ORDER BY id LIMIT ?3");
 
 impl Sqlite {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
-        self.write_keyed(Atomicity::Statement, key, move |batch| {
+        self.write_keyed(Atomicity::Statement, Effect::Unlisted, key, move |batch| {
             let created_at = message.created_at.as_milliseconds();
             batch.execute(INSERT, (message.id.as_bytes(), message.account.0, message.text.as_str(), created_at))?;
             Ok(Ok(message))

@@ -9,6 +9,7 @@ pub mod backup;
 mod connection;
 mod data_dir;
 mod files;
+mod history;
 mod idempotency;
 pub(super) mod keys;
 mod messages;
@@ -28,6 +29,7 @@ mod writer;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -35,15 +37,21 @@ use rusqlite::Connection;
 pub use atomic_file::{AtomicFile, folder_of};
 pub use data_dir::make_folder;
 use files::Files;
+use history::Effect;
+pub use history::Epoch;
 pub use outbox::RelayLease;
 use read_only::ReadOnly;
 use readers::Readers;
 pub use wal_index::Version;
 use writer::Writer;
-pub use writer::{Atomicity, Batch};
+pub use writer::{Atomicity, Batch, Worker};
 
 use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
+
+/// Maximum time that a request waits for its write. Twice the time that a write may wait for another process, and less
+/// than clients and proxies usually wait.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Location and limits of the database.
 #[derive(Clone, Debug)]
@@ -55,9 +63,13 @@ pub struct Options {
     pub create: Option<Deployment>,
     /// Maximum number of queued writes.
     pub queue: usize,
+    /// Number of connections for reads.
+    pub readers: usize,
     /// Maximum time that a write waits for a writing process.
     pub busy_timeout: Duration,
-    /// Size of the write-ahead log, in pages of 4 KiB, from which no batch begins. The log grows while readers of other
+    /// Size of the write-ahead log, in pages of 4 KiB, from which it is written back into the database.
+    pub checkpoint_pages: u32,
+    /// Size of the write-ahead log, in pages, from which no batch begins. The log grows while readers of other
     /// processes keep it from being written back. With the largest batch (512 messages of maximum length, each with a
     /// stored response: 60 MiB), the file stays below 1 GiB.
     pub wal_pages: u32,
@@ -70,7 +82,9 @@ impl Options {
             deployment: None,
             create: Some(Deployment::Production),
             queue: 4_096,
+            readers: thread::available_parallelism().map_or(2, usize::from) + 1,
             busy_timeout: Duration::from_secs(5),
+            checkpoint_pages: 4_096,
             wal_pages: 245_000,
         }
     }
@@ -136,12 +150,47 @@ impl Sqlite {
     }
 
     /// Runs a write in a batch with other writes; durable once this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`] if the disk does not confirm it within 10 s. The write is still carried out once the
+    /// disk continues.
     pub async fn submit<T: Send + 'static>(
         &self,
         atomicity: Atomicity,
         write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer()?.submit(atomicity, write).await
+        self.submit_timed(atomicity, Effect::Any, write).await
+    }
+
+    /// Runs a write like [`Self::submit`] that leaves animals and orders unchanged, so cached pages stay valid.
+    async fn submit_unlisted<T: Send + 'static>(
+        &self,
+        atomicity: Atomicity,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.submit_timed(atomicity, Effect::Unlisted, write).await
+    }
+
+    async fn submit_timed<T: Send + 'static>(
+        &self,
+        atomicity: Atomicity,
+        effect: Effect,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let written = tokio::time::timeout(WRITE_TIMEOUT, self.writer()?.submit(atomicity, effect, write)).await;
+        written.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable(format!("the disk did not confirm the write within {WRITE_TIMEOUT:?}")))
+        })
+    }
+
+    /// Runs a write like [`Self::submit`], but without a limit of time. For commands and for writes of many rows.
+    pub async fn submit_long<T: Send + 'static>(
+        &self,
+        atomicity: Atomicity,
+        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer()?.submit(atomicity, Effect::Any, write).await
     }
 
     fn writer(&self) -> Result<&Writer> {
@@ -153,6 +202,10 @@ impl Sqlite {
 
     pub fn version(&self) -> Option<Version> {
         self.readers.version()
+    }
+
+    pub fn epoch(&self, version: &Version) -> Option<Epoch> {
+        self.readers.history().epoch(version)
     }
 
     pub fn check(&self) -> Result<()> {

@@ -15,7 +15,7 @@ use super::files::Files;
 use super::read_only::ReadOnly;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::writer::Writer;
+use super::writer::{Worker, Writer};
 use super::{Options, Sqlite, Writes, migrations, rows};
 use crate::domain::Deployment;
 use crate::store::{BackupStatus, Result, StoreError, deployment};
@@ -26,6 +26,11 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 impl Sqlite {
     /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
     pub fn open(options: &Options) -> Result<Self> {
+        Self::open_with(options, |conn, worker| worker.start(conn))
+    }
+
+    /// Opens a database like [`Self::open`], and passes the worker that writes to `start`, with its connection.
+    pub fn open_with(options: &Options, start: impl FnOnce(Connection, Worker) -> Result<()>) -> Result<Self> {
         if rusqlite::version_number() < OLDEST_SQLITE {
             return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
         }
@@ -65,17 +70,18 @@ impl Sqlite {
         drop(opening);
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
-        let readers =
-            Arc::new(Readers::open(|| connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY), Arc::clone(&wal_index))?);
+        let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
+        let readers = Arc::new(Readers::open(options.readers, read, Arc::clone(&wal_index))?);
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
-        let writer = Writer::start(conn, Arc::clone(&readers), wal_index, Arc::clone(&files), options)?;
+        let (writer, worker) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
+        start(conn, worker)?;
         let backups = BackupStatus::default();
         Ok(Self { file, files, deployment, writes: Writes::Accepted(writer), readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, options: &Options) -> Result<Self> {
         let read_only = ReadOnly::of(file, &options.data_dir.join(LOCK))?;
-        let readers = Arc::new(read_only.open(file)?);
+        let readers = Arc::new(read_only.open(file, options.readers)?);
         let deployment = readers.read(|conn| stored_deployment(conn, options.deployment))?;
         tracing::warn!("disk is read-only, refusing writes");
         Ok(Self {

@@ -2,6 +2,7 @@
 
 use rusqlite::Row;
 
+use super::history::Effect;
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, pets, rows};
 use crate::domain::order::{PlaceOrderError, TransitionError};
@@ -18,14 +19,35 @@ macro_rules! select {
 }
 
 /// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
-const LIST_ALL: &str = concat!(
-    select!("WHERE account_id = ?1 AND status = 0 AND id > ?2 UNION ALL "),
-    select!("WHERE account_id = ?1 AND status = 1 AND id > ?2 UNION ALL "),
-    select!("WHERE account_id = ?1 AND status = 2 AND id > ?2 UNION ALL "),
-    select!("WHERE account_id = ?1 AND status = 3 AND id > ?2 ORDER BY id LIMIT ?3"),
-);
+macro_rules! list_all {
+    ($start:literal, $direction:literal) => {
+        concat!(
+            select!("WHERE account_id = ?1 AND status = 0 AND id "),
+            $start,
+            " UNION ALL ",
+            select!("WHERE account_id = ?1 AND status = 1 AND id "),
+            $start,
+            " UNION ALL ",
+            select!("WHERE account_id = ?1 AND status = 2 AND id "),
+            $start,
+            " UNION ALL ",
+            select!("WHERE account_id = ?1 AND status = 3 AND id "),
+            $start,
+            " ORDER BY id ",
+            $direction,
+            " LIMIT ?3",
+        )
+    };
+}
+
+const LIST_ALL: &str = list_all!("> ?2", "ASC");
+
+const LIST_ALL_DESCENDING: &str = list_all!("< ?2", "DESC");
 
 const LIST_BY_STATUS: &str = select!("WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4");
+
+const LIST_BY_STATUS_DESCENDING: &str =
+    select!("WHERE account_id = ?1 AND status = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4");
 
 const FIND: &str = select!("WHERE id = ?1 AND account_id = ?2");
 
@@ -35,7 +57,7 @@ impl Sqlite {
         order: NewOrder,
         key: Option<WriteKey<Order>>,
     ) -> Result<Outcome<Order, PlaceOrderError>> {
-        self.write_keyed(Atomicity::Batch, key, move |batch| place(batch, &order)).await
+        self.write_keyed(Atomicity::Batch, Effect::Any, key, move |batch| place(batch, &order)).await
     }
 
     pub async fn transition_order(
@@ -43,7 +65,7 @@ impl Sqlite {
         transition: OrderTransition,
         key: Option<WriteKey<Order>>,
     ) -> Result<Outcome<Order, TransitionError>> {
-        self.write_keyed(Atomicity::Savepoint, key, move |batch| apply(batch, transition)).await
+        self.write_keyed(Atomicity::Savepoint, Effect::Any, key, move |batch| apply(batch, transition)).await
     }
 
     pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
@@ -56,12 +78,18 @@ impl Sqlite {
         query: &OrderQuery,
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
-        let (limit, after) = (query.limit, query.after.unwrap_or(i64::MIN));
+        let (limit, start) = (query.limit, query.start());
         let one_more = limit.get() + 1;
         let each = |row: &Row<'_>| from_row(row).map(&mut *each);
         self.read(|conn| match query.status {
-            Some(status) => rows::page(conn, LIST_BY_STATUS, (account.0, status.code(), after, one_more), limit, each),
-            None => rows::page(conn, LIST_ALL, (account.0, after, one_more), limit, each),
+            Some(status) => {
+                let sql = query.direction.choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
+                rows::page(conn, sql, (account.0, status.code(), start, one_more), limit, each)
+            }
+            None => {
+                let sql = query.direction.choose(LIST_ALL, LIST_ALL_DESCENDING);
+                rows::page(conn, sql, (account.0, start, one_more), limit, each)
+            }
         })
     }
 }
@@ -140,11 +168,16 @@ mod tests {
 
     #[test]
     fn lists_read_one_index_and_nothing_else() {
-        let by_status = "SEARCH orders USING COVERING INDEX orders_by_status (account_id=? AND status=? AND id>?)";
-        assert_eq!(plan(LIST_BY_STATUS), [by_status]);
-        let steps = plan(LIST_ALL);
-        assert_eq!(steps.iter().filter(|step| *step == by_status).count(), OrderStatus::ALL.len(), "{steps:#?}");
-        assert!(steps.iter().all(|step| step == by_status || !step.contains("orders")), "{steps:#?}");
-        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+        let ascending = "SEARCH orders USING COVERING INDEX orders_by_status (account_id=? AND status=? AND id>?)";
+        let descending = ascending.replace('>', "<");
+        for (by_status, all, step) in
+            [(LIST_BY_STATUS, LIST_ALL, ascending), (LIST_BY_STATUS_DESCENDING, LIST_ALL_DESCENDING, &*descending)]
+        {
+            assert_eq!(plan(by_status), [step]);
+            let steps = plan(all);
+            assert_eq!(steps.iter().filter(|found| *found == step).count(), OrderStatus::ALL.len(), "{steps:#?}");
+            assert!(steps.iter().all(|found| found == step || !found.contains("orders")), "{steps:#?}");
+            assert!(!steps.iter().any(|found| found.contains("TEMP B-TREE")), "{steps:#?}");
+        }
     }
 }

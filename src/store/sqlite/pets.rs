@@ -4,6 +4,7 @@ use std::io;
 
 use rusqlite::{Connection, Row};
 
+use super::history::Effect;
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, rows};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
@@ -23,21 +24,28 @@ const FIND: &str = select!("WHERE id = ?1");
 
 const LIST: &str = select!("WHERE id > ?1 ORDER BY id LIMIT ?2");
 
+const LIST_DESCENDING: &str = select!("WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
+
 const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
+
+const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
 
 impl Sqlite {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
-        self.write_keyed(Atomicity::Statement, key, move |batch| insert(batch, &pet).map(|id| Ok(pet.with_id(id))))
-            .await
+        let write = move |batch: &Batch<'_>| insert(batch, &pet).map(|id| Ok(pet.with_id(id)));
+        self.write_keyed(Atomicity::Statement, Effect::AddsPets, key, write).await
     }
 
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
-        let (limit, after) = (query.limit, query.after.unwrap_or(i64::MIN));
+        let (limit, start) = (query.limit, query.start());
         let one_more = limit.get() + 1;
         let each = |row: &Row<'_>| from_row(row).map(&mut *each);
         self.read(|conn| match query.status {
-            Some(status) => rows::page(conn, LIST_BY_STATUS, (status.code(), after, one_more), limit, each),
-            None => rows::page(conn, LIST, (after, one_more), limit, each),
+            Some(status) => {
+                let sql = query.direction.choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
+                rows::page(conn, sql, (status.code(), start, one_more), limit, each)
+            }
+            None => rows::page(conn, query.direction.choose(LIST, LIST_DESCENDING), (start, one_more), limit, each),
         })
     }
 
@@ -46,7 +54,7 @@ impl Sqlite {
     }
 
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit_long(Atomicity::Savepoint, move |batch| {
             let mut added = 0;
             for pet in source {
                 insert(batch, &pet.map_err(StoreError::Refused)?)?;
@@ -109,7 +117,9 @@ mod tests {
     #[test]
     fn lists_read_one_index_and_nothing_else() {
         assert_eq!(plan(LIST), ["SEARCH pets USING INTEGER PRIMARY KEY (rowid>?)"]);
+        assert_eq!(plan(LIST_DESCENDING), ["SEARCH pets USING INTEGER PRIMARY KEY (rowid<?)"]);
         let by_status = "SEARCH pets USING COVERING INDEX pets_by_status (status=? AND id>?)";
         assert_eq!(plan(LIST_BY_STATUS), [by_status]);
+        assert_eq!(plan(LIST_BY_STATUS_DESCENDING), [by_status.replace('>', "<")]);
     }
 }

@@ -67,13 +67,13 @@ impl ReadOnly {
     }
 
     /// Opens the readers. Fails unless the schema is current.
-    pub fn open(&self, file: &Path) -> Result<Readers> {
+    pub fn open(&self, file: &Path, readers: usize) -> Result<Readers> {
         migrations::require_current(&self.connect(file)?)?;
         let wal_index = match self.reading {
             Reading::FileAndLog => WalIndex::open(file)?,
             Reading::File => WalIndex::unchanging()?,
         };
-        Readers::open(|| self.connect(file), Arc::new(wal_index))
+        Readers::open(readers, || self.connect(file), Arc::new(wal_index))
     }
 
     /// Records the files that are read.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use super::history::History;
 use super::wal_index::{Version, WalIndex};
 use crate::store::{ReaderMeter, Result, StoreError};
 
@@ -20,6 +21,7 @@ pub struct Readers {
     /// Set during a checkpoint, which open transactions would hold back.
     keep_nothing: AtomicBool,
     closed: AtomicBool,
+    history: History,
     // Must close after the connections above: see `WalIndex`.
     wal_index: Arc<WalIndex>,
 }
@@ -42,10 +44,9 @@ struct Reader {
 const TIMED: u64 = 16;
 
 impl Readers {
-    /// Opens the connections with `connect`.
-    pub fn open(connect: impl Fn() -> Result<Connection>, wal_index: Arc<WalIndex>) -> Result<Self> {
-        let threads = thread::available_parallelism().map_or(2, usize::from);
-        let slots = (0..threads + 1)
+    /// Opens `count` connections with `connect`.
+    pub fn open(count: usize, connect: impl Fn() -> Result<Connection>, wal_index: Arc<WalIndex>) -> Result<Self> {
+        let slots = (0..count)
             .map(|_| {
                 let conn = connect()?;
                 conn.pragma_update(None, "query_only", true)?;
@@ -54,11 +55,21 @@ impl Readers {
             })
             .collect::<Result<_>>()?;
         let (keep_nothing, closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { slots, meter: ReaderMeter::default(), keep_nothing, closed, wal_index })
+        let history = History::new(wal_index.version());
+        Ok(Self { slots, meter: ReaderMeter::default(), keep_nothing, closed, history, wal_index })
     }
 
     pub fn version(&self) -> Option<Version> {
-        if self.closed.load(Ordering::SeqCst) { None } else { Some(self.wal_index.version()) }
+        if self.closed.load(Ordering::SeqCst) { None } else { Some(self.current()) }
+    }
+
+    /// Returns the version that a read would see now.
+    pub fn current(&self) -> Version {
+        self.wal_index.version()
+    }
+
+    pub const fn history(&self) -> &History {
+        &self.history
     }
 
     pub const fn meter(&self) -> &ReaderMeter {
@@ -186,7 +197,7 @@ mod tests {
         drop(Sqlite::open(&Options::new(folder.path())).unwrap());
         let connect = || Ok(Connection::open(folder.path().join("petstore.db"))?);
         let wal_index = Arc::new(WalIndex::unchanging().unwrap());
-        let readers = Readers::open(connect, wal_index).unwrap();
+        let readers = Readers::open(2, connect, wal_index).unwrap();
         thread::scope(|scope| {
             let ((reading, has_begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
             let readers = &readers;

@@ -49,7 +49,7 @@ impl Sqlite {
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
         let params = (hash.0, now.as_milliseconds());
-        self.submit(Atomicity::Statement, move |batch| Ok(batch.execute(TOUCH, params).map(drop)?)).await
+        self.submit_unlisted(Atomicity::Statement, move |batch| Ok(batch.execute(TOUCH, params).map(drop)?)).await
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {

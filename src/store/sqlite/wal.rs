@@ -1,17 +1,22 @@
-//! The write-ahead log: checkpoints and the limit of its size.
+//! The write-ahead log: checkpoints, the limit of its size, and the removal of a failed commit.
 
+use std::fs::OpenOptions;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::time::Instant;
 
 use super::Options;
+use super::data_dir::{FILE, beside, unavailable};
 use super::readers::Readers;
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError};
 
-/// Size of the WAL, in pages of 4 KiB, from which it is written back into the database.
-const CHECKPOINT_PAGES: u32 = 4_096;
+/// Sizes of the WAL's header and of the header of each page in it (sqlite.org/walformat.html, section 1).
+const WAL_HEADER: u64 = 32;
+const PAGE_HEADER: u64 = 24;
 
 /// Maximum time that a checkpoint waits for readers of this process, and again for those of other processes. The next
 /// checkpoint continues.
@@ -21,8 +26,11 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 const FULL_FOR: Duration = Duration::from_millis(500);
 
 pub struct Wal {
+    path: PathBuf,
     index: Arc<WalIndex>,
     readers: Arc<Readers>,
+    /// Size, in pages, from which the WAL is written back.
+    checkpoint_pages: u32,
     /// Size, in pages, at which the next checkpoint is attempted.
     checkpoint_at: u32,
     /// Size, in pages, from which no write begins.
@@ -35,9 +43,11 @@ pub struct Wal {
 impl Wal {
     pub fn new(index: Arc<WalIndex>, readers: Arc<Readers>, options: &Options) -> Self {
         Self {
+            path: beside(&options.data_dir.join(FILE), "-wal"),
             index,
             readers,
-            checkpoint_at: CHECKPOINT_PAGES,
+            checkpoint_pages: options.checkpoint_pages,
+            checkpoint_at: options.checkpoint_pages,
             limit: options.wal_pages,
             full_until: Instant::now(),
             busy_timeout: options.busy_timeout,
@@ -48,13 +58,13 @@ impl Wal {
     /// to the process.
     pub fn checkpoint_if_due(&mut self, conn: &Connection) -> std::result::Result<(), String> {
         let pages = self.index.version().wal_pages();
-        if pages < CHECKPOINT_PAGES {
-            self.checkpoint_at = CHECKPOINT_PAGES;
+        if pages < self.checkpoint_pages {
+            self.checkpoint_at = self.checkpoint_pages;
         }
         if pages < self.checkpoint_at {
             return Ok(());
         }
-        self.checkpoint_at = pages + CHECKPOINT_PAGES;
+        self.checkpoint_at = pages + self.checkpoint_pages;
         self.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)").map_err(|error| format!("a checkpoint failed: {error}"))
     }
 
@@ -74,6 +84,22 @@ impl Wal {
         Err(StoreError::Unavailable(
             "the write-ahead log is full: another process has been reading for too long".into(),
         ))
+    }
+
+    /// Removes what a commit wrote before its sync failed. The kernel counts such pages as written, so a later sync succeeds
+    /// although the disk may not have them. The next process would read them, and append commits that a power loss
+    /// destroys with them (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+    pub fn remove_failed_commit(&self, conn: &Connection) -> Result<()> {
+        // Keeps other processes from appending. Pages that one has appended already have replaced the failed ones.
+        let _lock = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+        let pages = u64::from(self.index.version().wal_pages());
+        let page_size: u32 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+        let committed = if pages == 0 { 0 } else { WAL_HEADER + pages * (PAGE_HEADER + u64::from(page_size)) };
+        let cut = || {
+            let log = OpenOptions::new().write(true).open(&self.path)?;
+            if log.metadata()?.len() > committed { log.set_len(committed) } else { Ok(()) }
+        };
+        cut().map_err(unavailable(&self.path))
     }
 
     fn is_full(&self) -> bool {

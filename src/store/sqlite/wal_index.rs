@@ -46,6 +46,18 @@ impl Version {
     pub(super) const fn wal_pages(&self) -> u32 {
         self.0[4]
     }
+
+    /// Returns whether exactly one transaction was committed since `earlier`. SQLite counts them (`iChange`).
+    pub(super) const fn is_next_of(&self, earlier: &Self) -> bool {
+        self.0[2] == earlier.0[2].wrapping_add(1)
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_changes(changes: u32) -> Self {
+        let mut words = [0; HEAD_WORDS];
+        words[2] = changes;
+        Self(words)
+    }
 }
 
 impl WalIndex {

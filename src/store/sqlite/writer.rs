@@ -1,19 +1,21 @@
 //! Group commit: writes that arrive during a commit form the next batch. One thread writes.
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use super::Options;
 use super::files::Files;
+use super::history::Effect;
 use super::readers::Readers;
 use super::wal::Wal;
 use super::wal_index::WalIndex;
@@ -58,19 +60,19 @@ enum State {
     Failed(String),
 }
 
-/// The connection, as the jobs of a batch use it.
+/// The connection, as the jobs of all batches use it.
 pub struct Batch<'c> {
     conn: &'c Connection,
     statements: RefCell<Vec<(&'static str, CachedStatement<'c>)>>,
 }
 
 impl<'c> Batch<'c> {
-    fn new(conn: &'c Connection) -> Self {
+    pub fn new(conn: &'c Connection) -> Self {
         Self { conn, statements: RefCell::default() }
     }
 
-    /// Runs a statement that many jobs of a batch share. It is looked up once per batch in the connection's cache, because
-    /// a lookup costs a tenth of an insertion.
+    /// Runs a statement that jobs repeat. It stays prepared for as long as the writer runs, because a lookup in the
+    /// connection's cache costs a tenth of an insertion.
     pub fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
         self.prepared(sql, |statement| statement.execute(params))
     }
@@ -114,6 +116,7 @@ impl Deref for Batch<'_> {
 trait Job: Send {
     /// Runs the write in the batch's transaction. An error undoes the whole batch.
     fn run(&mut self, batch: &Batch<'_>) -> Result<()>;
+    fn effect(&self) -> Effect;
     /// Reports the result to the caller once the batch was committed or has failed, and passes on the other jobs.
     fn finish(self: Box<Self>, committed: Result<()>, others: Unreported);
 }
@@ -136,55 +139,38 @@ impl Drop for Unreported {
 }
 
 impl Writer {
-    pub fn start(
-        conn: Connection,
+    /// Returns the writer, and the worker that carries out its writes.
+    pub fn new(
         readers: Arc<Readers>,
         wal_index: Arc<WalIndex>,
         files: Arc<Files>,
         options: &Options,
-    ) -> Result<Self> {
+    ) -> (Self, Worker) {
         let (queue, commands) = mpsc::sync_channel(options.queue);
         let (report, state) = watch::channel(State::Running);
         let meter = Arc::new(WriterMeter::default());
-        let mut worker = Worker {
-            conn,
+        let worker = Worker {
+            commands,
             meter: Arc::clone(&meter),
             wal: Wal::new(wal_index, Arc::clone(&readers), options),
             readers,
             files,
-            report: report.clone(),
+            report,
             busy_timeout: options.busy_timeout,
             queue: options.queue,
         };
-        thread::Builder::new()
-            .name("writer".into())
-            .spawn(move || {
-                let end = catch_unwind(AssertUnwindSafe(|| worker.work(&commands)));
-                let state = match end {
-                    Ok(Ok(())) => State::Stopped,
-                    Ok(Err(fatal)) => State::Failed(fatal),
-                    Err(_) => State::Failed("the writer panicked".into()),
-                };
-                if !matches!(state, State::Stopped) {
-                    // The WAL must not be written back into the database.
-                    let _ = worker.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
-                }
-                // Closes the connection first, because the caller of `close` may open the database again.
-                drop(worker);
-                report.send_replace(state);
-            })
-            .map_err(|error| StoreError::Unavailable(format!("writer thread: {error}")))?;
-        Ok(Self { queue, meter, state })
+        (Self { queue, meter, state }, worker)
     }
 
     /// Queues `write` and waits for its commit. It is carried out even if the caller stops waiting.
     pub async fn submit<T: Send + 'static>(
         &self,
         atomicity: Atomicity,
+        effect: Effect,
         write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, result) = oneshot::channel();
-        let job = Write { atomicity, write: Some(write), result: None, reply };
+        let job = Write { atomicity, effect, write: Some(write), result: None, reply };
         self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
             StoreError::Unavailable(match rejected {
                 TrySendError::Full(_) => {
@@ -231,8 +217,9 @@ impl Writer {
     }
 }
 
-struct Worker {
-    conn: Connection,
+/// Carries out the queued writes, batch by batch. Its thread drives it; a simulation drives it without one.
+pub struct Worker {
+    commands: Receiver<Command>,
     meter: Arc<WriterMeter>,
     readers: Arc<Readers>,
     files: Arc<Files>,
@@ -245,54 +232,91 @@ struct Worker {
 }
 
 impl Worker {
+    /// Starts the thread that writes.
+    pub fn start(mut self, conn: Connection) -> Result<()> {
+        let work = move || {
+            let end = catch_unwind(AssertUnwindSafe(|| self.run(&conn)));
+            self.end(conn, end.unwrap_or_else(|_| Err("the writer panicked".into())));
+        };
+        let started = thread::Builder::new().name("writer".into()).spawn(work);
+        started.map(drop).map_err(|error| StoreError::Unavailable(format!("writer thread: {error}")))
+    }
+
     /// Runs until it receives `Stop`. An error is fatal to the process.
-    fn work(&mut self, commands: &Receiver<Command>) -> std::result::Result<(), String> {
-        let mut batch = Vec::with_capacity(BATCH);
-        loop {
-            match commands.recv_timeout(HOUSEKEEPING) {
-                Ok(Command::Write(job)) => batch.push(job),
-                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.readers.release_idle();
-                    self.check_files()?;
-                    continue;
-                }
-            }
-            let mut stop = gather(commands, &mut batch, BATCH);
-            let (size, began) = (batch.len(), Instant::now());
-            self.meter.queued.subtract(size);
-            let (outcome, fatal) = self.carry_out(&mut batch);
-            if outcome.is_err() && began.elapsed() >= self.busy_timeout {
-                // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
-                // with the batch.
-                stop |= gather(commands, &mut batch, size + self.queue);
-                self.meter.queued.subtract(batch.len() - size);
-            }
-            self.meter.batch.observe(size as u64);
-            self.meter.commit.observe_duration(began.elapsed());
-            if let Some(why) = &fatal {
-                // A client whose write failed must not find the service ready afterwards.
-                self.report.send_replace(State::Failed(why.clone()));
-            }
-            if let Some(first) = batch.pop() {
-                let others = Unreported { jobs: std::mem::take(&mut batch), committed: outcome.clone() };
-                first.finish(outcome.clone(), others);
-            }
-            if let Some(why) = fatal {
-                return Err(why);
-            }
-            self.wal.checkpoint_if_due(&self.conn)?;
+    fn run(&mut self, conn: &Connection) -> std::result::Result<(), String> {
+        let batches = Batch::new(conn);
+        while self.step(&batches, HOUSEKEEPING)?.is_continue() {
             // If threads share a core, the callers can send their next writes first, which makes the next batch larger.
             // A commit is most of a write's cost. With a core of its own, this returns at once.
             thread::yield_now();
-            if stop {
-                break;
+        }
+        Ok(())
+    }
+
+    /// Commits the queued writes as one batch. Waits for the first one, and does the housekeeping if none comes within
+    /// `wait`. Breaks at `Stop`. An error is fatal to the process.
+    pub fn step(&mut self, shared: &Batch<'_>, wait: Duration) -> std::result::Result<ControlFlow<()>, String> {
+        match self.commands.recv_timeout(wait) {
+            Ok(Command::Write(first)) => self.write(shared, first),
+            Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => self.stop(),
+            Err(RecvTimeoutError::Timeout) => {
+                self.readers.release_idle();
+                self.check_files()?;
+                Ok(ControlFlow::Continue(()))
             }
         }
+    }
+
+    fn write(&mut self, shared: &Batch<'_>, first: Box<dyn Job>) -> std::result::Result<ControlFlow<()>, String> {
+        let mut batch = vec![first];
+        let mut stop = gather(&self.commands, &mut batch, BATCH);
+        let (size, began) = (batch.len(), Instant::now());
+        self.meter.queued.subtract(size);
+        let (outcome, fatal) = self.carry_out(shared, &mut batch);
+        if outcome.is_err() && began.elapsed() >= self.busy_timeout {
+            // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
+            // with the batch.
+            stop |= gather(&self.commands, &mut batch, size + self.queue);
+            self.meter.queued.subtract(batch.len() - size);
+        }
+        self.meter.batch.observe(size as u64);
+        self.meter.commit.observe_duration(began.elapsed());
+        if let Some(why) = &fatal {
+            // A client whose write failed must not find the service ready afterwards.
+            self.report.send_replace(State::Failed(why.clone()));
+        }
+        if let Some(first) = batch.pop() {
+            let others = Unreported { jobs: batch, committed: outcome.clone() };
+            first.finish(outcome, others);
+        }
+        if let Some(why) = fatal {
+            return Err(why);
+        }
+        self.wal.checkpoint_if_due(shared)?;
+        if stop { self.stop() } else { Ok(ControlFlow::Continue(())) }
+    }
+
+    fn stop(&self) -> std::result::Result<ControlFlow<()>, String> {
         // SQLite removes the log by its name on close. It must not be the log of another database.
         self.check_files()?;
         self.readers.close();
-        Ok(())
+        Ok(ControlFlow::Break(()))
+    }
+
+    /// Closes the database after the last step, and reports how it ended.
+    pub fn end(self, conn: Connection, end: std::result::Result<(), String>) {
+        let state = match end {
+            Ok(()) => State::Stopped,
+            Err(fatal) => {
+                // The WAL must not be written back into the database.
+                let _ = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+                State::Failed(fatal)
+            }
+        };
+        let report = self.report.clone();
+        // Closes the connection first, because the caller of `close` may open the database again.
+        drop((conn, self));
+        report.send_replace(state);
     }
 
     fn check_files(&self) -> std::result::Result<(), String> {
@@ -300,17 +324,21 @@ impl Worker {
     }
 
     /// Commits a batch. Also returns why the process must end, if it must.
-    fn carry_out(&mut self, batch: &mut [Box<dyn Job>]) -> (Result<()>, Option<String>) {
+    fn carry_out(&mut self, shared: &Batch<'_>, batch: &mut [Box<dyn Job>]) -> (Result<()>, Option<String>) {
         let outcome =
-            catch_unwind(AssertUnwindSafe(|| self.wal.make_room(&self.conn).and_then(|()| self.commit(batch))));
+            catch_unwind(AssertUnwindSafe(|| self.wal.make_room(shared).and_then(|()| self.commit(shared, batch))));
         let Ok(outcome) = outcome else {
             return (Err(StoreError::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
         };
         let fatal = match &outcome {
             Err(StoreError::SyncFailed(why)) => {
+                let removed = self.files.check().and_then(|()| self.wal.remove_failed_commit(shared));
+                if let Err(error) = removed {
+                    tracing::error!(%error, "failed commit not removed from the write-ahead log");
+                }
                 Some(format!("a sync failed, so the state of the disk is unknown: {why}"))
             }
-            _ if !self.conn.is_autocommit() => Some("a failed batch could not be rolled back".into()),
+            _ if !shared.is_autocommit() => Some("a failed batch could not be rolled back".into()),
             // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
             _ => match self.files.check() {
                 Ok(()) => None,
@@ -320,20 +348,19 @@ impl Worker {
         (outcome, fatal)
     }
 
-    fn commit(&self, batch: &mut [Box<dyn Job>]) -> Result<()> {
-        self.run_cached("BEGIN IMMEDIATE")?;
-        let shared = Batch::new(&self.conn);
-        let committed =
-            batch.iter_mut().try_for_each(|job| job.run(&shared)).and_then(|()| Ok(self.run_cached("COMMIT")?));
-        if committed.is_err() && !self.conn.is_autocommit() {
+    fn commit(&self, shared: &Batch<'_>, batch: &mut [Box<dyn Job>]) -> Result<()> {
+        shared.execute("BEGIN IMMEDIATE", [])?;
+        let before = self.readers.current();
+        let run = batch.iter_mut().try_for_each(|job| job.run(shared));
+        let committed = run.and_then(|()| Ok(shared.execute("COMMIT", []).map(drop)?));
+        if committed.is_err() && !shared.is_autocommit() {
             // No write of the batch was acknowledged. The caller checks the connection's state for success.
-            let _ = self.run_cached("ROLLBACK");
+            let _ = shared.execute("ROLLBACK", []);
         }
+        let effect = batch.iter().map(|job| job.effect()).max();
+        let effect = effect.filter(|_| committed.is_ok()).unwrap_or(Effect::Any);
+        self.readers.history().record(before, self.readers.current(), effect);
         committed
-    }
-
-    fn run_cached(&self, sql: &str) -> rusqlite::Result<()> {
-        self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
     }
 }
 
@@ -351,6 +378,7 @@ fn gather(commands: &Receiver<Command>, batch: &mut Vec<Box<dyn Job>>, most: usi
 
 struct Write<F, T> {
     atomicity: Atomicity,
+    effect: Effect,
     write: Option<F>,
     result: Option<Result<T>>,
     reply: oneshot::Sender<(Result<T>, Unreported)>,
@@ -372,6 +400,10 @@ impl<T: Send, F: FnOnce(&Batch<'_>) -> Result<T> + Send> Job for Write<F, T> {
             return Err(cause.unwrap_or_else(|| StoreError::Unavailable("the transaction was rolled back".into())));
         }
         Ok(())
+    }
+
+    fn effect(&self) -> Effect {
+        self.effect
     }
 
     fn finish(self: Box<Self>, committed: Result<()>, others: Unreported) {

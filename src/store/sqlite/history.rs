@@ -1,0 +1,93 @@
+//! The history of commits, by their effect on lists. Cached pages outlive commits that do not affect them.
+
+use std::sync::{PoisonError, RwLock};
+
+use super::wal_index::Version;
+
+/// Effect of a write on the lists of animals and orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// No list contains the written rows.
+    Unlisted,
+    /// Animals are added. Their ids are greater than all others.
+    AddsPets,
+    /// Listed rows may change.
+    Any,
+}
+
+/// Numbers of commits of this process by their effect. Versions with equal numbers have equal rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// Changes of any listed rows.
+    pub changes: u64,
+    /// Commits that only added animals.
+    pub additions: u64,
+}
+
+/// The version after the last commit of this process, and its epoch.
+///
+/// The effect of another process's commit is unknown. It leads to a version that is not recorded here, so pages cached
+/// before are not used. The next commit of this process then begins a new epoch.
+#[derive(Debug)]
+pub struct History(RwLock<(Version, Epoch)>);
+
+impl History {
+    pub fn new(version: Version) -> Self {
+        Self(RwLock::new((version, Epoch::default())))
+    }
+
+    /// Records a commit of this process. `before` was read inside its transaction, so no other process has committed
+    /// between `before` and the commit. `after` was read after the commit.
+    pub fn record(&self, before: Version, after: Version, effect: Effect) {
+        let mut last = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let (version, epoch) = &mut *last;
+        let is_known = *version == before && (after == before || after.is_next_of(&before));
+        match effect {
+            _ if !is_known => epoch.changes += 1,
+            Effect::Any => epoch.changes += 1,
+            Effect::AddsPets => epoch.additions += 1,
+            Effect::Unlisted => {}
+        }
+        *version = after;
+    }
+
+    /// Returns the epoch of `version`. `None` if it is unknown, because another process has committed or because a commit
+    /// of this process is just being recorded.
+    pub fn epoch(&self, version: &Version) -> Option<Epoch> {
+        let last = self.0.try_read().ok()?;
+        (last.0 == *version).then_some(last.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn additions_do_not_count_as_changes() {
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(Version::with_changes);
+        let history = History::new(first);
+        history.record(first, second, Effect::AddsPets);
+        assert_eq!(history.epoch(&second), Some(Epoch { changes: 0, additions: 1 }));
+        history.record(second, third, Effect::Unlisted);
+        assert_eq!(history.epoch(&third), Some(Epoch { changes: 0, additions: 1 }));
+        history.record(third, fourth, Effect::Any);
+        assert_eq!(history.epoch(&fourth), Some(Epoch { changes: 1, additions: 1 }));
+        assert_eq!(history.epoch(&third), None);
+    }
+
+    #[test]
+    fn commit_of_another_process_begins_an_epoch() {
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(Version::with_changes);
+        let history = History::new(first);
+        assert_eq!(history.epoch(&second), None, "another process has committed");
+        history.record(second, third, Effect::AddsPets);
+        assert_eq!(history.epoch(&third), Some(Epoch { changes: 1, additions: 0 }));
+
+        let history = History::new(first);
+        // The other process commits before this one reads the version that follows its own commit.
+        history.record(first, third, Effect::Unlisted);
+        assert_eq!(history.epoch(&third), Some(Epoch { changes: 1, additions: 0 }));
+        assert_eq!(history.epoch(&fourth), None);
+    }
+}
