@@ -18,6 +18,39 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
+// Requests beside forms, which follow the fields.
+const quote = { json: JSON.stringify, shell: (text) => `'${text.replaceAll("'", "'\\''")}'` };
+
+// The value of a field as JSON. A `Number` would be exact up to 2^53 only.
+const asJson = (field) => {
+  const text = field.value || field.placeholder || "";
+  const isInteger = field.dataset.json === "integer" && /^-?\d+$/.test(text.trim());
+  return isInteger ? String(BigInt(text.trim())) : JSON.stringify(text);
+};
+
+for (const live of document.querySelectorAll("[data-live]")) {
+  const form = document.getElementById(live.dataset.live);
+  const show = () => {
+    const fields = [...form.elements].filter((field) => field.dataset.json && (field.type !== "radio" || field.checked));
+    const body = `{${fields.map((field) => `${JSON.stringify(field.name)}:${asJson(field)}`).join(",")}}`;
+    const prefer = form.elements.prefer?.value;
+    for (const span of live.querySelectorAll("[data-body]")) span.textContent = quote[span.dataset.body](body);
+    for (const span of live.querySelectorAll("[data-prefer]")) {
+      span.textContent = prefer ? span.dataset.prefer.replace("{}", prefer) : "";
+    }
+  };
+  const follow = () => {
+    show();
+    // The request sent before gives way to the next one.
+    live.hidden = false;
+    if (live.previousElementSibling.matches("div")) live.previousElementSibling.hidden = true;
+  };
+  form.addEventListener("input", follow);
+  form.addEventListener("change", follow);
+  // Browsers fill in the fields of a page to which the user goes back.
+  show();
+}
+
 // The API reference. Its page loads Swagger UI before this.
 if (window.SwaggerUIBundle) {
   // It has a dark mode, but waits for a class to enter it.
@@ -26,6 +59,47 @@ if (window.SwaggerUIBundle) {
   dark.addEventListener("change", follow);
   follow();
 
+  // The code of a request in the languages of the console. All of them accept strings of JSON.
+  const text = JSON.stringify;
+  const lines = (request, line) => request.get("headers").entrySeq().map(([name, value]) => line(text(name), text(value))).join("");
+  const ifBody = (request, code) => (request.get("body") ? code(text(request.get("body"))) : "");
+  const typescript = (request) => `const response = await fetch(${text(request.get("url"))}, {
+  method: ${text(request.get("method"))},
+  headers: {
+${lines(request, (name, value) => `    ${name}: ${value},\n`)}  },
+${ifBody(request, (body) => `  body: ${body},\n`)}});
+console.log(response.status, await response.text());`;
+  const python = (request) => `import requests
+
+response = requests.request(
+    ${text(request.get("method"))},
+    ${text(request.get("url"))},
+    headers={
+${lines(request, (name, value) => `        ${name}: ${value},\n`)}    },
+${ifBody(request, (body) => `    data=${body}.encode(),\n`)})
+print(response.status_code, response.text)`;
+  const go = (request) => `package main
+
+import (
+\t"fmt"
+\t"io"
+\t"net/http"${ifBody(request, () => '\n\t"strings"')}
+)
+
+func main() {
+\trequest, err := http.NewRequest(${text(request.get("method"))}, ${text(request.get("url"))}, ${ifBody(request, (body) => `strings.NewReader(${body})`) || "nil"})
+\tif err != nil {
+\t\tpanic(err)
+\t}
+${lines(request, (name, value) => `\trequest.Header.Set(${name}, ${value})\n`)}\tresponse, err := http.DefaultClient.Do(request)
+\tif err != nil {
+\t\tpanic(err)
+\t}
+\tdefer response.Body.Close()
+\tbody, err := io.ReadAll(response.Body)
+\tfmt.Println(response.StatusCode, string(body), err)
+}`;
+
   SwaggerUIBundle({
     dom_id: "#swagger-ui",
     // Relative to the page, so that it is found behind a path prefix too.
@@ -33,6 +107,26 @@ if (window.SwaggerUIBundle) {
     deepLinking: true,
     tryItOutEnabled: true,
     displayRequestDuration: true,
+    requestSnippetsEnabled: true,
+    requestSnippets: {
+      generators: {
+        curl_bash: { title: "curl", syntax: "bash" },
+        typescript: { title: "TypeScript", syntax: "javascript" },
+        python: { title: "Python", syntax: "python" },
+        go: { title: "Go", syntax: "go" },
+      },
+      languages: ["curl_bash", "typescript", "python", "go"],
+      defaultExpanded: true,
+    },
+    plugins: [
+      () => ({
+        fn: {
+          requestSnippetGenerator_typescript: typescript,
+          requestSnippetGenerator_python: python,
+          requestSnippetGenerator_go: go,
+        },
+      }),
+    ],
     // What is provisional, and the ranges of parameters.
     showExtensions: true,
     showCommonExtensions: true,

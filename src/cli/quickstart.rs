@@ -219,11 +219,17 @@ Order an available animal, then approve and deliver your oldest placed order:
   {curl} -X POST \"{store}/store/orders/$ORDER/approve\" -H 'Authorization: Bearer {key}'
   {curl} -X POST \"{store}/store/orders/$ORDER/deliver\" -H 'Authorization: Bearer {key}'
 
+Get that order:
+  {curl} \"{store}/store/orders/$ORDER\" -H 'Authorization: Bearer {key}'
+
 List your orders:
   {curl} '{store}/store/orders' -H 'Authorization: Bearer {key}'
 
 Send a message:
   {curl} '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'
+
+List your messages (provisional):
+  {curl} '{messages}/messages' -H 'Authorization: Bearer {key}'
 {first_look}
 Stop with Ctrl-C.
 "

@@ -39,22 +39,25 @@ impl ApiCall {
     pub async fn list(who: &SignedIn, operation: Operation, query: &str) -> Self {
         let target = format!("{}?{query}", operation.path());
         let url = address(who, operation, &target);
-        let samples = SampleRequest { method: "GET", url, headers: &[], body: "" }.samples();
+        let samples = SampleRequest::get(url).samples();
         let mut caller = Caller::signed_in(who.session.account);
         let answer = call(who, operation, Request::get(target), "", &mut caller).await;
         Self::new(samples, answer, caller.simulated).await
     }
 
-    /// Calls an operation that writes, as a program would: one that sends the same request, with a key of the same
-    /// account, gets the same response. `body` is JSON, or empty if the operation takes none.
-    ///
-    /// Counts against the rate limit of the account as a program's request does, so that forms are no way around it.
-    pub async fn post(who: &SignedIn, operation: Operation, id: Option<i64>, key: &RequestKey, body: &str) -> Self {
-        Self::post_preferring(who, operation, id, key, body, "").await
+    /// Returns the request that a form will send to an operation, as far as it is filled in.
+    pub fn unsent(who: &SignedIn, operation: Operation, key: &RequestKey, body: &str) -> [CodeSample; 4] {
+        let url = address(who, operation, &operation.path_of(None));
+        let headers = [("Idempotency-Key", key.as_str()), ("Content-Type", "application/json")];
+        SampleRequest { method: "POST", url, headers: &headers, body, is_live: true }.samples()
     }
 
-    /// Like [`Self::post`], with the failure that the user chose: a value of `Prefer`. Empty if the user chose none.
-    pub async fn post_preferring(
+    /// Calls an operation that writes, as a program would: one that sends the same request, with a key of the same
+    /// account, gets the same response. `body` is JSON, or empty if the operation takes none. `preference` is a value of
+    /// `Prefer`: the failure that the user chose, or empty.
+    ///
+    /// Counts against the rate limit of the account as a program's request does, so that forms are no way around it.
+    pub async fn post(
         who: &SignedIn,
         operation: Operation,
         id: Option<i64>,
@@ -71,7 +74,7 @@ impl ApiCall {
             headers.push(("Prefer", preference));
         }
         let url = address(who, operation, &target);
-        let samples = SampleRequest { method: "POST", url, headers: &headers, body }.samples();
+        let samples = SampleRequest { method: "POST", url, headers: &headers, body, is_live: false }.samples();
 
         let mut caller = Caller::signed_in(who.session.account);
         let mut answer = match caller.count(who.api(), who.session.account) {
@@ -118,7 +121,8 @@ impl ApiCall {
             }
             _ => {
                 let error: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
-                format!("{not_done} {}", error["message"].as_str().unwrap_or_default().replace('`', ""))
+                let simulated = if self.simulated == Simulated::Nothing { "" } else { "This failure is simulated. " };
+                format!("{simulated}{not_done} {}", error["message"].as_str().unwrap_or_default().replace('`', ""))
             }
         }
     }

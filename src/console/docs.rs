@@ -16,6 +16,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 
 use super::Console;
+use super::code_samples::{CodeSample, Role, SampleRequest};
 use super::current_user::CurrentUser;
 use super::layout::{self, Site};
 use crate::config::{Addresses, BaseUrl};
@@ -34,7 +35,10 @@ struct Reference<'a> {
 #[template(path = "deprecations.html")]
 struct Deprecations<'a> {
     site: Site<'a>,
-    base_url: &'a str,
+    /// The request to replace, its replacement, and the next page of that.
+    before: [CodeSample; 4],
+    after: [CodeSample; 4],
+    next: [CodeSample; 4],
 }
 
 /// Redirects to the API's own address if the page was opened by another name: a browser at `localhost` continues at
@@ -61,7 +65,14 @@ pub async fn reference(State(console): State<Arc<Console>>, request: Request) ->
 pub async fn deprecations(State(console): State<Arc<Console>>, request: Request) -> Response {
     let user = CurrentUser::new(&console, &request).or_signed_out().await;
     let site = Site::new(&user, "Deprecations", "docs/deprecations");
-    page(&Deprecations { site, base_url: user.addresses.base_url.as_str() }, &user.addresses)
+    let get = |path| SampleRequest::get(format!("{}{path}", user.addresses.base_url.as_str())).samples();
+    let deprecations = Deprecations {
+        site,
+        before: get("/pets/7"),
+        after: get("/pets?status=available&limit=100"),
+        next: get("/pets?status=available&limit=100&after=107"),
+    };
+    page(&deprecations, &user.addresses)
 }
 
 /// Renders a documentation page. Its header shows the current user, so shared caches must not store it.

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use super::error::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
+use crate::http::input::integer;
 use crate::server::BodyTimeout;
 
 /// Maximum size of a form, in bytes: the longest message has 10,000 characters of up to 12 bytes each when encoded.
@@ -101,6 +102,17 @@ pub fn status(fields: &[&Field]) -> StatusCode {
 impl Field {
     pub fn new(value: impl Into<String>) -> Self {
         Self { value: value.into(), error: None }
+    }
+
+    /// Returns the value for the request shown beside the form: `example` if the field is empty.
+    pub fn or_example<'v>(&'v self, example: &'v str) -> &'v str {
+        if self.value.is_empty() { example } else { &self.value }
+    }
+
+    /// Like [`Self::or_example`], as JSON: a number, or a string if it is none.
+    pub fn integer_or_example(&self, example: &str) -> serde_json::Value {
+        let text = self.or_example(example).trim();
+        integer(text).map_or_else(|| text.into(), Into::into)
     }
 
     /// Returns the parsed value. If there is none, sets the error: `missing` if the field is blank ("Enter a name."),

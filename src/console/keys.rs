@@ -6,15 +6,16 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use super::code_samples::{CodeSample, Role, SampleRequest};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::{Site, page};
+use super::pagination::{self, Links};
 use super::path::Path;
 use super::times::{ago, day, moment};
-use crate::clock::Clock;
-use crate::domain::api_key::{KeyName, NewKey, Rotation};
-use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord};
+use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
+use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, grouped};
 use crate::http::Operation;
 use crate::http::input::integer;
 
@@ -33,9 +34,8 @@ const OVERLAPS: [(&str, &str); 4] =
 struct List<'a> {
     site: Site<'a>,
     keys: Vec<Row>,
-    /// The last key on the page. `None` if there are no older ones.
-    older: Option<i64>,
-    is_first: bool,
+    state: Option<KeyState>,
+    links: Links<i64>,
 }
 
 #[derive(Template)]
@@ -53,7 +53,8 @@ struct New<'a> {
 struct Made<'a> {
     site: Site<'a>,
     key: &'a str,
-    base_url: &'a str,
+    /// Requests that try the key.
+    samples: [CodeSample; 4],
     /// After a rotation, when the old key stops working.
     before: Option<String>,
 }
@@ -91,8 +92,14 @@ impl Opened {
 
     /// `seen` is the newest key when the form was opened. `None` if it is opened now.
     async fn since(who: &SignedIn, seen: Option<i64>) -> Result<Self, PageError> {
-        let newest = who.api().store.list_keys_of(who.session.account, None, 1).await?.0.pop();
-        let newest = newest.map(|key| Row::new(key, &who.api().clock));
+        let newest = who
+            .api()
+            .store
+            .list_keys_of(who.session.account, &KeyQuery::newest(who.api().clock.steady()))
+            .await?
+            .0
+            .pop();
+        let newest = newest.map(|key| Row::new(key, who));
         let id = newest.as_ref().map_or(0, |key| key.id);
         Ok(Self { newest: id.max(seen.unwrap_or(0)), since: newest.filter(|_| seen.is_some_and(|seen| id > seen)) })
     }
@@ -113,47 +120,44 @@ struct Row {
     created: String,
     last_used: Option<String>,
     expires: Option<String>,
-    state: &'static str,
+    state: KeyState,
+    /// Number of requests to this process since its start.
+    requests: String,
 }
 
 impl Row {
-    fn new(key: KeyRecord, clock: &Clock) -> Self {
-        let last_used = key.last_use().map(|used| ago(used, clock.now()));
+    fn new(key: KeyRecord, who: &SignedIn) -> Self {
+        let clock = &who.api().clock;
+        let last_used = key.last_use().max(who.api().api_keys.unstored_use(key.id));
+        let last_used = last_used.map(|used| ago(used, clock.now()));
         Self {
             id: key.id.0,
+            state: key.state(clock.steady()),
+            requests: grouped(who.api().api_keys.requests(key.id)),
             name: key.name,
             hint: key.hint,
             created: day(key.created_at),
             last_used,
             expires: key.expires_at.map(moment),
-            state: match (key.revoked_at, key.expires_at) {
-                (Some(_), _) => "revoked",
-                (None, Some(expiry)) if expiry <= clock.steady() => "expired",
-                _ => "works",
-            },
         }
     }
 
     fn works(&self) -> bool {
-        self.state == "works"
-    }
-}
-
-impl Made<'_> {
-    /// Returns a command that tries the key.
-    fn curl(&self) -> String {
-        let (base_url, path) = (self.base_url, Operation::ListPets.api_path());
-        format!("curl '{base_url}{path}?limit=5' \\\n  -H 'Authorization: Bearer {}'", self.key)
+        self.state == KeyState::Active
     }
 }
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
-    let before = integer(Form::of_query(&uri).get("before")).map(KeyId);
-    let (keys, more) = who.api().store.list_keys_of(who.session.account, before, PAGE).await?;
-    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &who.api().clock)).collect();
+    let parameters = Form::of_query(&uri);
+    let before = integer(parameters.get("before")).map(KeyId);
+    let state = pagination::status(&parameters, KeyState::parse)?;
+    let query = KeyQuery { limit: PAGE, before, state, now: who.api().clock.steady() };
+    let (keys, more) = who.api().store.list_keys_of(who.session.account, &query).await?;
+    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &who)).collect();
     let older = keys.last().filter(|_| more).map(|last| last.id);
+    let links = Links { is_first: before.is_none(), newer: None, older };
     let site = Site::new(&who, "API keys", "keys");
-    Ok(page(StatusCode::OK, &List { site, keys, older, is_first: before.is_none() }))
+    Ok(page(StatusCode::OK, &List { site, keys, state, links }))
 }
 
 pub async fn new(who: SignedIn) -> Result<Response, PageError> {
@@ -231,7 +235,7 @@ async fn own_key(who: &SignedIn, id: &str) -> Result<Row, PageError> {
         None => None,
     };
     let key = key.ok_or_else(|| PageError::not_found("You have no API key with this id."))?;
-    Ok(Row::new(key, &who.api().clock))
+    Ok(Row::new(key, who))
 }
 
 /// Parses one of the durations that a form offers.
@@ -254,5 +258,6 @@ fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Res
 
 fn made(who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
     let site = Site::new(who, "Your new API key", "keys");
-    page(StatusCode::OK, &Made { site, key: key.expose(), base_url: who.addresses.base_url.as_str(), before })
+    let url = format!("{}{}?limit=5", who.addresses.base_url.as_str(), Operation::ListPets.api_path());
+    page(StatusCode::OK, &Made { site, key: key.expose(), samples: SampleRequest::get(url).samples(), before })
 }

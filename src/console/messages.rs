@@ -5,18 +5,20 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::api_call::ApiCall;
+use super::code_samples::{CodeSample, Role};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
+use super::pagination::{Links, Place, newest_first};
 use super::request_key::RequestKey;
 use super::simulation;
 use super::times::moment;
-use crate::domain::{Message, MessageId, MessageText, Timestamp};
+use crate::domain::{Direction, Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
 use crate::http::Operation;
 
 /// Number of messages on a page, and of characters of each: the longest have 10,000.
-const PAGE: u32 = 10;
+const PAGE: i64 = 10;
 const SHOWN: usize = 280;
 
 #[derive(Template)]
@@ -25,11 +27,10 @@ struct List<'a> {
     site: Site<'a>,
     text: Field,
     key: RequestKey,
-    api_call: Option<ApiCall>,
+    sent: Option<ApiCall>,
+    unsent: [CodeSample; 4],
     messages: Vec<Row>,
-    /// The last message on the page. `None` if there are no older ones.
-    older: Option<String>,
-    is_first: bool,
+    links: Links<MessageId>,
 }
 
 /// A message as the page shows it.
@@ -56,8 +57,10 @@ impl Row {
 }
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
-    let before = MessageId::parse(Form::of_query(&uri).get("before"));
-    show(&who, StatusCode::OK, before, Field::default(), RequestKey::generate(), None).await
+    let invalid = || Invalid("must be that of a message, such as msg_01978a4be2c07d3e8f5a6b7c8d9e0f10".into());
+    let parse = |text: &str| MessageId::parse(text).ok_or_else(invalid);
+    let place = Place::of(&Form::of_query(&uri), parse, MessageId::successor)?;
+    show(&who, StatusCode::OK, place, Field::default(), RequestKey::generate(), None).await
 }
 
 pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
@@ -65,34 +68,39 @@ pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
     let key = RequestKey::of(&fields);
     let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
-        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, None, text, key, None).await;
+        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, Place::FIRST, text, key, None).await;
     };
-    let body = serde_json::json!({ "message": parsed.as_str() });
-    let api_call = ApiCall::post_preferring(
-        &who,
-        Operation::SendMessage,
-        None,
-        &key,
-        &body.to_string(),
-        simulation::chosen(&fields),
-    )
-    .await;
+    let (body, preference) = (body(parsed.as_str()), simulation::chosen(&fields));
+    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, preference).await;
     let text = if api_call.status.is_success() { Field::default() } else { text };
-    show(&who, api_call.status, None, text, key.after(api_call.status), Some(api_call)).await
+    show(&who, api_call.status, Place::FIRST, text, key.after(api_call.status), Some(api_call)).await
 }
 
 async fn show(
     who: &SignedIn,
     status: StatusCode,
-    before: Option<MessageId>,
+    place: Place<MessageId>,
     text: Field,
     key: RequestKey,
-    api_call: Option<ApiCall>,
+    sent: Option<ApiCall>,
 ) -> Result<Response, PageError> {
-    let (messages, more) = who.api().store.list_messages_of(who.session.account, before, PAGE).await?;
-    let messages: Vec<Row> = messages.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
-    let older = messages.last().filter(|_| more).map(|last| last.id.clone());
+    let (store, account) = (&who.api().store, who.session.account);
+    let read = |direction, from, limit: PageLimit| async move {
+        match direction {
+            Direction::Ascending => store.list_messages_after(account, from, limit).await,
+            Direction::Descending => store.list_messages_of(account, from, limit.into()).await,
+        }
+    };
+    let limit = PageLimit::new(PAGE).expect("a page may have ten messages");
+    let page = newest_first(&place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
+    let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
     let site = Site::new(who, "Messages", "messages");
-    let list = List { site, text, key, api_call, messages, older, is_first: before.is_none() };
-    Ok(ApiCall::page(status, &list, list.api_call.as_ref()))
+    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &body(text.or_example("Hello, store!")));
+    let list = List { site, text, key, sent, unsent, messages, links: page.links };
+    Ok(ApiCall::page(status, &list, list.sent.as_ref()))
+}
+
+/// The body of the API request.
+fn body(message: &str) -> String {
+    serde_json::json!({ "message": message }).to_string()
 }

@@ -94,6 +94,7 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/keys/{id}/revoke", get(keys::confirm_revocation).post(keys::revoke))
         .route("/animals", get(pets::list))
         .route("/animals/new", get(pets::new).post(pets::create))
+        .route("/animals/{id}/order", get(orders::show_pet).post(orders::place_from_list))
         .route("/orders", get(orders::list).post(orders::place))
         .route("/orders/{id}/{step}", get(orders::show_step).post(orders::step))
         .route("/messages", get(messages::list).post(messages::send));

@@ -6,16 +6,17 @@ use axum::response::Response;
 use futures_util::future::try_join_all;
 
 use super::api_call::ApiCall;
+use super::code_samples::{CodeSample, Role};
 use super::current_user::{CurrentUser, SignedIn};
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
-use super::pagination::{self, parse_integer};
+use super::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
 use super::simulation;
 use super::times::moment;
-use crate::domain::{Order, OrderQuery, OrderStatus, Transition};
+use crate::domain::{Order, OrderQuery, OrderStatus, PageLimit, Transition};
 use crate::http::Operation;
 use crate::http::input::integer;
 use crate::store::{self, Store};
@@ -25,16 +26,18 @@ use crate::store::{self, Store};
 struct List<'a> {
     site: Site<'a>,
     pet_id: Field,
-    /// The key of the form that places an order. Forms that change one append its id.
+    /// The key of the form that places an order, and of the one that changes orders, without the order's id.
     key: RequestKey,
+    /// The request of the form that places an order.
+    unsent: [CodeSample; 4],
     orders: Vec<Row>,
     status: Option<OrderStatus>,
-    /// The last order on the page. `None` if no more follow.
-    next: Option<i64>,
-    is_first: bool,
-    /// The outcome of the submitted form. Without a form, `api_call` is that of the list.
-    outcome: Option<String>,
-    api_call: ApiCall,
+    links: Links<i64>,
+    /// The submitted form, and its outcome.
+    sent: Option<ApiCall>,
+    outcome: String,
+    /// The request of the list. `None` after a form.
+    listed: Option<ApiCall>,
 }
 
 /// An order as the page shows it.
@@ -64,20 +67,38 @@ impl Row {
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
-    let query = pagination::query(&parameters, OrderStatus::parse)?;
+    let status = pagination::status(&parameters, OrderStatus::parse)?;
+    let place = Place::of_numbered(&parameters)?;
     // Links from an animal fill in its id.
-    show(&who, StatusCode::OK, query, parameters.field("petId"), RequestKey::generate(), None).await
+    show(&who, StatusCode::OK, status, place, parameters.field("petId"), RequestKey::generate(), None).await
 }
 
 pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
     let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
-        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, OrderQuery::default(), pet_id, key, None).await;
+        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, None, Place::FIRST, pet_id, key, None).await;
     };
-    let body = serde_json::json!({ "petId": pet }).to_string();
-    let api_call =
-        ApiCall::post_preferring(&who, Operation::PlaceOrder, None, &key, &body, simulation::chosen(&fields)).await;
+    let preference = simulation::chosen(&fields);
+    let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body(&pet.into()), preference).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
+    done(&who, pet_id, key, api_call).await
+}
+
+/// Redirects to the form with the animal's id, because the address stays in the browser's address bar.
+pub async fn show_pet(user: CurrentUser, Path(id): Path<String>) -> Response {
+    match integer(&id) {
+        Some(id) => user.redirect(&format!("orders?petId={id}")),
+        None => user.redirect("orders"),
+    }
+}
+
+/// Orders an animal of the list.
+pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form) -> Result<Response, PageError> {
+    let Some(pet) = integer(&id) else { return Err(PageError::not_found("There is no page at this address.")) };
+    let key = RequestKey::of(&fields).of_entry(pet);
+    let preference = simulation::chosen(&fields);
+    let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body(&pet.into()), preference).await;
+    let pet_id = if api_call.status.is_success() { Field::default() } else { Field::new(id) };
     done(&who, pet_id, key, api_call).await
 }
 
@@ -100,54 +121,61 @@ pub async fn step(
         Transition::Cancel => Operation::CancelOrder,
     };
     let key = RequestKey::of(&fields);
-    let api_call = ApiCall::post(&who, operation, Some(id), &key, "").await;
-    done(&who, Field::default(), RequestKey::generate(), api_call).await
+    let api_call = ApiCall::post(&who, operation, Some(id), &key.of_entry(id), "", simulation::chosen(&fields)).await;
+    done(&who, Field::default(), key, api_call).await
 }
 
 /// Returns the list after a form, beginning with the order that the form was about.
 async fn done(who: &SignedIn, pet_id: Field, key: RequestKey, api_call: ApiCall) -> Result<Response, PageError> {
     let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
-    let (after, done) = match (answer["id"].as_i64(), status) {
+    let (place, done) = match (answer["id"].as_i64(), status) {
         (Some(id), Some(status)) => {
             let (pet_id, pet) = (&answer["petId"], status.pet().as_str());
-            (Some(id - 1), format!("Order {id} is now {}. Animal {pet_id} is {pet}.", status.as_str()))
+            (Place::before(id + 1), format!("Order {id} is now {}. Animal {pet_id} is {pet}.", status.as_str()))
         }
-        _ => (None, String::new()),
+        _ => (Place::FIRST, String::new()),
     };
     let outcome = api_call.outcome(&done, "Nothing was changed.");
-    let (status, query) = (api_call.status, OrderQuery { after, ..OrderQuery::default() });
-    show(who, status, query, pet_id, key.after(api_call.status), Some((outcome, api_call))).await
+    show(who, api_call.status, None, place, pet_id, key.after(api_call.status), Some((api_call, outcome))).await
 }
 
 async fn show(
     who: &SignedIn,
     status_code: StatusCode,
-    query: OrderQuery,
+    status: Option<OrderStatus>,
+    place: Place<i64>,
     pet_id: Field,
     key: RequestKey,
-    done: Option<(String, ApiCall)>,
+    done: Option<(ApiCall, String)>,
 ) -> Result<Response, PageError> {
-    let mut orders: Vec<Order> = Vec::new();
-    let more = who.api().store.list_orders(who.session.account, &query, &mut |order| orders.push(order)).await?;
-    // At once, so that PostgreSQL answers them together.
-    let orders = try_join_all(orders.into_iter().map(|order| Row::new(&who.api().store, order))).await?;
-    let next = orders.last().filter(|_| more).map(|last| last.id);
-    let mut first = None;
-    if query.after.is_some() {
-        who.api()
-            .store
-            .list_orders(who.session.account, &pagination::first(&query), &mut |order| first = Some(order.id))
-            .await?;
-    }
-    let is_first = query.after.is_none() || first == orders.first().map(|order| order.id);
-    let (outcome, api_call) = match done {
-        Some((outcome, api_call)) => (Some(outcome), api_call),
+    let (store, account) = (&who.api().store, who.session.account);
+    let read = |direction, after, limit| async move {
+        let mut orders = Vec::new();
+        let query = OrderQuery { limit, status, after, direction };
+        let more = store.list_orders(account, &query, &mut |order| orders.push(order)).await?;
+        Ok((orders, more))
+    };
+    let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
+    let (sent, outcome) = done.unzip();
+    let listed = match sent {
+        Some(_) => None,
         None => {
-            (None, ApiCall::list(who, Operation::ListOrders, &pagination::as_api(&query, OrderStatus::as_str)).await)
+            let query = pagination::as_api(&page, status.map(OrderStatus::as_str));
+            Some(ApiCall::list(who, Operation::ListOrders, &query).await)
         }
     };
+    let ListPage { entries, links } = page;
+    // At once, so that PostgreSQL answers them together.
+    let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, order))).await?;
     let site = Site::new(who, "Orders", "orders");
-    let list = List { site, pet_id, key, orders, status: query.status, next, is_first, outcome, api_call };
-    Ok(ApiCall::page(status_code, &list, Some(&list.api_call)))
+    let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &body(&pet_id.integer_or_example("1")));
+    let outcome = outcome.unwrap_or_default();
+    let list = List { site, pet_id, key, unsent, orders, status, links, sent, outcome, listed };
+    Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))
+}
+
+/// The body of the API request that places an order.
+fn body(pet_id: &serde_json::Value) -> String {
+    serde_json::json!({ "petId": pet_id }).to_string()
 }

@@ -4,11 +4,13 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::code_samples::{CodeSample, Role, SampleRequest};
 use super::current_user::CurrentUser;
 use super::error::PageError;
 use super::layout::{Site, page};
 use super::plot::Plot;
 use crate::config::Addresses;
+use crate::domain::api_key::KeyQuery;
 use crate::domain::{PetStatus, StatusCounts, grouped};
 use crate::http::failed_requests::FailedRequest;
 use crate::http::{Operation, deprecation};
@@ -18,6 +20,8 @@ use crate::http::{Operation, deprecation};
 struct Welcome<'a> {
     site: Site<'a>,
     addresses: &'a Addresses,
+    /// A first API call.
+    samples: [CodeSample; 4],
 }
 
 #[derive(Template)]
@@ -38,7 +42,9 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
     let addresses = &*user.addresses;
     let Some(session) = &user.session else {
         let site = Site::new(&user, "An animal store with an API", "");
-        return Ok(page(StatusCode::OK, &Welcome { site, addresses }));
+        let url = format!("{}{}?status=available", addresses.base_url.as_str(), Operation::ListPets.api_path());
+        let samples = SampleRequest::get(url).samples();
+        return Ok(page(StatusCode::OK, &Welcome { site, addresses, samples }));
     };
     let now = user.api().clock.now();
     let overview = Overview {
@@ -48,18 +54,10 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests(), now)),
         failed: user.api().failed_requests.of(session.account),
         database: user.api().store.database(),
-        has_keys: !user.api().store.list_keys_of(session.account, None, 1).await?.0.is_empty(),
+        has_keys: !user.api().store.list_keys_of(session.account, &KeyQuery::newest(now)).await?.0.is_empty(),
         warns_of_removal: now < deprecation::REMOVED_AT,
     };
     Ok(page(StatusCode::OK, &overview))
-}
-
-impl Welcome<'_> {
-    /// Returns a first API call.
-    fn curl(&self) -> String {
-        let (base_url, pets) = (self.addresses.base_url.as_str(), Operation::ListPets.api_path());
-        format!("curl '{base_url}{pets}?status=available' \\\n  -H \"Authorization: Bearer $KEY\"")
-    }
 }
 
 impl Overview<'_> {

@@ -1,39 +1,112 @@
-//! Pagination: the query of a page's address, and the API's query for the same page.
+//! Pagination: lists of the console begin with the newest entry.
 
 use super::error::PageError;
 use super::form::Form;
-use crate::domain::{Invalid, PageLimit, PageQuery};
+use crate::domain::{Direction, Invalid, PageLimit};
 use crate::http::input::integer;
+use crate::store;
 
-/// Parses the query of a page's address. Empty parameters count as missing. People enter `from`, the first id to show. Links
-/// have `after`.
-pub fn query<Status>(
+/// The place of a page in its list, from the page's address. At most one of them is given.
+pub struct Place<Id> {
+    /// Shows the entries before this id.
+    before: Option<Id>,
+    /// Shows the next entries after this id.
+    after: Option<Id>,
+}
+
+/// A page of a list, newest entry first.
+pub struct ListPage<T, Id> {
+    pub entries: Vec<T>,
+    pub links: Links<Id>,
+}
+
+/// The pages before and after a page.
+pub struct Links<Id> {
+    pub is_first: bool,
+    /// The first entry, if the page before has newer ones.
+    pub newer: Option<Id>,
+    /// The last entry, if the page after has older ones.
+    pub older: Option<Id>,
+}
+
+impl<Id> Place<Id> {
+    pub const FIRST: Self = Self { before: None, after: None };
+
+    pub const fn before(id: Id) -> Self {
+        Self { before: Some(id), after: None }
+    }
+
+    /// Parses the query of a page's address. Empty parameters count as missing. People enter `from`, the id to begin
+    /// with, whose `successor` is the next greater id. Links have `before` or `after`.
+    pub fn of(
+        parameters: &Form,
+        parse: impl Fn(&str) -> Result<Id, Invalid>,
+        successor: impl FnOnce(Id) -> Id,
+    ) -> Result<Self, PageError> {
+        let id = |name| {
+            let given = Some(parameters.get(name).trim()).filter(|value| !value.is_empty());
+            given.map(&parse).transpose().map_err(|invalid| PageError::bad_request(format!("The id {invalid}.")))
+        };
+        if let Some(from) = id("from")? {
+            return Ok(Self::before(successor(from)));
+        }
+        Ok(Self { before: id("before")?, after: id("after")? })
+    }
+}
+
+impl Place<i64> {
+    /// Parses the query of the address of a list of numbered entries.
+    pub fn of_numbered(parameters: &Form) -> Result<Self, PageError> {
+        Self::of(parameters, parse_integer, |id| id.saturating_add(1))
+    }
+}
+
+/// Parses the status by which a list is filtered.
+pub fn status<Status>(
     parameters: &Form,
     parse: impl FnOnce(&str) -> Result<Status, Invalid>,
-) -> Result<PageQuery<Status>, PageError> {
-    let given = |name: &str| Some(parameters.get(name)).filter(|value| !value.is_empty());
-    let refused = |name: &str, invalid: &Invalid| PageError::bad_request(format!("The {name} {invalid}."));
-    let status = given("status").map(parse).transpose().map_err(|invalid| refused("status", &invalid))?;
-    let id =
-        |name| given(name).map(|id| parse_integer(id.trim())).transpose().map_err(|invalid| refused("id", &invalid));
-    let after = match id("from")? {
-        Some(from) => Some(from.saturating_sub(1)),
-        None => id("after")?,
+) -> Result<Option<Status>, PageError> {
+    let given = Some(parameters.get("status")).filter(|value| !value.is_empty());
+    given.map(parse).transpose().map_err(|invalid| PageError::bad_request(format!("The status {invalid}.")))
+}
+
+/// Reads the page at `place`. `read` returns at most the given number of entries that follow an id in a direction, and
+/// whether more follow.
+pub async fn newest_first<T, Id: Copy, Read>(
+    place: &Place<Id>,
+    limit: PageLimit,
+    id: impl Fn(&T) -> Id,
+    read: impl Fn(Direction, Option<Id>, PageLimit) -> Read,
+) -> store::Result<ListPage<T, Id>>
+where
+    Read: Future<Output = store::Result<(Vec<T>, bool)>>,
+{
+    if place.after.is_some() {
+        let (mut entries, more) = read(Direction::Ascending, place.after, limit).await?;
+        // Otherwise the first page has these entries and older ones.
+        if more {
+            entries.reverse();
+            let (newer, older) = (entries.first().map(&id), entries.last().map(&id));
+            return Ok(ListPage { entries, links: Links { is_first: false, newer, older } });
+        }
+    }
+    let (entries, more) = read(Direction::Descending, place.before, limit).await?;
+    let (first, last) = (entries.first().map(&id), entries.last().map(&id));
+    let is_first = match (place.before, first) {
+        (None, _) => true,
+        (_, Some(first)) => read(Direction::Ascending, Some(first), PageLimit::ONE).await?.0.is_empty(),
+        (_, None) => read(Direction::Descending, None, PageLimit::ONE).await?.0.is_empty(),
     };
-    Ok(PageQuery { status, after, ..PageQuery::default() })
+    let links = Links { is_first, newer: first.filter(|_| !is_first), older: last.filter(|_| more) };
+    Ok(ListPage { entries, links })
 }
 
-/// Returns the API's query for the same page.
-pub fn as_api<Status: Copy>(query: &PageQuery<Status>, name: impl FnOnce(Status) -> &'static str) -> String {
-    let status = query.status.map_or(String::new(), |status| format!("&status={}", name(status)));
-    let after = query.after.map_or(String::new(), |after| format!("&after={after}"));
-    format!("limit={}{status}{after}", query.limit.get())
-}
-
-/// Returns the query for the first entry of the list. A page with `after` is the first page if it begins with this
-/// entry.
-pub fn first<Status: Copy>(query: &PageQuery<Status>) -> PageQuery<Status> {
-    PageQuery { limit: PageLimit::ONE, status: query.status, after: None }
+/// Returns the query for an API request that lists the entries of a page, which the API returns in ascending order.
+pub fn as_api<T>(page: &ListPage<T, i64>, status: Option<&str>) -> String {
+    let status = status.map_or(String::new(), |status| format!("&status={status}"));
+    let after = page.links.older.map_or(String::new(), |last| format!("&after={}", last - 1));
+    let limit = if page.links.is_first { PageLimit::default().get() } else { page.entries.len() as i64 };
+    format!("limit={limit}{status}{after}")
 }
 
 pub fn parse_integer(text: &str) -> Result<i64, Invalid> {

@@ -5,14 +5,15 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::api_call::ApiCall;
+use super::code_samples::{CodeSample, Role};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
-use super::pagination::{self, parse_integer};
+use super::pagination::{self, Links, Place, newest_first, parse_integer};
 use super::request_key::RequestKey;
 use super::simulation;
-use crate::domain::{Pet, PetName, PetStatus};
+use crate::domain::{PageLimit, Pet, PetName, PetQuery, PetStatus};
 use crate::http::Operation;
 
 #[derive(Template)]
@@ -21,10 +22,8 @@ struct List<'a> {
     site: Site<'a>,
     pets: Vec<Pet<'static>>,
     status: Option<PetStatus>,
-    /// The last animal on the page. `None` if no more follow.
-    next: Option<i64>,
-    is_first: bool,
-    /// The idempotency key of the forms that order an animal. Each form appends the animal's id.
+    links: Links<i64>,
+    /// The idempotency key of the form that orders an animal, without the animal's id.
     key: RequestKey,
     api_call: ApiCall,
 }
@@ -35,7 +34,8 @@ struct New<'a> {
     site: Site<'a>,
     form: PetForm,
     key: RequestKey,
-    api_call: Option<ApiCall>,
+    sent: Option<ApiCall>,
+    unsent: [CodeSample; 4],
 }
 
 /// The fields of an animal.
@@ -46,42 +46,45 @@ struct PetForm {
 }
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
-    let query = pagination::query(&Form::of_query(&uri), PetStatus::parse)?;
-    let mut pets = Vec::new();
-    let more = who.api().store.list_pets(&query, &mut |pet| pets.push(pet.into_owned())).await?;
-    let next = pets.last().filter(|_| more).map(|last| last.id);
-    let mut first = None;
-    if query.after.is_some() {
-        who.api().store.list_pets(&pagination::first(&query), &mut |pet| first = Some(pet.id)).await?;
-    }
-    let is_first = query.after.is_none() || first == pets.first().map(|pet| pet.id);
-    let api_call = ApiCall::list(&who, Operation::ListPets, &pagination::as_api(&query, PetStatus::as_str)).await;
+    let parameters = Form::of_query(&uri);
+    let status = pagination::status(&parameters, PetStatus::parse)?;
+    let place = Place::of_numbered(&parameters)?;
+    let store = &who.api().store;
+    let read = |direction, after, limit| async move {
+        let mut pets = Vec::new();
+        let query = PetQuery { limit, status, after, direction };
+        let more = store.list_pets(&query, &mut |pet| pets.push(pet.into_owned())).await?;
+        Ok((pets, more))
+    };
+    let page = newest_first(&place, PageLimit::default(), |pet: &Pet<'static>| pet.id, read).await?;
+    let query = pagination::as_api(&page, status.map(PetStatus::as_str));
+    let api_call = ApiCall::list(&who, Operation::ListPets, &query).await;
     let site = Site::new(&who, "Animals", "animals");
-    let list = List { site, pets, status: query.status, next, is_first, key: RequestKey::generate(), api_call };
+    let list = List { site, pets: page.entries, status, links: page.links, key: RequestKey::generate(), api_call };
     Ok(ApiCall::page(StatusCode::OK, &list, Some(&list.api_call)))
 }
 
 pub async fn new(who: SignedIn) -> Response {
-    let site = Site::new(&who, "Add an animal", "animals");
-    let new = New { site, form: PetForm::empty(), key: RequestKey::generate(), api_call: None };
-    ApiCall::page(StatusCode::OK, &new, None)
+    show(&who, StatusCode::OK, PetForm::empty(), RequestKey::generate(), None)
 }
 
 pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let site = Site::new(&who, "Add an animal", "animals");
     let (mut form, key) = (PetForm::of(&fields), RequestKey::of(&fields));
     let Some(body) = form.parse() else {
-        let new = New { site, form, key, api_call: None };
-        return Ok(ApiCall::page(StatusCode::UNPROCESSABLE_ENTITY, &new, None));
+        return Ok(show(&who, StatusCode::UNPROCESSABLE_ENTITY, form, key, None));
     };
     let preference = simulation::chosen(&fields);
-    let api_call =
-        ApiCall::post_preferring(&who, Operation::CreatePet, None, &key, &body.to_string(), preference).await;
+    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), preference).await;
     let status = api_call.status;
     // A successful form is cleared for the next animal. A failed one keeps its values.
     let form = if status.is_success() { PetForm::empty() } else { form };
-    let new = New { site, form, key: key.after(status), api_call: Some(api_call) };
-    Ok(ApiCall::page(status, &new, new.api_call.as_ref()))
+    Ok(show(&who, status, form, key.after(status), Some(api_call)))
+}
+
+fn show(who: &SignedIn, status: StatusCode, form: PetForm, key: RequestKey, sent: Option<ApiCall>) -> Response {
+    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, &form.shown().to_string());
+    let new = New { site: Site::new(who, "Add an animal", "animals"), form, key, sent, unsent };
+    ApiCall::page(status, &new, new.sent.as_ref())
 }
 
 impl PetForm {
@@ -91,6 +94,12 @@ impl PetForm {
 
     fn of(fields: &Form) -> Self {
         Self { name: fields.field("name"), category_id: fields.field("categoryId"), status: fields.field("status") }
+    }
+
+    /// Returns the body of the API request as far as the form is filled in. The page's script shows the same.
+    fn shown(&self) -> serde_json::Value {
+        let (name, category) = (self.name.or_example("Rex"), self.category_id.integer_or_example("1"));
+        serde_json::json!({ "name": name, "categoryId": category, "status": self.status.value })
     }
 
     /// Returns the body of the API request. `None` if a field has an error.

@@ -27,6 +27,11 @@ impl RequestKey {
         }
     }
 
+    /// Returns the key for one entry of a list, whose forms share this key.
+    pub fn of_entry(&self, id: i64) -> Self {
+        Self(format!("{}-{id}", self.0))
+    }
+
     /// Returns the key for the form shown after an API call with the response `status`. It stays until the request is
     /// executed: if the outcome is unknown, sending the form again settles it.
     pub fn after(self, status: StatusCode) -> Self {

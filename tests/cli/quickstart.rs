@@ -57,11 +57,17 @@ fn quickstart_prints_addresses_and_curl_lines() {
           curl -X POST "http://STORE/v1/store/orders/$ORDER/approve" -H 'Authorization: Bearer KEY'
           curl -X POST "http://STORE/v1/store/orders/$ORDER/deliver" -H 'Authorization: Bearer KEY'
 
+        Get that order:
+          curl "http://STORE/v1/store/orders/$ORDER" -H 'Authorization: Bearer KEY'
+
         List your orders:
           curl 'http://STORE/v1/store/orders' -H 'Authorization: Bearer KEY'
 
         Send a message:
           curl 'http://MESSAGES/v1/messages' -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' -d '{"message":"Hello, store!"}'
+
+        List your messages (provisional):
+          curl 'http://MESSAGES/v1/messages' -H 'Authorization: Bearer KEY'
 
         This build is for a first look: quick to compile, slow to serve. The optimised one:
           cargo run --release -- quickstart
@@ -85,7 +91,7 @@ fn printed_lines_work_in_order_on_every_start() {
         let server = folder.serve("quickstart");
         let printed = server.printed_until("Stop");
         let mut commands: Vec<_> = printed.lines().filter(|line| line.contains("curl ")).map(str::to_owned).collect();
-        assert_eq!(commands.len(), 14, "{printed}");
+        assert_eq!(commands.len(), 16, "{printed}");
         // The lines work again if the reader pastes them twice.
         commands.extend(commands.clone());
 
@@ -94,10 +100,26 @@ fn printed_lines_work_in_order_on_every_start() {
         for (command, ran) in commands.iter().zip(&ran) {
             assert!(ran.succeeded() && ran.statuses.len() == 1, "start {start}: {command}\n{ran:?}");
         }
-        answers.extend(ran.into_iter().map(|ran| (ran.statuses[0], ran.stdout)).take(14));
+        answers.extend(ran.into_iter().map(|ran| (ran.statuses[0], ran.stdout)).take(16));
     }
-    let [list, created, found, _, placed, _, cancelled, _, again, _, approved, delivered, orders, message] =
-        &answers[..14]
+    let [
+        list,
+        created,
+        found,
+        _,
+        placed,
+        _,
+        cancelled,
+        _,
+        again,
+        _,
+        approved,
+        delivered,
+        got,
+        orders,
+        message,
+        messages,
+    ] = &answers[..16]
     else {
         panic!("{answers:?}")
     };
@@ -110,11 +132,13 @@ fn printed_lines_work_in_order_on_every_start() {
         (again, 201, r#"{"id":2,"petId":1,"status":"placed","#),
         (approved, 200, r#"{"id":2,"petId":1,"status":"approved","#),
         (delivered, 200, r#"{"id":2,"petId":1,"status":"delivered","#),
+        (got, 200, r#"{"id":2,"petId":1,"status":"delivered","#),
         (orders, 200, r#"[{"id":1,"petId":1,"status":"cancelled","#),
     ] {
         assert!(*status == expected && body.starts_with(start), "{status} {body}");
     }
     assert!(message.0 == 202 && message.1.contains("\"status\":\"queued\""), "{message:?}");
+    assert_eq!(messages, &(200, format!("[{}]", message.1)));
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
         form(&format!("/keys/{key}/rotate"), &[("overlap", "0s"), ("newest", "99")]),
         form(&format!("/keys/{key}/revoke"), &[]),
         form("/animals/new", &[("name", "planted"), ("categoryId", "1"), ("status", "sold")]),
+        form("/animals/2/order", &[]),
         form("/orders", &[("petId", "2")]),
         form("/orders/1/approve", &[]),
         form("/orders/1/cancel", &[]),

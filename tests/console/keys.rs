@@ -43,7 +43,7 @@ async fn rotated_key_works_for_the_chosen_overlap() {
     assert_eq!((status(&service, &old).await, status(&service, new).await), (200, 200));
     service.clock.set(NOW.plus(std::time::Duration::from_secs(3600)));
     assert_eq!((status(&service, &old).await, status(&service, new).await), (401, 200));
-    assert!(ada.get("/keys").await.body.contains(">expired<"));
+    assert!(ada.get("/keys").await.body.contains(r#"<span class="badge">expired</span>"#));
     assert_eq!(ada.post(&path, &[("overlap", "1h"), ("newest", "99")]).await.status(), 404, "the key has expired");
 }
 

@@ -7,6 +7,7 @@ mod browser;
 mod cross_site;
 mod forms;
 mod keys;
+mod lists;
 mod on_postgres;
 mod pages;
 #[path = "../service/mod.rs"]

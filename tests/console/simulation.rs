@@ -11,9 +11,18 @@ use crate::users::{ADA, signed_in};
 
 const REX: [(&str, &str); 3] = [("name", "Rex"), ("categoryId", "3"), ("status", "available")];
 
+type Fields = &'static [(&'static str, &'static str)];
+
 /// The forms that offer simulation: page, action and fields.
-const FORMS: [(&str, &[(&str, &str)]); 3] =
-    [("/animals/new", &REX), ("/messages", &[("message", "Hello, store!")]), ("/orders", &[("petId", "1")])];
+const FORMS: [(&str, &str, Fields); 7] = [
+    ("/animals/new", "/animals/new", &REX),
+    ("/messages", "/messages", &[("message", "Hello, store!")]),
+    ("/orders", "/orders", &[("petId", "1")]),
+    ("/animals", "/animals/1/order", &[]),
+    ("/orders", "/orders/1/approve", &[]),
+    ("/orders", "/orders/1/deliver", &[]),
+    ("/orders", "/orders/1/cancel", &[]),
+];
 
 fn shown(page: &str, id: &str) -> String {
     unescaped(between(page, &format!("<code id=\"{id}\">"), "</code>"))
@@ -22,7 +31,7 @@ fn shown(page: &str, id: &str) -> String {
 #[tokio::test]
 async fn forms_show_the_simulated_response() {
     let (service, mut ada) = signed_in().await;
-    for (path, fields) in FORMS {
+    for (_, path, fields) in FORMS {
         for (preference, expected) in [
             ("code=503", "HTTP/1.1 503 Service Unavailable\n"),
             ("code=429", "HTTP/1.1 429 Too Many Requests\n"),
@@ -63,12 +72,31 @@ async fn lost_response_is_settled_by_sending_the_form_again() {
 }
 
 #[tokio::test]
+async fn lost_response_to_a_step_is_settled_by_repeating_it() {
+    let (service, mut ada) = signed_in().await;
+    service.create_pets(1).await;
+    let lost = ada.post("/animals/1/order", &[("prefer", "drop=response")]).await;
+    assert!(lost.body.contains("The result is unknown."), "{}", lost.body);
+    let key = between(&lost.body, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
+    let again = ada.post("/orders", &[("petId", "1"), ("idempotencyKey", &key)]).await;
+    assert!(again.body.contains("This form was sent twice and counts once."), "{}", again.body);
+
+    let lost = ada.post("/orders/1/approve", &[("prefer", "drop=response")]).await;
+    assert!(lost.body.contains("The result is unknown."), "{}", lost.body);
+    let form = between(&lost.body, "<form id=\"steps\"", "</form>");
+    let key = between(form, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
+    let again = ada.post("/orders/1/approve", &[("idempotencyKey", &key)]).await;
+    assert!(again.body.contains("This form was sent twice and counts once."), "{}", again.body);
+}
+
+#[tokio::test]
 async fn only_the_offered_failures_are_simulated() {
     let (service, mut ada) = signed_in().await;
     for other in ["", "code=400", "delay=30000", "code=503\r\nx: y", "drop"] {
         let added = ada.post("/animals/new", &[&REX[..], &[("prefer", other)]].concat()).await;
         assert_eq!(added.status(), 201, "{other}");
-        assert!(!added.body.contains("preference-applied") && !added.body.contains("Prefer:"), "{}", added.body);
+        assert!(!added.body.contains("preference-applied"), "{}", added.body);
+        assert!(!shown(&added.body, "request-curl").contains("Prefer"), "{}", added.body);
     }
     assert_eq!(service.store.count_pets().await.unwrap(), 5);
 }
@@ -80,7 +108,9 @@ async fn production_offers_no_simulation() {
     for (setup, is_offered) in [(Setup::default(), true), (production, false), (off, false)] {
         let service = Service::start_with(setup).await;
         let mut ada = ConsoleUser::signed_in(&service, ADA).await;
-        for (path, _) in FORMS {
+        service.create_pets(1).await;
+        assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
+        for (path, _, _) in FORMS {
             assert_eq!(ada.get(path).await.body.contains("Simulate a failure"), is_offered, "{path}");
         }
         let added = ada.post("/animals/new", &[&REX[..], &[("prefer", "code=503")]].concat()).await;

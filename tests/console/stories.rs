@@ -28,12 +28,13 @@ async fn sign_up_create_and_revoke_a_key() {
     ada.type_into("#name", "laptop").await;
     ada.follow("main button").await;
     let key = ada.text("#key").await;
-    let line = ada.text("#curl").await;
+    let lines = format!("{}\n{}", ada.text("#export").await, ada.text("#try-curl").await);
     assert_eq!(status(&service, &key).await, 200);
-    assert!(key.starts_with("pet_test_") && line.contains(&format!("Authorization: Bearer {key}")), "{line}");
-    let curl = move || Command::new("sh").args(["-c", &line]).env("NO_PROXY", "127.0.0.1").output().unwrap();
+    assert!(key.starts_with("pet_test_") && lines.starts_with(&format!("export KEY={key}\n")), "{lines}");
+    let curl = move || Command::new("sh").args(["-c", &lines]).env("NO_PROXY", "127.0.0.1").output().unwrap();
     let output = tokio::task::spawn_blocking(curl).await.unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "[]", "the line works in a shell");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.ends_with("\r\n\r\n[]"), "the lines work in a shell: {printed}");
 
     ada.allow_clipboard().await;
     ada.click("[data-copy=key]").await;
@@ -74,7 +75,7 @@ async fn console_works_without_scripts() {
     assert!(ada.text("#answer").await.starts_with("HTTP/1.1 201 Created"));
     ada.follow("main .actions a").await;
     assert_eq!(ada.text("tbody th").await, "Rex");
-    ada.click("summary").await;
+    ada.click(".api summary").await;
     assert!(ada.text("#answer").await.contains(r#""name":"Rex""#));
 
     ada.open("/animals").await;
@@ -132,6 +133,15 @@ async fn executing_twice_in_the_reference_counts_twice() {
     }
     let shown = ada.text("#operations-pets-createPet .curl-command").await;
     assert!(shown.contains("Idempotency-Key: ") && shown.contains("http://localhost:"), "{shown}");
+    for (tab, code) in [
+        (2, "await fetch(\"http://localhost:"),
+        (3, "response = requests.request("),
+        (4, "http.NewRequest(\"POST\", \"http://localhost:"),
+    ] {
+        ada.click(&format!("#operations-pets-createPet .curl-command .btn:nth-child({tab})")).await;
+        let shown = ada.text("#operations-pets-createPet .curl-command").await;
+        assert!(shown.contains(code) && shown.contains("\"Idempotency-Key\"") && shown.contains("Rex"), "{shown}");
+    }
 
     ada.click("#operations-messages-sendMessage .opblock-summary-control").await;
     ada.click("#operations-messages-sendMessage .execute").await;
@@ -183,6 +193,54 @@ async fn reload_after_a_form_sends_nothing_twice() {
         }
         browser.close().await;
     }
+}
+
+#[tokio::test]
+async fn request_beside_a_form_follows_its_fields() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.sign_up(ADA).await;
+    let languages = ["curl", "typescript", "python", "go"];
+    let shown = async |id: &str| ada.evaluate(&format!("return document.getElementById('{id}').textContent")).await;
+    // The page has the same request before its script runs.
+    let plain = Browser::start(&service, Scripts::Off).await;
+    plain.submit("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    for page in ["/animals/new", "/messages", "/orders"] {
+        ada.open(page).await;
+        plain.open(page).await;
+        let body = |code: &str| code.lines().next_back().unwrap().to_owned();
+        assert_eq!(body(&ada.text("#unsent-curl").await), body(&plain.text("#unsent-curl").await), "{page}");
+    }
+    plain.close().await;
+
+    ada.open("/animals/new").await;
+    ada.type_into("#name", "O'Malley \"Rex\"").await;
+    ada.type_into("#categoryId", " 9007199254740993").await;
+    ada.click("input[value=sold]").await;
+    ada.click(".simulation summary").await;
+    ada.click("option[value='delay=3000']").await;
+    let mut unsent = Vec::new();
+    for language in languages {
+        unsent.push(shown(&format!("unsent-{language}")).await);
+    }
+    assert!(
+        unsent[0].as_str().unwrap().contains("-H 'Prefer: delay=3000' \\\n  -d '{\"name\":\"O'\\''Malley "),
+        "{unsent:?}"
+    );
+    ada.click("option[value='']").await;
+    let without = shown("unsent-go").await;
+    assert!(!without.as_str().unwrap().contains("Prefer"), "{without}");
+    ada.click("option[value='delay=3000']").await;
+
+    ada.follow("main button.primary").await;
+
+    for (language, unsent) in languages.iter().zip(&unsent) {
+        assert_eq!(&shown(&format!("request-{language}")).await, unsent, "the request that was shown was sent");
+    }
+    assert!(ada.is_shown("#request-curl").await && !ada.is_shown("#unsent-curl").await);
+    ada.type_into("#name", "Mimi").await;
+    assert!(!ada.is_shown("#request-curl").await && ada.is_shown("#unsent-curl").await);
+    ada.close().await;
 }
 
 #[tokio::test]
