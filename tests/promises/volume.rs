@@ -5,11 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use testkit::Random;
+use testkit::sectors::{put, tear};
 
 use crate::trace::Call;
-
-/// A disk writes a sector completely or not at all.
-const SECTOR: u64 = 512;
 
 /// The history of the files in a folder.
 ///
@@ -168,25 +166,4 @@ impl File {
 /// Returns the time before which every completed change is on the disk at time `at`.
 fn safe_before(syncs: &[Span], at: usize) -> usize {
     syncs.iter().filter(|sync| sync.ended <= at).map(|sync| sync.begun).max().unwrap_or(0)
-}
-
-fn put(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
-    let (start, end) = (offset as usize, offset as usize + bytes.len());
-    if content.len() < end {
-        content.resize(end, 0);
-    }
-    content[start..end].copy_from_slice(bytes);
-}
-
-/// Writes a random subset of the sectors.
-fn tear(content: &mut Vec<u8>, offset: u64, bytes: &[u8], random: &mut Random) {
-    let mut done = 0;
-    while done < bytes.len() {
-        let start = offset + done as u64;
-        let end = bytes.len().min(done + (SECTOR - start % SECTOR) as usize);
-        if random.below(2) == 0 {
-            put(content, start, &bytes[done..end]);
-        }
-        done = end;
-    }
 }

@@ -66,17 +66,25 @@ impl Request {
 
     /// Sends the request over an open connection, which is then closed.
     pub async fn send_over(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Response {
+        self.try_send_over(stream).await.unwrap()
+    }
+
+    /// Like [`Self::send_over`]. Fails if the connection breaks before the response is complete.
+    pub async fn try_send_over(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> hyper::Result<Response> {
         let began = Instant::now();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
         let request = self.request.body(Full::new(Bytes::from(self.body))).unwrap();
-        let response = sender.send_request(request).await.unwrap();
+        let response = sender.send_request(request).await?;
         let (head, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
+        let body = body.collect().await?.to_bytes();
         drop(sender);
         let _ = connection.await;
         let body = String::from_utf8(body.to_vec()).unwrap();
-        Response { head, body, took: began.elapsed(), address: self.address }
+        Ok(Response { head, body, took: began.elapsed(), address: self.address })
     }
 
     /// Sends the request over a new connection and blocks until the response is complete.

@@ -61,6 +61,11 @@ impl Database {
         Self { wrapper, ..self }
     }
 
+    /// Returns whether this is a SQLite database.
+    pub const fn is_embedded(&self) -> bool {
+        !matches!(self.place, Place::Url(_))
+    }
+
     /// The data directory of an embedded database.
     pub fn data_dir(&self) -> &Path {
         match &self.place {

@@ -121,7 +121,7 @@ impl Ledger {
     /// The ledger at an earlier time, when only `acknowledged` was acknowledged.
     pub fn as_of(&self, acknowledged: HashMap<String, String>) -> Self {
         let now = self.entries();
-        let sent = now.unknown.keys().chain(now.acknowledged.keys());
+        let sent = now.unknown.keys().chain(now.acknowledged.keys()).chain(&now.unavailable);
         let unknown = sent.filter(|name| !acknowledged.contains_key(*name));
         let unknown = unknown.map(|name| (name.clone(), Instant::now())).collect();
         Self(Arc::new(Mutex::new(Entries {
@@ -140,6 +140,11 @@ impl Ledger {
     /// Compares the ledger with a database that may be corrupt.
     pub fn try_compare(&self, data_dir: &Path) -> Result<Differences, String> {
         let rows = rows(&data_dir.join("petstore.db")).map_err(|error| format!("corrupt: {error}"))?;
+        Ok(self.compare_rows(rows))
+    }
+
+    /// Compares the ledger with the names and ids of all animals and messages, ids as JSON.
+    pub fn compare_rows(&self, rows: impl IntoIterator<Item = (String, String)>) -> Differences {
         let entries = self.entries();
         let mut differences = Differences::default();
         let mut there = HashMap::new();
@@ -161,7 +166,7 @@ impl Ledger {
                 differences.never_sent.push(name);
             }
         }
-        Ok(differences)
+        differences
     }
 
     /// The control: damages the database, which the comparison must detect. Returns a description.

@@ -12,6 +12,7 @@ pub mod load;
 pub mod nats;
 pub mod postgres;
 mod process;
+pub mod sectors;
 mod server;
 mod tls;
 pub mod trial;

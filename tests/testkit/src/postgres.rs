@@ -62,17 +62,26 @@ impl PostgresServer {
 
     /// A server for one test, which may damage it. Stopped on drop.
     pub fn start() -> Self {
-        Self::start_from("")
+        Self::start_from("", free_port())
     }
 
     /// A standby of this server.
     pub fn standby(&self) -> Self {
-        Self::start_from(&self.url("postgres"))
+        self.standby_at(free_port())
     }
 
-    fn start_from(primary: &str) -> Self {
+    /// A standby of this server that listens on a port which is free.
+    pub fn standby_at(&self, port: u16) -> Self {
+        Self::start_from(&self.url("postgres"), port)
+    }
+
+    /// A standby that reaches this server through a network, at a port of its own.
+    pub fn standby_through(&self, port: u16) -> Self {
+        Self::start_from(&format!("postgres://petstore@127.0.0.1:{port}/postgres"), free_port())
+    }
+
+    fn start_from(primary: &str, port: u16) -> Self {
         let bin = binaries();
-        let port = free_port();
         let mut command = unprivileged();
         command.args(["sh", "-c", SCRIPT, "sh"]).arg(&bin).arg(port.to_string()).arg(primary);
         let mut keeper = command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -24,22 +24,32 @@ pub fn counted(rounds: u32) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Returns `PETSTORE_SEED` if it is set, else a seed from the clock. Prints it.
+pub fn seed() -> u64 {
+    let seed = from_environment("PETSTORE_SEED").unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        now.as_nanos() as u64 % 1_000_000_000
+    });
+    println!("seed {seed}: PETSTORE_SEED={seed} runs this again");
+    seed
+}
+
 /// Prints the result of a test as its last line. `scripts/promises` records it.
 pub fn measured(figure: &str) {
     println!("measured: {figure}");
 }
 
 /// A random number generator. Its seed determines every choice of a run.
+#[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Seeds from `PETSTORE_SEED` if it is set, else from the clock. Prints the seed.
+    /// Seeds from [`seed`].
     pub fn from_seed() -> Self {
-        let seed = from_environment("PETSTORE_SEED").unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            now.as_nanos() as u64 % 1_000_000_000
-        });
-        println!("seed {seed}: PETSTORE_SEED={seed} runs this again");
+        Self(seed())
+    }
+
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 

@@ -1,0 +1,122 @@
+//! A simulated broker with a stream, reached through a network that loses and repeats.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use petstore::domain::{Deployment, Message, MessageId};
+use petstore::relay::{Broker, Published, Stream};
+use testkit::Random;
+use tokio::time::sleep;
+
+use crate::bugs::Bug;
+use crate::disk;
+use crate::lives::ProcessId;
+use crate::trace;
+
+/// Maximum time that the relay waits for acknowledgements.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The stream and the state of its network.
+pub struct Nats {
+    /// The ids of each text. Several ids are several messages.
+    pub stream: BTreeMap<String, Vec<MessageId>>,
+    pub is_up: bool,
+    /// Of 100 messages, this many are lost, and as many acknowledgements.
+    pub loss: u64,
+    /// Connections made before this number are broken.
+    connection: u64,
+    random: Random,
+    planted: Option<Bug>,
+}
+
+/// The broker, as one process reaches it.
+#[derive(Clone)]
+pub struct Route {
+    pub nats: Arc<Mutex<Nats>>,
+    pub process: ProcessId,
+}
+
+pub struct Connection {
+    route: Route,
+    number: u64,
+}
+
+impl Nats {
+    pub fn new(random: Random, planted: Option<Bug>) -> Self {
+        Self { stream: BTreeMap::new(), is_up: true, loss: 0, connection: 0, random, planted }
+    }
+
+    /// Breaks all connections.
+    pub fn disconnect(&mut self) {
+        self.connection += 1;
+    }
+
+    /// Carries a message to the stream and its acknowledgement back. Returns whether the relay receives it.
+    fn publish(&mut self, message: &Message) -> bool {
+        let claims = self.planted == Some(Bug::SentWithoutAcknowledgement);
+        if self.random.below(100) < self.loss {
+            return claims;
+        }
+        let ids = self.stream.entry(message.text.as_str().to_owned()).or_default();
+        // The stream recognizes a repeated message by its id.
+        if !ids.contains(&message.id) {
+            ids.push(message.id);
+        }
+        trace::note_text("stored", message.text.as_str());
+        claims || self.random.below(100) >= self.loss
+    }
+}
+
+impl Route {
+    fn nats(&self) -> MutexGuard<'_, Nats> {
+        self.nats.lock().unwrap()
+    }
+
+    /// Takes a random time. Never returns to a process that has stopped meanwhile.
+    async fn travel(&self, at_most: u64) {
+        let time = 1 + self.nats().random.below(at_most);
+        sleep(Duration::from_millis(time)).await;
+        if disk::with(|disk| disk.is_dead(self.process)) {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Broker for Route {
+    type Stream = Connection;
+
+    async fn connect(&self, _: Deployment) -> Result<Connection, String> {
+        self.travel(50).await;
+        let nats = self.nats();
+        if nats.is_up {
+            Ok(Connection { route: self.clone(), number: nats.connection })
+        } else {
+            Err("the simulated broker is down".into())
+        }
+    }
+}
+
+impl Stream for Connection {
+    fn is_connected(&self) -> bool {
+        let nats = self.route.nats();
+        nats.is_up && nats.connection == self.number
+    }
+
+    async fn publish(&self, messages: &[Message]) -> Published {
+        let mut published = Published { acknowledged: Vec::new(), rejection: None };
+        for message in messages {
+            self.route.travel(3).await;
+            if self.is_connected() && self.route.nats().publish(message) {
+                published.acknowledged.push((message.account, message.id));
+            } else {
+                published.rejection = Some("no acknowledgement".into());
+            }
+        }
+        if published.rejection.is_some() && self.is_connected() {
+            sleep(TIMEOUT).await;
+        }
+        self.route.travel(20).await;
+        published
+    }
+}
