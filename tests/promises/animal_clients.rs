@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, RwLock};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use testkit::{Connection, Random, Request, Response, new_pet};
 
@@ -13,6 +14,9 @@ use crate::linearizability::{Event, UNKNOWN};
 
 /// Operations of each client in a round.
 const OPERATIONS: usize = 40;
+
+/// Pause of a client while a process or the database is down. Otherwise, no operations would be left for afterwards.
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub struct Run {
     pub began: Instant,
@@ -97,15 +101,21 @@ impl<'a> Client<'a> {
             Some(open) => Some(open),
             None => Connection::open(address).ok(),
         };
-        // The process was killed.
-        let mut connection = connection?;
+        let Some(mut connection) = connection else {
+            // The process was killed.
+            thread::sleep(PAUSE);
+            return None;
+        };
         let sent = self.run.now();
         let response = connection.send(request).ok();
         let answered = self.run.now();
         let Some(response) = response else { return Some((sent, UNKNOWN, None)) };
         self.connections.insert(address, connection);
         match response.status() {
-            503 => Some((sent, UNKNOWN, None)),
+            503 => {
+                thread::sleep(PAUSE);
+                Some((sent, UNKNOWN, None))
+            }
             // Another process executes a request with this idempotency key.
             409 if response.says_to_retry() => None,
             _ => Some((sent, answered, Some(response))),

@@ -28,9 +28,14 @@ impl FakeClock {
     /// `petstore serve` on free ports, under this clock.
     pub fn command(&self, database: &Database) -> Command {
         let mut command = database.serve_command("");
+        self.preload(&mut command);
+        command
+    }
+
+    /// Sets the clock of a command.
+    pub fn preload(&self, command: &mut Command) {
         command.env("LD_PRELOAD", library()).env("FAKETIME_TIMESTAMP_FILE", self.file());
         command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        command
     }
 
     pub fn serve(&self, database: &Database) -> Server {

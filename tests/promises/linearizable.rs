@@ -3,7 +3,7 @@
 //! key for at most a second.
 
 use std::net::SocketAddr;
-use std::sync::RwLock;
+use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use testkit::{Connection, Database, PostgresServer, Random, Request, Server, tri
 use crate::animal_clients::{Client, Run, Subject};
 use crate::animal_model::{Animal, ApiKey, KeyOperation, Operation};
 use crate::linearizability::{Event, UNKNOWN, is_linearizable};
+use crate::postgres_pair::PostgresPair;
 
 /// Clients and animals in a round. An animal gets about twenty operations.
 const CLIENTS: usize = 8;
@@ -21,37 +22,49 @@ const ANIMALS: usize = 16;
 /// Number of rounds from one crash to the next.
 const CRASH_EVERY: u32 = 20;
 
+/// Number of rounds from one fail-over to the next, which takes seconds.
+const FAIL_OVER_EVERY: u32 = 100;
+
 /// Maximum time until other processes notice that a key is revoked.
 const REVOCATION: Duration = Duration::from_secs(1);
 
 #[test]
 fn embedded_database_is_linearizable_in_one_process() {
-    check(&Database::temporary(), 1, || ());
+    check(&Database::temporary(), 1, CRASH_EVERY, || ());
 }
 
 #[test]
-fn embedded_database_is_linearizable_over_processes() {
-    check(&Database::temporary(), processes(), || ());
+fn embedded_database_is_linearizable_in_two_processes() {
+    check(&Database::temporary(), 2, CRASH_EVERY, || ());
 }
 
 #[test]
-fn postgresql_is_linearizable_over_processes() {
+fn embedded_database_is_linearizable_in_three_processes() {
+    check(&Database::temporary(), 3, CRASH_EVERY, || ());
+}
+
+#[test]
+fn postgresql_is_linearizable_in_three_processes() {
     let url = PostgresServer::shared().database();
     let sessions_of_petstore = "datname = current_database() AND application_name = 'petstore'";
     let terminate = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {sessions_of_petstore}");
-    check(&Database::url(&url), processes(), || {
+    check(&Database::url(&url), 3, CRASH_EVERY, || {
         assert!(sessions(&url, sessions_of_petstore) > 0);
         query(&url, &terminate);
     });
 }
 
-fn processes() -> usize {
-    if trial::is_full() { 3 } else { 2 }
+#[test]
+fn postgresql_is_linearizable_through_fail_overs() {
+    let pair = PostgresPair::start();
+    let database = Database::url(pair.url());
+    let pair = Mutex::new(pair);
+    check(&database, 3, FAIL_OVER_EVERY, || pair.lock().unwrap().fail_over());
 }
 
 /// Runs rounds of clients and checks the history of each animal. Some rounds have crashes: of a process by SIGKILL, and
-/// of the database's sessions by `crash`.
-fn check(database: &Database, processes: usize, crash: impl Fn() + Sync) {
+/// of the database or its sessions by `crash`.
+fn check(database: &Database, processes: usize, crash_every: u32, crash: impl Fn() + Sync) {
     let rounds = trial::rounds(6);
     let mut random = Random::from_seed();
     let key = database.make_key();
@@ -62,7 +75,7 @@ fn check(database: &Database, processes: usize, crash: impl Fn() + Sync) {
         *run.addresses.write().unwrap() = servers.iter().map(Server::store).collect();
         let animals: Vec<_> = (0..ANIMALS).map(|number| Subject::new(format!("{round}-{number}"))).collect();
         // The last round also has a crash, so that a short run has one.
-        let is_crash = round % CRASH_EVERY == 0 || round == rounds;
+        let is_crash = round % crash_every == 0 || round == rounds;
         let killed = is_crash.then(|| random.index(processes));
         thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -88,7 +101,7 @@ fn check(database: &Database, processes: usize, crash: impl Fn() + Sync) {
         }
     }
     assert!(caught > 0, "no history had a read to falsify");
-    let keys = rounds.div_ceil(CRASH_EVERY);
+    let keys = rounds.div_ceil(crash_every);
     let uses: usize = (0..keys).map(|number| revoke_a_key(database, &run, number)).sum();
     trial::measured(&format!(
         "{processes} processes: {operations} operations, {unknown} of them with an unknown outcome, in {crashes} crashes, and \

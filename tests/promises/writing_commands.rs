@@ -30,14 +30,16 @@ const fn command(line: &'static str, output: Output) -> Command {
     Command { line, output, changes: true }
 }
 
-pub const ALL: [Command; 11] = [
+pub const ALL: [Command; 13] = [
     command("account create bob@example.com", Output::Nothing),
+    command("account set-password ada@example.com --password-stdin", Output::Nothing),
     command("account delete ada@example.com", Output::Nothing),
     command("key create --account ada@example.com --name second", Output::Nothing),
     command("key revoke 1", Output::Nothing),
     command("key rotate 1", Output::Nothing),
     command("pets import FOLDER/animals.ndjson", Output::Nothing),
     command("pets export FOLDER/output --force", Output::File),
+    command("messages export FOLDER/output --force", Output::File),
     command("backup FOLDER/copy/petstore.db --force", Output::Copy),
     command("restore FOLDER/backup --force", Output::Nothing),
     command("move --to URL", Output::Postgres),
@@ -52,9 +54,25 @@ pub struct Snapshot {
     /// Rows of the database, without times and random values.
     pub database: String,
     pub output: String,
+    /// The text that the command printed.
+    pub stdout: String,
 }
 
-const ROWS: &str = "SELECT 'account ' || id || CASE WHEN deleted_at IS NULL THEN ' ' || email ELSE '' END FROM accounts
+impl Snapshot {
+    /// Returns whether this is the same state. Ignores what was printed.
+    pub fn is_of(&self, state: &Self) -> bool {
+        (&self.database, &self.output) == (&state.database, &state.output)
+    }
+
+    /// Number of lines that were printed. Their text is random in part.
+    pub fn lines(&self) -> usize {
+        self.stdout.lines().count()
+    }
+}
+
+const ROWS: &str = "SELECT 'account ' || id || CASE WHEN deleted_at IS NULL THEN ' ' || email ELSE '' END
+        || CASE WHEN password_hash IS NULL THEN '' ELSE ' with a password' END FROM accounts
+    UNION ALL SELECT 'session of ' || account_id FROM sessions
     UNION ALL SELECT 'key ' || id || ' ' || name || CASE WHEN revoked_at IS NULL THEN '' ELSE ' revoked' END
         || CASE WHEN expires_at IS NULL THEN '' ELSE ' expires' END FROM api_keys
     UNION ALL SELECT 'animal ' || id || ' ' || name || ' ' || status FROM pets
@@ -83,6 +101,8 @@ impl Place {
         let mut service = template.serve();
         assert_eq!(service.send_message(&key, "hello").status(), 202);
         service.stop();
+        template.sql("INSERT INTO sessions VALUES (zeroblob(32), 1, 0, 0)");
+        fs::write(place.input(), "correct horse battery\n").unwrap();
         fs::write(place.path("animals.ndjson"), animals("new", 300)).unwrap();
         let other = Database::folder(&place.path("other"));
         other.run("account create eve@example.com");
@@ -97,6 +117,11 @@ impl Place {
 
     pub fn trace(&self) -> PathBuf {
         self.path("trace")
+    }
+
+    /// The file that every command gets as stdin.
+    pub fn input(&self) -> PathBuf {
+        self.path("input")
     }
 
     pub fn database(&self) -> Database {
@@ -139,8 +164,8 @@ impl Place {
         line.replace("FOLDER", self.folder.to_str().unwrap()).replace("URL", url.as_deref().unwrap_or_default())
     }
 
-    /// Opens the database with petstore, which may have to recover it, and returns its content.
-    pub fn snapshot(&self, command: &Command) -> Snapshot {
+    /// Opens the database with petstore, which may have to recover it, and returns its content and what was printed.
+    pub fn snapshot(&self, command: &Command, stdout: String) -> Snapshot {
         let database = self.database();
         database.run(if command.line == MIGRATE { MIGRATE } else { "account list" });
         let output = match command.output {
@@ -152,7 +177,7 @@ impl Place {
                 Database::url(self.postgres.borrow().clone().unwrap()).try_sql(ROWS).unwrap_or_default()
             }
         };
-        Snapshot { database: rows(&database), output }
+        Snapshot { database: rows(&database), output, stdout }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -1,0 +1,72 @@
+//! Promise 43: a primary that its standby cannot reach acknowledges no write, and its reads do not stay stale.
+//!
+//! This is the short form, with one primary, one standby and no Patroni. `tests/faults/isolated.py` is the full one.
+
+use std::thread;
+use std::time::Duration;
+
+use testkit::{Database, PostgresServer, Server, TIMEOUT, within};
+
+use crate::network::Network;
+
+/// Time after which reads must have ended: `wal_sender_timeout`, which is 1 s here, the interval of petstore's checks and
+/// the timeout of one, on a busy machine.
+const READS_END: Duration = Duration::from_secs(10);
+
+#[test]
+fn isolated_primary_acknowledges_nothing_and_stops_reads() {
+    let old = PostgresServer::start();
+    let url = old.database();
+    let name = url.rsplit('/').next().unwrap();
+    let network = Network::to(old.port());
+    let standby = old.standby_through(network.port());
+    old.set("wal_sender_timeout", "1s");
+    old.set("synchronous_standby_names", "*");
+    within(TIMEOUT, "a synchronous standby", || {
+        old.sql(name, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1"
+    });
+    let isolated = Database::url(&url);
+    let key = isolated.make_key();
+    let (checked, unchecked) = (isolated.serve_with("--require-standbys"), isolated.serve());
+    let mut acknowledged = Vec::new();
+    for number in 0..5 {
+        let pet = format!("before-{number}");
+        assert_eq!(checked.create_pet(&key, &pet).status(), 201);
+        acknowledged.push(pet);
+    }
+
+    network.silence(true);
+    for number in 0..3 {
+        for process in [&checked, &unchecked] {
+            process.create_pet(&key, &format!("wrong-side-{number}")).assert_unavailable();
+        }
+    }
+    standby.control(&["promote"]);
+    let other_side = Database::url(standby.url(name)).serve();
+    let created = other_side.create_pet(&key, "elsewhere");
+    assert_eq!(created.status(), 201);
+    acknowledged.push("elsewhere".into());
+    let path = format!("/v1/pets/{}", created.id());
+    within(READS_END, "the end of reads", || read(&checked, &key, &path) == 503);
+    for _ in 0..20 {
+        assert_eq!(read(&checked, &key, &path), 503);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(checked.get("/readyz", &key).status(), 503);
+    // Control: without the setting, reads are stale.
+    assert_eq!(read(&unchecked, &key, &path), 404);
+
+    // Control: a client that does not wait for the standby loses its write.
+    let insert = "INSERT INTO pets (name, category_id, status) VALUES ('local', 1, 0)";
+    old.sql(name, &format!("SET synchronous_commit = local; {insert}"));
+    let stored = standby.sql(name, "SELECT name FROM pets");
+    let stored: Vec<_> = stored.lines().collect();
+    let lost: Vec<_> = acknowledged.iter().filter(|pet| !stored.contains(&pet.as_str())).collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+    assert!(!stored.contains(&"local"), "the control loses its write");
+}
+
+/// The status of a read.
+fn read(process: &Server, key: &str, path: &str) -> u16 {
+    process.get(path, key).status()
+}

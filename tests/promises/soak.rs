@@ -1,0 +1,298 @@
+//! Promise 42: a soak with life in it. Under a mixed load, the clock is stepped, certificates, logs and keys are renewed,
+//! backups are made and restored, and processes and databases restart and fail over. No write is lost, requests fail only
+//! while that is announced, and resources stay flat.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{Certificate, Connection, Database, Random, Request, Signal, TIMEOUT, succeed, trial, within};
+
+use crate::postgres_pair::PostgresPair;
+use crate::soak_judge::{Growth, Sample, growth, table};
+use crate::soak_load::Traffic;
+use crate::soak_service::{Instance, wait_until_presented};
+
+const CLIENTS: usize = 8;
+
+/// Each event happens once per cycle.
+const CYCLE: Duration = Duration::from_secs(600);
+
+/// Time until an old key stops working beside its successor.
+const OVERLAP: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Backup,
+    KeyRotation,
+    CertificateRenewal,
+    LogRotation,
+    ClockStep,
+    Restart,
+    FailOver,
+}
+
+use Event::*;
+
+#[test]
+fn embedded_database_stays_flat_through_every_event() {
+    let events = [Backup, KeyRotation, CertificateRenewal, LogRotation, ClockStep, Restart];
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Certificate::of_authority(folder.path(), "authority");
+    let soak = Soak::start(Database::folder(&folder.path().join("data")), folder.path(), 1, Some(authority), None);
+    let measured = soak.run("sqlite", &events);
+    leaked_descriptors_are_noticed();
+    trial::measured(&format!("{measured}; leaked descriptors and a deleted row are noticed"));
+}
+
+#[test]
+fn postgresql_stays_flat_through_every_event() {
+    let events = [KeyRotation, LogRotation, ClockStep, Restart, FailOver];
+    let folder = tempfile::tempdir().unwrap();
+    let pair = PostgresPair::start();
+    let soak = Soak::start(Database::url(pair.url()), folder.path(), 2, None, Some(pair));
+    trial::measured(&soak.run("postgresql", &events));
+}
+
+struct Soak {
+    database: Database,
+    folder: PathBuf,
+    instances: Mutex<Vec<Instance>>,
+    traffic: Traffic,
+    certificate: Option<Certificate>,
+    pair: Mutex<Option<PostgresPair>>,
+    began: Instant,
+}
+
+impl Soak {
+    fn start(
+        database: Database,
+        folder: &Path,
+        processes: usize,
+        authority: Option<Certificate>,
+        pair: Option<PostgresPair>,
+    ) -> Self {
+        let key = database.make_key();
+        let sign = |authority: &Certificate| authority.sign(folder, "server", "IP:127.0.0.1");
+        let certificate = authority.as_ref().map(sign);
+        let instances =
+            (0..processes).map(|n| Instance::new(&database, folder.join(format!("{n}.log")), certificate.as_ref()));
+        let mut instances: Vec<_> = instances.collect();
+        let traffic = Traffic::new(key, instances.iter().map(Instance::addresses).collect(), authority);
+        instances.iter_mut().for_each(|instance| instance.start(&traffic));
+        let (instances, pair) = (Mutex::new(instances), Mutex::new(pair));
+        Self { database, folder: folder.to_owned(), instances, traffic, certificate, pair, began: Instant::now() }
+    }
+
+    /// Runs the load and the events. Returns the measurement in words.
+    fn run(self, name: &str, events: &[Event]) -> String {
+        let mut random = Random::from_seed();
+        // Half of the minutes for each database.
+        let time = Duration::from_secs(30) * trial::rounds(1);
+        let (pause, every) = match trial::is_full() {
+            true => (CYCLE / events.len() as u32, Duration::from_secs(10)),
+            false => (Duration::from_millis(500), Duration::from_millis(250)),
+        };
+        let samples = Mutex::new(Vec::new());
+        let mut happened: Vec<Event> = Vec::new();
+        thread::scope(|scope| {
+            let _stop = StopOnDrop(&self.traffic);
+            for client in 0..CLIENTS {
+                let (traffic, mut random) = (&self.traffic, random.another());
+                scope.spawn(move || traffic.work(client, &mut random));
+            }
+            scope.spawn(|| {
+                while !self.traffic.is_stopped() {
+                    thread::sleep(every);
+                    let instances = self.instances.lock().unwrap();
+                    samples.lock().unwrap().extend(instances[0].sample(self.began, &self.traffic));
+                }
+            });
+            let until = Instant::now() + time;
+            for (number, event) in events.iter().cycle().enumerate() {
+                if number >= events.len() && (!trial::is_full() || Instant::now() >= until) {
+                    break;
+                }
+                thread::sleep(pause);
+                println!("{:.0?}: {event:?}, {}", self.began.elapsed(), self.traffic.ledger);
+                self.cause(*event, number, &mut random);
+                happened.push(*event);
+            }
+            thread::sleep(pause);
+        });
+        self.judge(name, &happened, &samples.into_inner().unwrap())
+    }
+
+    fn cause(&self, event: Event, number: usize, random: &mut Random) {
+        match event {
+            Backup => self.back_up(number),
+            KeyRotation => self.rotate_key(),
+            CertificateRenewal => self.renew_certificate(number),
+            LogRotation => self.each(|instance| instance.rotate_log(&self.traffic)),
+            ClockStep => {
+                for step in ["+1d", "-1h", "+0"] {
+                    self.each(|instance| instance.clock.set(step));
+                    random.sleep(200..400);
+                }
+            }
+            Restart => self.traffic.disturbed(|| {
+                let instance = &mut self.instances.lock().unwrap()[0];
+                instance.stop(&self.traffic);
+                instance.start(&self.traffic);
+            }),
+            FailOver => self.traffic.disturbed(|| {
+                self.pair.lock().unwrap().as_mut().expect("there are two servers").fail_over();
+                let ready = |instance: &mut Instance| {
+                    let address = instance.addresses().0;
+                    let request = || Request::new(address, "GET", "/readyz");
+                    within(TIMEOUT, "connecting again", || {
+                        self.traffic.exchange(address, request()).is_ok_and(|response| response.status() == 200)
+                    });
+                };
+                self.each(ready);
+            }),
+        }
+    }
+
+    fn each(&self, work: impl FnMut(&mut Instance)) {
+        self.instances.lock().unwrap().iter_mut().for_each(work);
+    }
+
+    /// Backs up, restores elsewhere, and compares that with what was acknowledged before.
+    fn back_up(&self, number: usize) {
+        let before = self.traffic.ledger.acknowledgements();
+        let (backup, restored) = (self.folder.join(format!("backup-{number}")), self.folder.join("restored"));
+        succeed(self.database.petstore("backup").arg(&backup));
+        succeed(Database::folder(&restored).petstore("restore").arg(&backup));
+        if let Some(why) = self.traffic.ledger.as_of(before).compare(&restored).violation() {
+            self.traffic.violation(format!("the backup: {why}"));
+        }
+        fs::remove_file(backup).unwrap();
+        fs::remove_dir_all(restored).unwrap();
+    }
+
+    /// Replaces the key of the clients. The old one must stop working.
+    fn rotate_key(&self) {
+        let id = self.database.sql("SELECT max(id) FROM api_keys");
+        let new = self.database.run(&format!("key rotate {id} --overlap {}s", OVERLAP.as_secs()));
+        let old = std::mem::replace(&mut *self.traffic.key.write().unwrap(), new.trim().to_owned());
+        thread::sleep(OVERLAP);
+        let address = self.traffic.addresses[0].0;
+        within(TIMEOUT, "the end of the old key", || {
+            let request = Request::new(address, "GET", "/v1/pets?limit=1").key(&old);
+            self.traffic.exchange(address, request).is_ok_and(|response| response.status() == 401)
+        });
+    }
+
+    /// Replaces the certificate. The process must use it after SIGHUP.
+    fn renew_certificate(&self, number: usize) {
+        let (Some(authority), Some(certificate)) = (&self.traffic.authority, &self.certificate) else {
+            unreachable!("it serves TLS");
+        };
+        let renewed = authority.sign(&self.folder, &format!("renewed-{number}"), "IP:127.0.0.1");
+        renewed.replace(certificate);
+        self.each(|instance| {
+            instance.process().signal(Signal::HUP);
+            wait_until_presented(authority, instance.addresses().0, &renewed);
+        });
+    }
+
+    /// Stops, compares the ledger with the database, and judges the samples.
+    fn judge(self, name: &str, happened: &[Event], samples: &[Sample]) -> String {
+        self.each(|instance| instance.stop(&self.traffic));
+        let file = petstore_target().join(format!("soak-{name}.csv"));
+        fs::write(&file, table(samples)).unwrap();
+        let ledger = &self.traffic.ledger;
+        let mut violations = self.traffic.violations();
+        violations.extend(self.compare().map(|why| format!("the ledger: {why}")));
+        let allowed = match trial::is_full() {
+            true => Growth { memory: 1.2, latency: Some(2.0) },
+            false => Growth { memory: 2.0, latency: None },
+        };
+        violations.extend(growth(samples, &allowed));
+        assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
+        assert!(ledger.acknowledged() > 20, "little was tested: {ledger}");
+        self.lost_write_is_noticed();
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        happened.iter().for_each(|event| *counts.entry(format!("{event:?}")).or_default() += 1);
+        let mut counts: Vec<_> = counts.into_iter().map(|(event, count)| format!("{count} × {event}")).collect();
+        counts.sort();
+        let most = |value: fn(&Sample) -> u64| samples.iter().map(value).max().unwrap_or_default();
+        format!(
+            "{name} for {:.0} minutes: {} requests, {ledger}, 0 lost, {} failed while that was announced, 0 at another time; {}; \
+             at most {} MiB of memory, {} descriptors and {} MiB of log",
+            self.began.elapsed().as_secs_f64() / 60.0,
+            self.traffic.requests.load(Ordering::Relaxed),
+            self.traffic.announced.load(Ordering::Relaxed),
+            counts.join(", "),
+            most(|sample| sample.memory) >> 20,
+            most(|sample| sample.descriptors as u64),
+            most(|sample| sample.wal) >> 20,
+        )
+    }
+
+    fn compare(&self) -> Option<String> {
+        if self.database.is_embedded() {
+            return self.traffic.ledger.compare(self.database.data_dir()).violation();
+        }
+        self.traffic.ledger.compare_rows(self.rows()).violation()
+    }
+
+    /// The rows in PostgreSQL.
+    fn rows(&self) -> Vec<(String, String)> {
+        let rows = "SELECT name || ' ' || id FROM pets UNION ALL
+            SELECT message || ' \"msg_' || replace(id::text, '-', '') || '\"' FROM messages";
+        let rows = self.database.sql(rows);
+        let rows = rows.lines().map(|row| row.split_once(' ').unwrap());
+        rows.map(|(name, id)| (name.to_owned(), id.to_owned())).collect()
+    }
+
+    /// Control: the ledger notices a lost write.
+    fn lost_write_is_noticed(&self) {
+        if self.database.is_embedded() {
+            self.traffic.ledger.notices_damage(self.database.data_dir());
+        } else {
+            let rows = self.rows();
+            assert!(self.traffic.ledger.compare_rows(rows[1..].to_vec()).violation().is_some());
+        }
+    }
+}
+
+/// Stops the traffic on drop, because its scope waits for the clients even if the test has failed.
+struct StopOnDrop<'a>(&'a Traffic);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Control: the descriptors of idle connections that accumulate are noticed.
+fn leaked_descriptors_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::folder(&folder.path().join("data"));
+    let mut instance = Instance::new(&database, folder.path().join("log"), None);
+    let traffic = Traffic::new(database.make_key(), vec![instance.addresses()], None);
+    instance.start(&traffic);
+    let (mut leaked, began) = (Vec::new(), Instant::now());
+    let samples: Vec<_> = (0..12)
+        .map(|number| {
+            leaked.extend((0..2).map(|_| Connection::open(instance.addresses().0).unwrap()));
+            let accepted = || instance.process().sockets() > 2 * number;
+            within(TIMEOUT, "accepting", accepted);
+            instance.sample(began, &traffic).unwrap()
+        })
+        .collect();
+    let grown = growth(&samples, &Growth { memory: 2.0, latency: None });
+    assert!(grown.iter().any(|what| what.starts_with("descriptors")), "a leak is not noticed: {samples:?}");
+    instance.stop(&traffic);
+}
+
+/// The folder of built programs.
+fn petstore_target() -> PathBuf {
+    Path::new(testkit::petstore()).parent().and_then(Path::parent).expect("target/PROFILE/petstore").to_owned()
+}

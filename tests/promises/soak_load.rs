@@ -1,0 +1,196 @@
+//! Clients of a soak: they read and write, and repeat each write with its idempotency key until it succeeds. Outside of
+//! announced disturbances, no request may fail.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{Certificate, Ledger, Random, Request, Response, TIMEOUT, new_message, new_pet};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Pause of a client between two requests, and after a failed one.
+const PAUSE: Duration = Duration::from_millis(40);
+const RETRY: Duration = Duration::from_millis(200);
+
+pub struct Traffic {
+    pub key: RwLock<String>,
+    pub ledger: Ledger,
+    /// The addresses of the store and messages listeners of each process.
+    pub addresses: Vec<(SocketAddr, SocketAddr)>,
+    /// The authority of the certificates. `None` without TLS.
+    pub authority: Option<Certificate>,
+    disturbance: Mutex<Disturbance>,
+    latencies: Mutex<Vec<Duration>>,
+    /// Failures within disturbances: statuses 503 and 409 with `Retry-After`, and broken connections.
+    pub announced: AtomicU64,
+    pub requests: AtomicU64,
+    violations: Mutex<Vec<String>>,
+    newest: AtomicI64,
+    stop: AtomicBool,
+}
+
+#[derive(Default)]
+struct Disturbance {
+    under_way: bool,
+    ended: Option<Instant>,
+}
+
+impl Traffic {
+    pub fn new(key: String, addresses: Vec<(SocketAddr, SocketAddr)>, authority: Option<Certificate>) -> Self {
+        Self {
+            key: RwLock::new(key),
+            ledger: Ledger::default(),
+            addresses,
+            authority,
+            disturbance: Mutex::default(),
+            latencies: Mutex::default(),
+            announced: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            violations: Mutex::default(),
+            newest: AtomicI64::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// Allows requests to fail while `work` runs.
+    pub fn disturbed<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.disturbance.lock().unwrap().under_way = true;
+        let done = work();
+        *self.disturbance.lock().unwrap() = Disturbance { under_way: false, ended: Some(Instant::now()) };
+        done
+    }
+
+    fn may_fail(&self, sent: Instant) -> bool {
+        let disturbance = self.disturbance.lock().unwrap();
+        disturbance.under_way || disturbance.ended.is_some_and(|ended| ended > sent)
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    pub fn take_latencies(&self) -> Vec<Duration> {
+        std::mem::take(&mut *self.latencies.lock().unwrap())
+    }
+
+    pub fn violation(&self, why: String) {
+        eprintln!("soak: {why}");
+        self.violations.lock().unwrap().push(why);
+    }
+
+    pub fn violations(&self) -> Vec<String> {
+        self.violations.lock().unwrap().clone()
+    }
+
+    /// Works as one client until the traffic is stopped.
+    pub fn work(&self, client: usize, random: &mut Random) {
+        for number in 0.. {
+            if self.is_stopped() {
+                return;
+            }
+            match random.below(10) {
+                0..5 => self.list(random),
+                5..7 => self.get(random),
+                7..9 => self.write(random, &format!("animal-{client}-{number};"), false),
+                _ => self.write(random, &format!("message-{client}-{number};"), true),
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn list(&self, random: &mut Random) {
+        let after = random.below(self.newest.load(Ordering::Relaxed) as u64 + 1);
+        self.read(random, &format!("/v1/pets?limit=20&after={after}"));
+    }
+
+    /// Gets the newest animal. Ids have gaps, so another one may be missing.
+    fn get(&self, random: &mut Random) {
+        let newest = self.newest.load(Ordering::Relaxed);
+        if newest > 0 {
+            self.read(random, &format!("/v1/pets/{newest}"));
+        }
+    }
+
+    fn read(&self, random: &mut Random, path: &str) {
+        self.send(random.index(self.addresses.len()), false, |address| Request::new(address, "GET", path));
+    }
+
+    /// Sends a write until it succeeds.
+    fn write(&self, random: &mut Random, name: &str, message: bool) {
+        self.ledger.sent(name);
+        loop {
+            let response = self.send(random.index(self.addresses.len()), message, |address| {
+                let (path, body) =
+                    if message { ("/v1/messages", new_message(name)) } else { ("/v1/pets", new_pet(name)) };
+                Request::new(address, "POST", path).json(body).header("idempotency-key", name)
+            });
+            if let Some(response) = response {
+                self.ledger.answered(name, &response);
+                if !message {
+                    self.newest.fetch_max(response.id(), Ordering::Relaxed);
+                }
+                return;
+            }
+            // After a violation, or without a service, the write keeps its unknown outcome.
+            if self.is_stopped() {
+                return;
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    /// Returns a successful response. Records a failure as announced or as a violation.
+    fn send(&self, process: usize, message: bool, request: impl Fn(SocketAddr) -> Request) -> Option<Response> {
+        let (store, messages) = self.addresses[process];
+        let address = if message { messages } else { store };
+        let request = request(address).key(&self.key.read().unwrap());
+        let (method, sent) = (if message { "message" } else { "request" }, Instant::now());
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let why = match self.exchange(address, request) {
+            Ok(response) if (200..300).contains(&response.status()) => {
+                self.latencies.lock().unwrap().push(response.took);
+                return Some(response);
+            }
+            Ok(response) if response.retry_after().is_some() && self.may_fail(sent) => None,
+            Err(_) if self.may_fail(sent) => None,
+            Ok(response) => Some(format!("{response:?}")),
+            Err(error) => Some(error),
+        };
+        match why {
+            None => _ = self.announced.fetch_add(1, Ordering::Relaxed),
+            Some(why) => self.violation(format!("a {method} failed: {why}")),
+        }
+        None
+    }
+
+    /// Sends a request over a connection of its own.
+    pub fn exchange(&self, address: SocketAddr, request: Request) -> Result<Response, String> {
+        let exchange = async {
+            match &self.authority {
+                None => {
+                    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+                    request.try_send_over(stream).await.map_err(|error| error.to_string())
+                }
+                Some(authority) => {
+                    let stream = authority.try_connect(address, rustls::ALL_VERSIONS).await;
+                    request
+                        .try_send_over(stream.map_err(|error| error.to_string())?)
+                        .await
+                        .map_err(|error| error.to_string())
+                }
+            }
+        };
+        thread_local!(static RUNTIME: tokio::runtime::Runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+        RUNTIME
+            .with(|runtime| runtime.block_on(async { timeout(TIMEOUT, exchange).await }))
+            .unwrap_or_else(|_| Err("no response".to_owned()))
+    }
+}
