@@ -27,7 +27,7 @@ fn quickstart_lines_work_over_tls() {
     assert!(printed.contains(&format!("console        https://{}/\n", server.address("store"))), "{printed}");
 
     let curls: Vec<_> = printed.lines().filter(|line| line.contains("curl ")).map(str::to_owned).collect();
-    assert_eq!(curls.len(), 14, "{printed}");
+    assert_eq!(curls.len(), 16, "{printed}");
     // The printed commands work in any folder.
     let commands = [&["cd /".to_owned()], &curls[..]].concat();
     for (command, ran) in commands.iter().zip(shell::paste(&folder, &[], &commands)) {
