@@ -17,7 +17,6 @@ from .servers import ask, cpu_seconds
 
 OHA = TOOLS / "bin/oha"
 WARM_UP_SECONDS = 1
-TRICKLE_PER_SECOND = 20
 # Maximum rate at which oha keeps up on one core, with a margin.
 OPEN_LOOP_MOST = 20_000
 
@@ -29,7 +28,7 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
     """
     meters = {"cpu_us": lambda: cpu_seconds(server), **(meters or {})}
     checked = closed_loop(server, operation, animals, WARM_UP_SECONDS, padding, "check")
-    with trickle(server) if operation.trickle else contextlib.nullcontext():
+    with trickle(server, operation.trickle) if operation.trickle else contextlib.nullcontext():
         before, clock = [read() for read in meters.values()], time.monotonic()
         result = closed_loop(server, operation, animals, seconds, padding)
         clock = time.monotonic() - clock
@@ -132,8 +131,8 @@ def latencies(server, load, asked, process, seconds):
 
 
 @contextlib.contextmanager
-def trickle(server):
-    """Runs another client that creates an animal every 50 ms."""
+def trickle(server, per_second):
+    """Runs another client that creates this many animals per second, or as many as it can."""
     stop, failures = threading.Event(), []
 
     def create():
@@ -142,7 +141,9 @@ def trickle(server):
         asked = request("create", 1)
         headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
         try:
-            while not stop.wait(1 / TRICKLE_PER_SECOND):
+            due = time.monotonic()
+            while not stop.wait(max(0, due - time.monotonic())):
+                due += 1 / per_second
                 connection.request(asked.method, asked.path, asked.body, headers)
                 answer = connection.getresponse()
                 body = answer.read()

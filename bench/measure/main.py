@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, comparison, growth, install, postgres, report
+from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, comparison, growth, install, postgres, profile, report
 from .operations import OPERATIONS
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -24,6 +24,7 @@ examples:
   scripts/bench                               measure the comparison, and write it to docs/evidence/
   scripts/bench --growth                      measure the growth, and write it to docs/evidence/
   scripts/bench --postgres                    measure petstore on PostgreSQL, and write it to docs/evidence/
+  scripts/bench --profile                     count instructions and system calls, and write them to docs/evidence/
   scripts/bench --quick --only list20,get --only-servers petstore,yardstick
   scripts/bench --render                      render docs/evidence/performance.md from performance.json
 
@@ -40,6 +41,9 @@ def parse_arguments():
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--growth", action="store_true", help="measure the growth instead of the comparison")
     what.add_argument("--postgres", action="store_true", help="measure petstore on PostgreSQL, compared with pgbench")
+    what.add_argument(
+        "--profile", action="store_true", help="count the instructions and system calls of a request instead"
+    )
     what.add_argument("--render", action="store_true", help="render the page from earlier results")
     for flag, all_of_them, kind in (("--only", names, "operations"), ("--only-servers", servers, "servers")):
         parser.add_argument(
@@ -64,6 +68,10 @@ def parse_arguments():
     parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="petstore program (default: build a release)")
     options = parser.parse_args()
 
+    if options.profile:
+        if options.out is None:
+            options.out = ROOT / "docs/evidence"
+        return options
     options.part = part = growth if options.growth else postgres if options.postgres else comparison
     if options.rounds is None:
         options.rounds = 2 if options.quick else part.ROUNDS
@@ -101,8 +109,17 @@ def stop_on_signal(number, _frame):
 
 def measured(options):
     """Returns the name and results of one part of performance.json."""
+    if options.profile:
+        return "profile", profiled(options)
     part, run = options.part, measured_on_postgres if options.postgres else measured_on_cores
     return part.__name__.rpartition(".")[2], run(options, part)
+
+
+def profiled(options):
+    install.tools(["cargo", "valgrind", "strace"])
+    petstore = built(options)
+    with folder_for(options, profile) as folder:
+        return profile.profile(petstore, folder)
 
 
 def measured_on_postgres(options, part):

@@ -9,7 +9,7 @@ class Operation(NamedTuple):
     load: str  # name in load.lua and `Request`
     clients: int = 64
     listener: str = "store"
-    trickle: bool = False  # whether another client creates 20 animals per second
+    trickle: int = 0  # animals that another client creates per second
     parts: tuple = ()  # of a mix: (operation, share of requests)
     open_loop: bool = True  # whether latency is also measured at a fixed rate
 
@@ -25,7 +25,8 @@ MIX = (("list20", 0.45), ("get", 0.45), ("create", 0.10))
 OPERATIONS = [
     Operation("list20", "list 20 by status", "list20"),
     Operation("list20cold", "list 20, no page kept", "list20cold"),
-    Operation("list20writes", "list 20, 20 creates a second", "list20", trickle=True, open_loop=False),
+    Operation("list20writes", "list 20, 20 creates a second", "list20", trickle=20, open_loop=False),
+    Operation("list20busy", "list 20, 1,000 creates a second", "list20", trickle=1000, open_loop=False),
     Operation("list100", "list 100", "list100"),
     Operation("get", "get by random id", "get"),
     Operation("message", "message, durable, 64 clients", "message", listener="messages"),
@@ -46,7 +47,7 @@ class Request(NamedTuple):
 
 
 def request(load, number, padding=""):
-    """Returns the request of `load` (list20, list20cold, list100, get, create or message) for this number."""
+    """Returns the request of `load` (list20, list20cold, list100, get, create, message or order) for this number."""
     match load:
         case "list20":
             return Request("GET", "/v1/pets?limit=20&status=available", None, 200)
@@ -61,4 +62,6 @@ def request(load, number, padding=""):
             return Request("POST", "/v1/pets", body, 201)
         case "message":
             return Request("POST", "/v1/messages", f'{{"message":"Hello, number {number:08}"}}', 202)
+        case "order":
+            return Request("POST", "/v1/store/orders", f'{{"petId":{number}}}', 201)
     raise ValueError(load)

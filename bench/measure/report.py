@@ -1,5 +1,6 @@
 """Renders results as tables, on the terminal and in docs/evidence/performance.md (from a template)."""
 
+import re
 import string
 from statistics import median
 
@@ -24,15 +25,17 @@ def write(found, folder):
     for name, svg in plots.pictures(found).items():
         (drawn / f"{name}.svg").write_text(svg)
     values = {"goals": goals_table(found)}
-    for name in ("comparison", "growth", "postgres"):
+    for name in ("comparison", "growth", "postgres", "profile"):
         values[name] = section(name, found[name]) if name in found else "Not measured yet."
     text = string.Template(TEMPLATE.read_text()).substitute(values)
     (folder / "performance.md").write_text(text)
 
 
 def section(name, part):
-    pieces = [f"Measured on {part['date']}: {part['rounds']} rounds, each measurement {part['seconds']} s. "
-              "Figures are medians over the rounds, with minimum and maximum in brackets.", machine(part)]
+    measured = f"{part['rounds']} rounds, each measurement {part['seconds']} s. Figures are medians over the rounds, " \
+               "with minimum and maximum in brackets." if "rounds" in part else \
+               f"{part['requests']:,} requests of each kind, on {part['animals']:,} animals."
+    pieces = [f"Measured on {part['date']}: {measured}", machine(part)]
     for title, rows in tables(name, part):
         pieces.append(f"### {title}\n\n{table(rows)}")
     return "\n\n".join(pieces)
@@ -47,7 +50,9 @@ def machine(part):
 
 
 def tables(name, part):
-    return list({"comparison": comparison_tables, "growth": growth_tables, "postgres": postgres_tables}[name](part))
+    of_part = {"comparison": comparison_tables, "growth": growth_tables, "postgres": postgres_tables,
+               "profile": profile_tables}
+    return list(of_part[name](part))
 
 
 def comparison_tables(part):
@@ -170,6 +175,32 @@ def postgres_tables(part):
            used(ours, part), used(theirs, part)]
           for name, (ours, theirs) in operations.items()),
     ]
+
+
+def profile_tables(part):
+    operations = part["operations"].values()
+    heads = ["", *(operation["what"] for operation in operations)]
+    for kind, digits, title in (("instructions", 0, "User-space instructions per request, by the code that runs them"),
+                                ("calls", 1, "System calls per request")):
+        groups = dict.fromkeys(group for operation in operations for group in operation[kind])
+        rows = [[group, *(operation[kind].get(group, 0) for operation in operations)] for group in groups]
+        rows = [row for row in rows if max(row[1:]) >= 0.05]
+        rows.sort(key=lambda row: -sum(row[1:]))
+        total = ["total", *(sum(operation[kind].values()) for operation in operations)]
+        yield title, [heads, *([row[0], *(f"{number:,.{digits}f}" for number in row[1:])] for row in (*rows, total))]
+    yield "The functions with the most instructions of their own", [
+        ["", "function: instructions per request"],
+        *([operation["what"], ", ".join(f"`{short(name)}` {number:,}" for name, number in operation["functions"])]
+          for operation in operations),
+    ]
+
+
+def short(function):
+    """Shortens the name of a Rust function to its last parts."""
+    plain = re.sub(r"<([^<>]*) as [^<>]*>", r"\1", function)
+    while plain != (plain := re.sub(r"<[^<>]*>", "", plain)):
+        pass
+    return "::".join(plain.removesuffix("::{{closure}}").split("::")[-2:])
 
 
 def paired(ours, theirs):

@@ -1,0 +1,218 @@
+"""The profile: user-space instructions and system calls of a request, which other work on the machine does not affect."""
+
+import contextlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from . import Failed, machine
+from .contestants import LOCAL, Petstore
+from .install import say
+from .operations import request
+from .servers import petstore_addresses, running
+
+ANIMALS = 100_000
+WARM_UP, REQUESTS, TRACED = 300, 1_000, 300
+FUNCTIONS = 12  # stored for each operation
+# The groups of functions in the table, by how their names begin in callgrind's output. The first that fits counts.
+GROUPS = (
+    ("SHA-256 of the key, in software", r"<?sha2|sha256"),
+    ("hyper, http", r"<?(hyper|http|httparse|http_body|bytes)[_:]|.* as hyper"),
+    ("tokio, mio", r"<?(tokio|mio|futures)"),
+    ("rusqlite", r"<?(rusqlite|hashlink|libsqlite3_sys)"),
+    ("petstore", r".*petstore"),
+    ("other Rust", r".*(::|<)|_R"),
+)
+LIBC = (
+    ("allocation", r".*(malloc|calloc|realloc|free|int_free|tcache)"),
+    ("memory copies and comparisons", r".*(mem(cpy|move|set|cmp|chr)|bcmp|str)"),
+    ("libc: system calls, clocks, locks", ""),
+)
+
+
+class Profiled(NamedTuple):
+    name: str
+    what: str
+    load: str
+    clients: int = 1
+    listener: str = "store"
+    step: int = 1  # distance of consecutive requests' animals, which are available
+    first: int = 0
+
+
+PROFILED = [
+    Profiled("list20", "list 20", "list20"),
+    Profiled("list20cold", "list 20, no page kept", "list20cold", step=7_919),
+    Profiled("get", "get", "get", step=7_919),
+    Profiled("create1", "create, 1 client", "create"),
+    Profiled("create16", "create, 16 clients", "create", clients=16),
+    Profiled("message16", "message, 16 clients", "message", clients=16, listener="messages"),
+    Profiled("order16", "order, neighbours", "order", clients=16),
+    Profiled("orderfar16", "order, far apart", "order", clients=16, step=7_919, first=5_000),
+]
+
+
+def expected_minutes(_options):
+    return 3
+
+
+def profile(petstore, folder):
+    """Returns all results, for the JSON file."""
+    petstore = Petstore(petstore)
+    say(f"filling a database with {ANIMALS:,} animals")
+    key = petstore.fill(folder / "store", ANIMALS)
+    found = {operation.name: {"what": operation.what} for operation in PROFILED}
+    for kind, run in (("instructions", count_instructions), ("calls", count_calls)):
+        copy = folder / kind
+        shutil.copytree(folder / "store", copy)
+        run(petstore, copy, key, found)
+    return {
+        "date": machine.today(),
+        "animals": ANIMALS,
+        "requests": REQUESTS,
+        "machine": machine.described(folder, pinned=False),
+        "versions": machine.program_versions(petstore.binary),
+        "operations": found,
+    }
+
+
+def count_instructions(petstore, folder, key, found):
+    """Counts instructions by group of functions, with callgrind."""
+    out = folder / "callgrind.out"
+    tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
+    with serving(petstore, folder, key, tool) as server:
+        for number, operation in enumerate(PROFILED, 1):
+            with connected(server, operation) as load:
+                load(WARM_UP)
+                control(server, "-i", "on")
+                load(WARM_UP)
+                control(server, "-z")
+                load(REQUESTS)
+                control(server, "-d")
+                control(server, "-i", "off")
+            [*_, dump] = sorted(folder.glob(f"callgrind.out.{number}*"))
+            costs = self_costs(dump.read_text())
+            found[operation.name]["instructions"] = grouped(costs)
+            found[operation.name]["functions"] = [
+                [name, round(cost / REQUESTS)] for (_, name), cost in costs.most_common(FUNCTIONS)
+            ]
+            say(f"  {operation.what:24}{sum(costs.values()) / REQUESTS:10,.0f} instructions")
+
+
+def control(server, *arguments):
+    subprocess.run(["callgrind_control", *arguments, str(server.process.pid)], check=True, capture_output=True)
+
+
+def self_costs(text):
+    """Reads callgrind's output: the instructions of each function, without those it calls, by (object, name)."""
+    costs, names, file, function, skips = Counter(), {}, "", "", False
+    for line in text.splitlines():
+        if line.startswith(("ob=", "fn=", "cob=", "cfn=")):
+            kind, _, name = line.partition("=")
+            number, _, long = name.partition(" ")
+            # A name is written once, then only its number.
+            full = names.setdefault((kind[-2:], number), long) or long
+            if kind == "ob":
+                file = full
+            elif kind == "fn":
+                function = full
+        elif line.startswith("calls="):
+            skips = True
+        elif line and line[0] in "+-*0123456789":
+            if not skips:
+                costs[file, function] += int(line.split()[1])
+            skips = False
+    return costs
+
+
+def grouped(costs):
+    found = Counter()
+    for (file, name), cost in costs.items():
+        is_ours = "petstore" in Path(file).name
+        groups = (*GROUPS, ("SQLite", "")) if is_ours else LIBC
+        found[next(group for group, pattern in groups if re.match(pattern, name))] += cost
+    return {group: round(cost / REQUESTS) for group, cost in found.most_common()}
+
+
+def count_calls(petstore, folder, key, found):
+    """Counts system calls of all threads, with strace."""
+    with serving(petstore, folder, key, []) as server:
+        for operation in PROFILED:
+            with connected(server, operation) as load:
+                load(WARM_UP)
+                with traced(server, folder / "strace.out"):
+                    load(TRACED)
+            lines = (folder / "strace.out").read_text().splitlines()
+            names = Counter(match[1] for line in lines if (match := re.match(r"\d+ +(\w+)\(", line)))
+            found[operation.name]["calls"] = {name: round(number / TRACED, 2) for name, number in names.most_common()}
+            say(f"  {operation.what:24}{sum(names.values()) / TRACED:10,.2f} system calls")
+
+
+@contextlib.contextmanager
+def traced(server, out):
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-qq", "-o", out, "-p", str(server.process.pid)], stderr=subprocess.DEVNULL
+    )
+    try:
+        tasks = Path(f"/proc/{server.process.pid}/task")
+        while any("TracerPid:\t0" in (task / "status").read_text() for task in tasks.iterdir()):
+            time.sleep(0.01)
+        yield
+    finally:
+        tracer.send_signal(signal.SIGINT)
+        tracer.wait()
+
+
+def serving(petstore, folder, key, tool):
+    command = [*tool, petstore.binary, "serve", *petstore.store(folder)]
+    command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
+    return running("petstore", command, {}, folder / "serve.log", petstore_addresses, key, pinned=False)
+
+
+@contextlib.contextmanager
+def connected(server, operation):
+    """Provides a function that sends a number of requests, one after another on each of the operation's connections."""
+    host, _, port = server.addresses[operation.listener].rpartition(":")
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(operation.clients)]
+        files = [stack.enter_context(each.makefile("rb")) for each in sockets]
+        sent = 0
+
+        def load(requests):
+            nonlocal sent
+            while requests > 0:
+                for each in sockets:
+                    # Every third animal is available. An operation uses each at most once.
+                    place = operation.first + sent * operation.step % (ANIMALS // 3 - operation.first)
+                    asked = request(operation.load, 1 + 3 * place)
+                    each.sendall(head_and_body(server, asked))
+                    sent += 1
+                for each in files:
+                    if (status := receive(each)) != asked.status:
+                        raise Failed(f"{operation.what}: {status}")
+                requests -= len(sockets)
+
+        yield load
+
+
+def head_and_body(server, asked):
+    body = (asked.body or "").encode()
+    lines = [f"{asked.method} {asked.path} HTTP/1.1", "Host: 127.0.0.1:8080", f"Authorization: Bearer {server.key}"]
+    lines += ["Content-Type: application/json", *([f"Content-Length: {len(body)}"] if body else []), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def receive(file):
+    """Reads a response and returns its status."""
+    status, length = int(file.readline().split()[1]), 0
+    while (line := file.readline()) not in (b"\r\n", b""):
+        if line.lower().startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    file.read(length)
+    return status
