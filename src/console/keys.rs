@@ -11,16 +11,13 @@ use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::{Site, page};
-use super::pagination::{self, Links};
+use super::pagination::{self, Links, ListPage, Place, newest_first};
 use super::path::Path;
 use super::times::{ago, day, moment};
 use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
-use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, grouped};
+use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
 use crate::http::Operation;
 use crate::http::input::integer;
-
-/// Number of keys on a page.
-const PAGE: u32 = 25;
 
 /// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
@@ -34,7 +31,7 @@ const OVERLAPS: [(&str, &str); 4] =
 struct List<'a> {
     site: Site<'a>,
     keys: Vec<Row>,
-    state: Option<KeyState>,
+    status: Option<KeyState>,
     links: Links<i64>,
 }
 
@@ -149,15 +146,17 @@ impl Row {
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
-    let before = integer(parameters.get("before")).map(KeyId);
-    let state = pagination::status(&parameters, KeyState::parse)?;
-    let query = KeyQuery { limit: PAGE, before, state, now: who.api().clock.steady() };
-    let (keys, more) = who.api().store.list_keys_of(who.session.account, &query).await?;
-    let keys: Vec<_> = keys.into_iter().map(|key| Row::new(key, &who)).collect();
-    let older = keys.last().filter(|_| more).map(|last| last.id);
-    let links = Links { is_first: before.is_none(), newer: None, older };
+    let status = pagination::status(&parameters, KeyState::parse)?;
+    let place = Place::of_numbered(&parameters)?;
+    let (store, account, now) = (&who.api().store, who.session.account, who.api().clock.steady());
+    let read = |direction, after, limit| async move {
+        let query = KeyQuery { page: PageQuery { limit, status, after, direction }, now };
+        store.list_keys_of(account, &query).await
+    };
+    let ListPage { entries, links } = newest_first(&place, PageLimit::default(), |key| key.id.0, read).await?;
+    let keys = entries.into_iter().map(|key| Row::new(key, &who)).collect();
     let site = Site::new(&who, "API keys", "keys");
-    Ok(page(StatusCode::OK, &List { site, keys, state, links }))
+    Ok(page(StatusCode::OK, &List { site, keys, status, links }))
 }
 
 pub async fn new(who: SignedIn) -> Result<Response, PageError> {

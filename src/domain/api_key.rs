@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::{AccountId, Deployment, Email, Invalid, Secret, Timestamp, check_text};
+use super::{AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Secret, Timestamp, check_text};
 
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const PREFIX: usize = "pet_live_".len();
@@ -156,14 +156,10 @@ impl KeyState {
     }
 }
 
-/// Selects some of an account's keys, newest first.
+/// Selects one page of an account's keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyQuery {
-    pub limit: u32,
-    /// Lists only keys that were created before this one.
-    pub before: Option<KeyId>,
-    /// Lists only keys in this state.
-    pub state: Option<KeyState>,
+    pub page: PageQuery<KeyState>,
     /// The time at which keys count as expired.
     pub now: Timestamp,
 }
@@ -171,7 +167,8 @@ pub struct KeyQuery {
 impl KeyQuery {
     /// Selects the newest key.
     pub const fn newest(now: Timestamp) -> Self {
-        Self { limit: 1, before: None, state: None, now }
+        let page = PageQuery { limit: PageLimit::ONE, status: None, after: None, direction: Direction::Descending };
+        Self { page, now }
     }
 }
 

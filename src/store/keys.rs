@@ -21,7 +21,7 @@ impl Store {
         }
     }
 
-    /// Returns a page of an account's keys, newest first, and whether more follow.
+    /// Returns a page of an account's keys, in the direction of the query, and whether more follow.
     pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
         match self {
             Self::Sqlite(db) => db.list_keys_of(account, query).await,

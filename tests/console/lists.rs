@@ -121,6 +121,27 @@ async fn messages_begin_at_an_id_and_lead_back() {
 }
 
 #[tokio::test]
+async fn keys_lead_from_the_newest_to_the_oldest_and_back() {
+    let (_service, mut ada) = signed_in().await;
+    for number in 0..45 {
+        ada.key(&format!("key {number:02}")).await;
+    }
+    let shown = |page: &str| -> Vec<u32> {
+        let names = page.split(r#"<th scope="row">key "#).skip(1);
+        names.map(|rest| rest.split('<').next().unwrap().parse().unwrap()).collect()
+    };
+    let first = ada.get("/keys?status=active").await.body;
+    assert_eq!((shown(&first), link(&first, "Previous page")), ((25..45).rev().collect(), None));
+    let second = ada.get(&link(&first, "Next page").unwrap()).await.body;
+    let third = ada.get(&link(&second, "Next page").unwrap()).await.body;
+    assert_eq!((shown(&third), link(&third, "Next page")), ((0..5).rev().collect(), None));
+    let back = ada.get(&link(&third, "Previous page").unwrap()).await.body;
+    assert_eq!((shown(&back), link(&back, "First page").is_some()), (shown(&second), true));
+    let back = ada.get(&link(&back, "Previous page").unwrap()).await.body;
+    assert_eq!((shown(&back), link(&back, "First page")), (shown(&first), None));
+}
+
+#[tokio::test]
 async fn keys_are_filtered_by_state_and_show_their_requests() {
     let (service, mut ada) = signed_in().await;
     let busy = ada.key("busy").await;

@@ -7,7 +7,8 @@ use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
-    AccountId, ApiKey, Deployment, KeyId, Message, MessageText, PetStatus, SessionToken, StatusCounts, Timestamp,
+    AccountId, ApiKey, Deployment, KeyId, Message, MessageText, PageLimit, PageQuery, PetStatus, SessionToken,
+    StatusCounts, Timestamp,
 };
 use petstore::store::{Store, StoreError};
 
@@ -233,8 +234,9 @@ async fn account_lists_its_own_keys_newest_first() {
             ids.insert(0, key(&store, ada, None).await.0);
             key(&store, grace, None).await;
         }
-        let seen = async |before, limit| {
-            let query = KeyQuery { before, limit, ..KeyQuery::newest(NOW) };
+        let seen = async |before: Option<KeyId>, limit| {
+            let mut query = KeyQuery::newest(NOW);
+            (query.page.after, query.page.limit) = (before.map(|id| id.0), PageLimit::new(limit).unwrap());
             let (keys, more) = store.list_keys_of(ada, &query).await.unwrap();
             assert!(keys.iter().all(|key| key.account.as_str() == "ada@example.com"));
             (keys.into_iter().map(|key| key.id).collect::<Vec<_>>(), more)
@@ -242,6 +244,9 @@ async fn account_lists_its_own_keys_newest_first() {
         assert_eq!(seen(None, 3).await, (ids.clone(), false));
         assert_eq!(seen(None, 2).await, (ids[..2].to_vec(), true));
         assert_eq!(seen(Some(ids[1]), 2).await, (ids[2..].to_vec(), false));
+        let page = PageQuery { limit: PageLimit::ONE, after: Some(ids[2].0), ..PageQuery::default() };
+        let (next, more) = store.list_keys_of(ada, &KeyQuery { page, now: NOW }).await.unwrap();
+        assert_eq!((next[0].id, more), (ids[1], true), "the next key in ascending order");
 
         let (expiring, _) = key(&store, ada, Some(NOW.plus(Duration::from_secs(60)))).await;
         store.revoke_key(ids[1], NOW).await.unwrap();
@@ -252,7 +257,8 @@ async fn account_lists_its_own_keys_newest_first() {
             for (state, expected) in
                 [(KeyState::Active, active), (KeyState::Expired, expired), (KeyState::Revoked, vec![ids[1]])]
             {
-                let query = KeyQuery { limit: 10, state: Some(state), ..KeyQuery::newest(now) };
+                let mut query = KeyQuery::newest(now);
+                (query.page.status, query.page.limit) = (Some(state), PageLimit::default());
                 let (keys, _) = store.list_keys_of(ada, &query).await.unwrap();
                 assert!(keys.iter().all(|key| key.state(now) == state), "{state:?}");
                 assert_eq!(keys.into_iter().map(|key| key.id).collect::<Vec<_>>(), expected, "{state:?}");

@@ -23,18 +23,38 @@ const INSERT: &str = "WITH owner AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
 
-const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-    FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id";
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+            FROM api_keys k JOIN accounts a ON a.id = k.account_id ",
+            $rest
+        )
+    };
+}
+
+const LIST: &str = select!("ORDER BY k.id");
 
 /// The numbers are those of `KeyState::code`.
-const LIST_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-    FROM api_keys k JOIN accounts a ON a.id = k.account_id
-    WHERE k.account_id = $1 AND k.id < $2 AND ($4::smallint IS NULL OR $4 =
-        CASE WHEN k.revoked_at IS NOT NULL THEN 2 WHEN k.expires_at <= $5 THEN 1 ELSE 0 END)
-    ORDER BY k.id DESC LIMIT $3";
+macro_rules! list_of {
+    ($start:literal, $direction:literal) => {
+        concat!(
+            select!("WHERE k.account_id = $1 AND k.id "),
+            $start,
+            " AND ($4::smallint IS NULL OR $4 =
+                CASE WHEN k.revoked_at IS NOT NULL THEN 2 WHEN k.expires_at <= $5 THEN 1 ELSE 0 END)
+            ORDER BY k.id ",
+            $direction,
+            " LIMIT $3",
+        )
+    };
+}
 
-const FIND_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = $1 AND k.id = $2";
+const LIST_OF: &str = list_of!("> $2", "ASC");
+
+const LIST_OF_DESCENDING: &str = list_of!("< $2", "DESC");
+
+const FIND_OF: &str = select!("WHERE k.account_id = $1 AND k.id = $2");
 
 const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at FROM api_keys
     WHERE hash = ANY ($1::bytea[]) AND revoked_at IS NULL";
@@ -68,7 +88,7 @@ const TOUCH: &str = "UPDATE api_keys SET last_used_at = used.at
 const VERSION: &str = "SELECT value::bigint FROM meta WHERE key = 'keys_version'";
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_OF, FIND_OF, VERSION];
+pub const READS: &[&str] = &[LIST, LIST_OF, LIST_OF_DESCENDING, FIND_OF, VERSION];
 
 /// Statements prepared on the connection for key look-ups.
 pub const LOOKUPS: &[&str] = &[FIND];
@@ -91,10 +111,12 @@ impl Postgres {
     }
 
     pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
-        let (before, one_more) = (query.before.map_or(i64::MAX, |id| id.0), i64::from(query.limit) + 1);
-        let (state, now) = (query.state.map(KeyState::code), query.now.as_milliseconds());
-        let rows = self.readers.query(LIST_OF, &[&account.0, &before, &one_more, &state, &now]).await?;
-        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, query.limit))
+        let KeyQuery { page, now } = query;
+        let sql = page.direction.choose(LIST_OF, LIST_OF_DESCENDING);
+        let (start, one_more) = (page.start(), page.limit.get() + 1);
+        let (state, now) = (page.status.map(KeyState::code), now.as_milliseconds());
+        let rows = self.readers.query(sql, &[&account.0, &start, &one_more, &state, &now]).await?;
+        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, page.limit.into()))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {

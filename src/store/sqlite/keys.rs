@@ -11,18 +11,38 @@ use crate::store::{Result, StoreError, page_of};
 const INSERT: &str = "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
     SELECT id, ?2, ?3, ?4, ?5, ?6 - ?5, ?6 FROM accounts WHERE id = ?1 AND deleted_at IS NULL";
 
-const LIST: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-    FROM api_keys k JOIN accounts a ON a.id = k.account_id ORDER BY k.id";
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+            FROM api_keys k JOIN accounts a ON a.id = k.account_id ",
+            $rest
+        )
+    };
+}
+
+const LIST: &str = select!("ORDER BY k.id");
 
 /// The numbers are those of `KeyState::code`.
-const LIST_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-    FROM api_keys k JOIN accounts a ON a.id = k.account_id
-    WHERE k.account_id = ?1 AND k.id < ?2 AND (?4 IS NULL OR ?4 =
-        CASE WHEN k.revoked_at IS NOT NULL THEN 2 WHEN k.expires_at <= ?5 THEN 1 ELSE 0 END)
-    ORDER BY k.id DESC LIMIT ?3";
+macro_rules! list_of {
+    ($start:literal, $direction:literal) => {
+        concat!(
+            select!("WHERE k.account_id = ?1 AND k.id "),
+            $start,
+            " AND (?4 IS NULL OR ?4 =
+                CASE WHEN k.revoked_at IS NOT NULL THEN 2 WHEN k.expires_at <= ?5 THEN 1 ELSE 0 END)
+            ORDER BY k.id ",
+            $direction,
+            " LIMIT ?3",
+        )
+    };
+}
 
-const FIND_OF: &str = "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.account_id = ?1 AND k.id = ?2";
+const LIST_OF: &str = list_of!("> ?2", "ASC");
+
+const LIST_OF_DESCENDING: &str = list_of!("< ?2", "DESC");
+
+const FIND_OF: &str = select!("WHERE k.account_id = ?1 AND k.id = ?2");
 
 const FIND: &str =
     "SELECT id, account_id, expires_at, last_used_at FROM api_keys WHERE hash = ?1 AND revoked_at IS NULL";
@@ -60,9 +80,11 @@ impl Sqlite {
     }
 
     pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
-        let (before, one_more) = (query.before.map_or(i64::MAX, |id| id.0), i64::from(query.limit) + 1);
-        let params = (account.0, before, one_more, query.state.map(KeyState::code), query.now.as_milliseconds());
-        Ok(page_of(self.read(|conn| rows::all(conn, LIST_OF, params, record))?, query.limit))
+        let KeyQuery { page, now } = query;
+        let sql = page.direction.choose(LIST_OF, LIST_OF_DESCENDING);
+        let (start, one_more) = (page.start(), page.limit.get() + 1);
+        let params = (account.0, start, one_more, page.status.map(KeyState::code), now.as_milliseconds());
+        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, record))?, page.limit.into()))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
@@ -156,8 +178,10 @@ mod tests {
 
     #[test]
     fn list_reads_the_keys_of_the_account_in_order() {
-        let steps = plan(LIST_OF);
-        let keys = "SEARCH k USING INDEX api_keys_by_account (account_id=? AND rowid<?)".to_owned();
-        assert!(steps.contains(&keys) && !steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+        for (sql, start) in [(LIST_OF, '>'), (LIST_OF_DESCENDING, '<')] {
+            let steps = plan(sql);
+            let keys = format!("SEARCH k USING INDEX api_keys_by_account (account_id=? AND rowid{start}?)");
+            assert!(steps.contains(&keys) && !steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+        }
     }
 }
