@@ -1,4 +1,4 @@
-//! Promise 12: a failed sync ends the process, and no write that it covers is acknowledged.
+//! Promise 12: a failed sync ends every process on the database, and no write that it covers is acknowledged.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,11 +30,14 @@ fn failed_sync_ends_the_process() {
             true => failing_at_checkpoint(trace.path(), &database),
             false => trace::recorder(trace.path(), Disk::Failing(4 + random.below(50))),
         };
+        let mut neighbour = database.serve();
         let mut service = database.serve_by(strace);
         let load = Writers::start(&service, &key, &ledger, NAME, if checkpoint { LARGE } else { Mix::MIXED });
         let status = ended_and_was_not_ready(&mut service, &ledger);
         load.join();
         assert_eq!(status, Some(1), "round {round}");
+        // It would rely on pages that the disk may have lost.
+        assert_eq!(neighbour.ended(TIMEOUT).code(), Some(1), "round {round}: another process continues");
         if checkpoint {
             of_checkpoints += 1;
         } else {

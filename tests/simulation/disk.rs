@@ -107,7 +107,7 @@ impl Disk {
 
     /// Truncates a file like the one that stands for it, which the store has cut after a failed sync.
     pub fn follow_truncation(&mut self, name: &str) {
-        let Some(file) = self.names.find(name) else { return };
+        let Some(file) = self.names.find(name).filter(|_| self.check_alive(self.running).is_ok()) else { return };
         let length = fs::metadata(self.names.path(name)).unwrap().len();
         if length < self.files[file].content().len() as u64 {
             trace::note("truncate after a failed sync", file as u64, length);
@@ -206,6 +206,7 @@ impl Disk {
         }
         let opened = self.handles[handle].as_mut().expect("an open file");
         if std::mem::take(&mut opened.sync_failed) {
+            self.show_in_folder();
             return Err(ffi::SQLITE_IOERR_FSYNC);
         }
         if !self.character.lies {

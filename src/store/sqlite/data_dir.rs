@@ -14,6 +14,10 @@ pub const FILE: &str = "petstore.db";
 /// Lock file. Its lock is held while the database is opened or replaced.
 pub const LOCK: &str = "petstore.lock";
 
+/// Marks a failed sync. The kernel counts pages as written that the disk may have lost, and SQLite's index of the log, which
+/// lives as long as a process has it open, may count them as written back. So all processes end, and none starts before.
+pub const SYNC_FAILED: &str = "petstore.sync-failed";
+
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
 ///
 /// Returns two locks: while the first is held, no other process opens or replaces the database. The second keeps other
@@ -26,6 +30,14 @@ pub fn lock(data_dir: &Path) -> Result<Option<(File, File)>> {
         locked => locked.map_err(unavailable(data_dir))?,
     };
     let in_use = File::open(data_dir).map_err(unavailable(data_dir))?;
+    let sync_failed = data_dir.join(SYNC_FAILED);
+    if sync_failed.exists() {
+        in_use.try_lock().map_err(|_| {
+            let why = "a sync has failed, and other processes still use the database: they must end first";
+            StoreError::Unavailable(format!("{}: {why}", data_dir.display()))
+        })?;
+        fs::remove_file(&sync_failed).map_err(unavailable(&sync_failed))?;
+    }
     in_use.lock_shared().map_err(unavailable(data_dir))?;
     atomic_file::sweep(data_dir).map_err(unavailable(data_dir))?;
     Ok(Some((opening, in_use)))

@@ -1,18 +1,20 @@
-//! Detects that the files of an open database were removed, replaced or moved.
+//! Detects that the files of an open database were removed, replaced or moved, or that a sync of them has failed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::data_dir::{beside, unavailable};
+use super::atomic_file::folder_of;
+use super::data_dir::{SYNC_FAILED, beside, unavailable};
 use crate::store::{Result, StoreError};
 
-/// The names of the files, and the identity that each had when the database was opened.
-///
-/// If a file is removed or replaced, SQLite continues with the file it has open. Commits to that file are lost when the
+/// The names of the files, and the identity that each had when the database was opened. If a file is removed or replaced, SQLite continues with the file it has open. Commits to that file are lost when the
 /// process ends. If the index (`-shm`) is replaced, processes do not see each other's locks.
 #[derive(Debug)]
-pub struct Files(Vec<(PathBuf, Identity)>);
+pub struct Files {
+    opened: Vec<(PathBuf, Identity)>,
+    sync_failed: PathBuf,
+}
 
 /// Device and inode.
 type Identity = (u64, u64);
@@ -20,18 +22,32 @@ type Identity = (u64, u64);
 impl Files {
     /// Records the files with these suffixes. Fails if one is missing.
     pub fn of(database: &Path, suffixes: &[&str]) -> Result<Self> {
-        let files = suffixes.iter().map(|suffix| {
+        let opened = suffixes.iter().map(|suffix| {
             let path = beside(database, suffix);
             let identity = identity(&path).map_err(unavailable(&path))?;
             Ok((path, identity))
         });
-        Ok(Self(files.collect::<Result<_>>()?))
+        let sync_failed = folder_of(database).join(SYNC_FAILED);
+        Ok(Self { opened: opened.collect::<Result<_>>()?, sync_failed })
     }
 
-    /// Fails unless every name still leads to its file. Takes three `stat` calls, about 5 µs. Does not open the files,
-    /// because closing one would drop this process's locks on it.
+    /// Fails if the files can no longer be relied on. Takes four `stat` calls, about 6 µs.
     pub fn check(&self) -> Result<()> {
-        for (path, opened) in &self.0 {
+        self.check_syncs().and_then(|()| self.check_names())
+    }
+
+    /// Fails if a sync of any process has failed.
+    pub fn check_syncs(&self) -> Result<()> {
+        match self.sync_failed.exists() {
+            true => Err(StoreError::Unavailable("a sync of another process has failed".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails unless every name still leads to its file. Does not open the files, because closing one would drop this
+    /// process's locks on it.
+    pub fn check_names(&self) -> Result<()> {
+        for (path, opened) in &self.opened {
             let why = match identity(path) {
                 Ok(found) if found == *opened => continue,
                 Ok(_) => "another file has taken its name".to_owned(),

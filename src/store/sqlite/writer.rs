@@ -332,7 +332,8 @@ impl Worker {
         };
         let fatal = match &outcome {
             Err(StoreError::SyncFailed(why)) => {
-                let removed = self.files.check().and_then(|()| self.wal.remove_failed_commit(shared));
+                self.wal.mark_failed_sync();
+                let removed = self.files.check_names().and_then(|()| self.wal.remove_failed_commit(shared));
                 if let Err(error) = removed {
                     tracing::error!(%error, "failed commit not removed from the write-ahead log");
                 }
@@ -352,7 +353,9 @@ impl Worker {
         shared.execute("BEGIN IMMEDIATE", [])?;
         let before = self.readers.current();
         let run = batch.iter_mut().try_for_each(|job| job.run(shared));
-        let committed = run.and_then(|()| Ok(shared.execute("COMMIT", []).map(drop)?));
+        // After another process's failed sync, the kernel may give us older pages, from which no commit must be made.
+        let checked = run.and_then(|()| self.files.check_syncs());
+        let committed = checked.and_then(|()| Ok(shared.execute("COMMIT", []).map(drop)?));
         if committed.is_err() && !shared.is_autocommit() {
             // No write of the batch was acknowledged. The caller checks the connection's state for success.
             let _ = shared.execute("ROLLBACK", []);
