@@ -14,8 +14,8 @@ pub const FILE: &str = "petstore.db";
 /// Lock file. Its lock is held while the database is opened or replaced.
 pub const LOCK: &str = "petstore.lock";
 
-/// Marks a failed sync. The kernel counts pages as written that the disk may have lost, and SQLite's index of the log, which
-/// lives as long as a process has it open, may count them as written back. So all processes end, and none starts before.
+/// Marks a failed sync, after which every process on the database ends before another starts. The disk may have lost pages
+/// that SQLite's index of the log counts as written back. SQLite makes the index anew once no process has it open.
 pub const SYNC_FAILED: &str = "petstore.sync-failed";
 
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
