@@ -53,10 +53,13 @@ def scripts(animals, account):
 def sent(name, *variables):
     """Returns a statement from petstore's source, with variables for its parameters."""
     source = ROOT / "src/store/postgres/pets.rs"
-    found = re.search(rf'const {name}: &str =\s*"([^"]*)";', source.read_text())
-    if not found:
+    text = source.read_text()
+    columns = re.search(r'concat!\("(SELECT [^"]*)", \$clauses\)', text)
+    clauses = re.search(rf'const {name}: &str =\s*select!\(\s*"([^"]*)"\s*\);', text)
+    if not columns or not clauses:
         raise Failed(f"{source} has no statement {name}")
-    return re.sub(r"\$(\d)", lambda number: f":{variables[int(number[1]) - 1]}", found[1])
+    statement = columns[1] + clauses[1]
+    return re.sub(r"\$(\d)", lambda number: f":{variables[int(number[1]) - 1]}", statement)
 
 
 def measure(database, script, seconds, file):
