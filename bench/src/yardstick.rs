@@ -3,7 +3,7 @@
 //! It has no API keys, JSON, database or timeouts. Both spend the cost of sockets, hyper and the bytes
 //! themselves; the difference is the cost of petstore.
 //!
-//! `yardstick --answers FOLDER [--listen 127.0.0.1:0] [--threads 1]` prints the bound
+//! `yardstick --answers FOLDER [--listen 127.0.0.1:0] [--threads 1] [--tls-cert FILE --tls-key FILE]` prints the bound
 //! address and serves until it is killed. The folder has petstore's response to each operation.
 
 use std::{env, error::Error, fs, net::SocketAddr, path::Path, sync::Arc};
@@ -18,7 +18,17 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, runtime};
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    runtime,
+};
+use tokio_rustls::TlsAcceptor;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -29,10 +39,23 @@ fn main() -> Result<(), Failure> {
         1 => runtime::Builder::new_current_thread().enable_io().build()?,
         threads => runtime::Builder::new_multi_thread().worker_threads(threads).enable_io().build()?,
     };
-    runtime.block_on(serve(options.listen, Answers::read(Path::new(&options.answers))?))
+    let tls = options.tls.map(|(certificate, key)| tls(&certificate, &key)).transpose()?;
+    runtime.block_on(serve(options.listen, tls, Answers::read(Path::new(&options.answers))?))
 }
 
-async fn serve(address: SocketAddr, answers: Answers) -> Result<(), Failure> {
+/// Returns the service's configuration of TLS.
+fn tls(certificate: &str, key: &str) -> Result<TlsAcceptor, Failure> {
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(key)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions()?.with_no_client_auth();
+    let mut config = config.with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ticketer = ring::Ticketer::new()?;
+    Ok(Arc::new(config).into())
+}
+
+async fn serve(address: SocketAddr, tls: Option<TlsAcceptor>, answers: Answers) -> Result<(), Failure> {
     let listener = TcpListener::bind(address).await?;
     println!("{}", listener.local_addr()?);
 
@@ -40,13 +63,25 @@ async fn serve(address: SocketAddr, answers: Answers) -> Result<(), Failure> {
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        let answers = Arc::clone(&answers);
+        let (answers, tls) = (Arc::clone(&answers), tls.clone());
         tokio::spawn(async move {
-            let service = service_fn(|request| answer(&answers, request));
-            // An error means only that the client has closed the connection.
-            let _ = http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service).await;
+            match tls {
+                None => serve_connection(stream, &answers).await,
+                // An error means only that the client does not speak TLS.
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        serve_connection(stream, &answers).await;
+                    }
+                }
+            }
         });
     }
+}
+
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, answers: &Answers) {
+    let service = service_fn(|request| answer(answers, request));
+    // An error means only that the client has closed the connection.
+    let _ = http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn answer(answers: &Answers, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
@@ -128,23 +163,29 @@ struct Options {
     answers: String,
     listen: SocketAddr,
     threads: usize,
+    /// The files of the certificate and of its key.
+    tls: Option<(String, String)>,
 }
 
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut options = Self { answers: String::new(), listen: ([127, 0, 0, 1], 0).into(), threads: 1 };
+        let mut options = Self { answers: String::new(), listen: ([127, 0, 0, 1], 0).into(), threads: 1, tls: None };
+        let (mut certificate, mut key) = (None, None);
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
             match name.as_str() {
                 "--answers" => options.answers = value,
                 "--listen" => options.listen = value.parse()?,
                 "--threads" => options.threads = value.parse()?,
+                "--tls-cert" => certificate = Some(value),
+                "--tls-key" => key = Some(value),
                 _ => return Err(format!("unknown option {name}").into()),
             }
         }
         if options.answers.is_empty() {
             return Err("--answers is missing: a folder of answers, as scripts/bench makes it".into());
         }
+        options.tls = certificate.zip(key);
         Ok(options)
     }
 }
