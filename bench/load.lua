@@ -1,6 +1,7 @@
--- The load of all operations: wrk -s load.lua ADDRESS -- OPERATION KEY ANIMALS PADDING [check]
+-- The load of all operations: wrk -s load.lua ADDRESS -- OPERATION KEY ANIMALS PADDING UNUSED [check]
 --
--- Animals are created with names of 12 characters, and PADDING after them.
+-- Animals are created with names of 12 characters, and PADDING after them. Every third animal is available. Orders begin
+-- with number UNUSED of the available animals, because each can be ordered once.
 -- wrk itself counts only statuses from 400 as errors. With `check`, the exact status and the shape of
 -- every body are checked. That costs more than the request costs the server, so the benchmark checks
 -- during the warm-up only.
@@ -13,6 +14,8 @@ local expected = {
   get = { [200] = 1 },
   create = { [201] = 1 },
   message = { [202] = 0 },
+  order = { [201] = 0 },
+  orderfar = { [201] = 0 },
 }
 
 -- A request whose variable part is a few digits is split around them. A body has always eight
@@ -22,7 +25,7 @@ local function around_digits(method, path, body)
 end
 
 local requests
-function requests(operation, animals, padding)
+function requests(operation, animals, padding, unused)
   local random = math.random
   if operation == "list20" or operation == "list100" then
     local path = operation == "list20" and "/v1/pets?limit=20&status=available" or "/v1/pets?limit=100"
@@ -45,6 +48,15 @@ function requests(operation, animals, padding)
   elseif operation == "message" then
     local before, after = around_digits("POST", "/v1/messages", '{"message":"Hello, number ########"}')
     return function() return before .. random(10000000, 99999999) .. after end
+  elseif operation == "order" or operation == "orderfar" then
+    -- Neighbours one after another, or in the order that multiples of a large prime give, which visits each once.
+    local available, step = math.floor(animals / 3), operation == "order" and 1 or 7368787
+    local before, after = around_digits("POST", "/v1/store/orders", '{"petId":########}')
+    return function()
+      local id = 1 + 3 * (unused * step % available)
+      unused = unused + 1
+      return before .. string.format("%8d", id) .. after
+    end
   elseif operation == "mix" then
     local list, get, create = requests("list20"), requests("get", animals), requests("create", animals, padding)
     return function()
@@ -62,11 +74,12 @@ local function right_answers(operation)
 end
 
 function init(args)
-  local operation, key, animals, padding, check = args[1], args[2], tonumber(args[3]), args[4], args[5]
+  local operation, key, animals, padding = args[1], args[2], tonumber(args[3]), args[4]
+  local unused, check = tonumber(args[5]), args[6]
   math.randomseed(1)
   wrk.headers["Authorization"] = "Bearer " .. key
   wrk.headers["Content-Type"] = "application/json"
-  request = requests(operation, animals, padding)
+  request = requests(operation, animals, padding, unused)
 
   wrong = 0
   if not check then return end

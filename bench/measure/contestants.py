@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from . import TOOLS, Failed, name_of, status_of
+from . import SPLIT, TOOLS, Failed, name_of, status_of
 from .servers import (
     ENVIRONMENT,
     check_same_answers,
@@ -53,10 +53,12 @@ def feed(command, chunks, environment, folder):
 
 
 class Petstore:
-    name, pinned = "petstore", True
+    name = "petstore"
 
-    def __init__(self, binary):
-        self.binary = binary
+    def __init__(self, binary, cores=SPLIT, tls=()):
+        """`tls` has the arguments that turn on TLS."""
+        self.binary, self.cores, self.tls = binary, cores, tls
+        self.scheme = "https" if tls else "http"
 
     def fill(self, folder, count, padding=""):
         """Creates a database with one account and returns its API key."""
@@ -78,9 +80,10 @@ class Petstore:
         return done.stdout.strip()
 
     def serve(self, folder, key):
-        command = [self.binary, "serve", *self.store(folder)]
+        command = [self.binary, "serve", *self.store(folder), *self.tls]
         command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
-        return running(self.name, command, {}, folder / "serve.log", petstore_addresses, key, self.pinned)
+        log = folder / "serve.log"
+        return running(self.name, command, {}, log, petstore_addresses, key, self.cores, self.scheme)
 
 
 class Rival:
@@ -116,14 +119,18 @@ def fastapi(workers=2):
     return Rival("fastapi", str(RIVALS / "python/bin/python"), "py", {"WORKERS": str(workers)})
 
 
+def yardstick_command(yardstick, answers, tls=()):
+    return [yardstick, "--answers", answers, "--listen", LOCAL, "--threads", "1", *tls]
+
+
 @contextlib.contextmanager
 def petstore_and_yardstick(petstore, yardstick, folder, key, padding="", number=50_000):
     """Runs petstore on the database in `folder`, and the yardstick with its responses, and compares the two."""
     with petstore.serve(folder, key) as ours:
         said = folder / "answers"
         copy_answers(ours, said, padding, number)
-        command = [yardstick, "--answers", said, "--listen", LOCAL, "--threads", "1"]
-        with running("yardstick", command, {}, folder / "yardstick.log", yardstick_addresses, key) as theirs:
+        command, log = yardstick_command(yardstick, said, petstore.tls), folder / "yardstick.log"
+        with running("yardstick", command, {}, log, yardstick_addresses, key, scheme=petstore.scheme) as theirs:
             check_same_answers(ours, theirs, padding, number)
             yield ours, theirs
     if ours.process.returncode != 0:

@@ -1,7 +1,9 @@
 """The growth: petstore and the yardstick with more animals, more connections and longer names."""
 
 import contextlib
+import os
 import shutil
+from pathlib import Path
 from typing import NamedTuple
 
 from . import machine
@@ -21,6 +23,7 @@ NAMES_OPERATIONS = ("list20", "list100", "get", "create")
 PADDING = {"12": "", "255, ASCII": "x" * 243, "255, of all lengths": ("aü犬🐕" * 61)[:243]}
 # Copying a larger database in each round would take longer than measuring.
 COPIED_BELOW = 1_000_000
+COLD_STARTS = 5
 
 
 class Case(NamedTuple):
@@ -81,7 +84,29 @@ def grow(options, binary, yardstick, folder):
         "versions": machine.versions(binary, ()),
         **found,
         "processes": processes,
+        "cold": cold_starts(petstore, folder, parts["sizes"][1][-1], keys),
     }
+
+
+def cold_starts(petstore, folder, case, keys):
+    """Starts petstore on the largest database. Comes last, because it empties the page cache if it may."""
+    cold, times = True, []
+    for _ in range(COLD_STARTS):
+        cold = emptied_page_cache() and cold
+        with petstore.serve(folder / case.store, keys[case.store]) as server:
+            times.append(round(server.start_ms, 2))
+    say(f"start on {case.animals:,} animals, {'not ' if cold else ''}in the page cache: {times} ms")
+    return {"animals": case.animals, "page_cache_emptied": cold, "start_ms": times}
+
+
+def emptied_page_cache():
+    """Empties the page cache, also of the program. Returns whether that was permitted."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+    except OSError:
+        return False
+    return True
 
 
 def one_round(options, petstore, yardstick, folder, keys, names, points, found, processes):

@@ -28,7 +28,7 @@ def build(binary, *arguments):
 def tools(names):
     """Installs missing Debian packages as root. Otherwise fails with their names."""
     packages = {"cargo": None, "wrk": "wrk", "taskset": "util-linux", "node": "nodejs", "npm": "npm"}
-    packages |= {"valgrind": "valgrind", "strace": "strace"}
+    packages |= {"openssl": "openssl", "valgrind": "valgrind", "strace": "strace"}
     missing = [name for name in names if not shutil.which(name)]
     wanted = [packages[name] for name in missing]
     if not missing:

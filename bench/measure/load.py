@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import math
 import os
 import random
 import statistics
@@ -17,6 +18,7 @@ from .servers import ask, cpu_seconds
 
 OHA = TOOLS / "bin/oha"
 WARM_UP_SECONDS = 1
+CREATES_PER_CLIENT = 50  # of `trickle`, per second
 # Maximum rate at which oha keeps up on one core, with a margin.
 OPEN_LOOP_MOST = 20_000
 
@@ -27,11 +29,15 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
     `meters` are others whose CPU time is looked at: their figure's name, and what tells their seconds so far.
     """
     meters = {"cpu_us": lambda: cpu_seconds(server), **(meters or {})}
-    checked = closed_loop(server, operation, animals, WARM_UP_SECONDS, padding, "check")
-    with trickle(server, operation.trickle) if operation.trickle else contextlib.nullcontext():
+    checked = closed_loop(server, operation, animals, WARM_UP_SECONDS, padding, 0, "check")
+    # An animal can be ordered once. wrk ends without the responses to its last requests.
+    unused = checked["requests"] + 2 * operation.clients
+    with trickle(server, operation.trickle) if operation.trickle else contextlib.nullcontext([]) as created:
         before, clock = [read() for read in meters.values()], time.monotonic()
-        result = closed_loop(server, operation, animals, seconds, padding)
+        created.clear()
+        result = closed_loop(server, operation, animals, seconds, padding, unused)
         clock = time.monotonic() - clock
+        creates = len(created)
         spent = {name: read() - start for (name, read), start in zip(meters.items(), before)}
     requests = result["requests"]
     size, checked_size = result["bytes"] / requests, checked["bytes"] / checked["requests"]
@@ -47,20 +53,22 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
         "p99_us": result["p99_us"],
         "bytes": round(size, 1),
     }
+    if operation.trickle:
+        figure["creates"] = round(creates / clock, 1)
     if open_loop and operation.open_loop:
         rate = min(figure["rate"] / 2, OPEN_LOOP_MOST)
         figure["open"] = fixed_rate(server, operation, animals, rate, seconds, padding)
     return figure
 
 
-def closed_loop(server, operation, animals, seconds, padding, *check):
+def closed_loop(server, operation, animals, seconds, padding, unused, *check):
     """Runs wrk: each connection sends its next request when it has received a response."""
-    command = ["taskset", "-c", str(LOAD_CORE), "wrk", "-t1"] if server.pinned else ["wrk", "-t2"]
+    command = ["taskset", "-c", server.cores.load, "wrk", "-t1"] if server.cores else ["wrk", "-t2"]
     command += [f"-c{operation.clients}", f"-d{seconds}s"]
     # With the default of 2 seconds, slow responses would count as broken connections.
-    url = f"http://{server.addresses[operation.listener]}"
+    url = f"{server.scheme}://{server.addresses[operation.listener]}"
     command += ["--timeout", "30s", "-s", ROOT / "bench/load.lua", url, "--"]
-    command += [operation.load, server.key, str(animals), padding, *check]
+    command += [operation.load, server.key, str(animals), padding, str(unused), *check]
     done = subprocess.run(command, text=True, capture_output=True)
     last = done.stdout.strip().rpartition("\n")[2]
     if done.returncode != 0 or not last.startswith("{"):
@@ -132,35 +140,40 @@ def latencies(server, load, asked, process, seconds):
 
 @contextlib.contextmanager
 def trickle(server, per_second):
-    """Runs another client that creates this many animals per second, or as many as it can."""
-    stop, failures = threading.Event(), []
+    """Runs other clients that create this many animals per second, or as many as they can. Provides a list that gets an
+    element for each."""
+    stop, failures, created = threading.Event(), [], []
+    clients = math.ceil(per_second / CREATES_PER_CLIENT)
 
-    def create():
+    def create(client):
         # Reuses one connection, because opening one costs a server more than a list.
         connection = http.client.HTTPConnection(server.addresses["store"], timeout=10)
         asked = request("create", 1)
         headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
         try:
-            due = time.monotonic()
+            due = time.monotonic() + client / per_second
             while not stop.wait(max(0, due - time.monotonic())):
-                due += 1 / per_second
+                due += clients / per_second
                 connection.request(asked.method, asked.path, asked.body, headers)
                 answer = connection.getresponse()
                 body = answer.read()
                 if answer.status != asked.status:
                     failures.append(body)
+                created.append(client)
         except (OSError, http.client.HTTPException) as error:
             failures.append(error)
         finally:
             connection.close()
 
-    thread = threading.Thread(target=create)
-    thread.start()
+    threads = [threading.Thread(target=create, args=(client,)) for client in range(clients)]
+    for thread in threads:
+        thread.start()
     try:
-        yield
+        yield created
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
     if failures:
         raise Failed(f"{server.name}: concurrent creates failed: {failures[0]}")
 

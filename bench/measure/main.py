@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, comparison, growth, install, postgres, profile, report
+from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, comparison, growth, install, postgres, profile, report, variants
 from .operations import OPERATIONS
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -22,6 +22,7 @@ and with two implementations of the same API; on PostgreSQL, compared with pgben
 EXAMPLES = """\
 examples:
   scripts/bench                               measure the comparison, and write it to docs/evidence/
+  scripts/bench --variants                    measure TLS, two cores, orders and a minute of load, and write it there
   scripts/bench --growth                      measure the growth, and write it to docs/evidence/
   scripts/bench --postgres                    measure petstore on PostgreSQL, and write it to docs/evidence/
   scripts/bench --profile                     count instructions and system calls, and write them to docs/evidence/
@@ -39,11 +40,13 @@ def parse_arguments():
     )
     names, servers = [operation.name for operation in OPERATIONS], comparison.SERVERS
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--growth", action="store_true", help="measure the growth instead of the comparison")
-    what.add_argument("--postgres", action="store_true", help="measure petstore on PostgreSQL, compared with pgbench")
-    what.add_argument(
-        "--profile", action="store_true", help="count the instructions and system calls of a request instead"
-    )
+    for part, what_it_does in (
+        (variants, "measure TLS, two cores, orders and a minute of full load instead of the comparison"),
+        (growth, "measure the growth"),
+        (postgres, "measure petstore on PostgreSQL, compared with pgbench"),
+        (profile, "count the instructions and system calls of a request"),
+    ):
+        what.add_argument(f"--{name_of(part)}", dest="part", action="store_const", const=part, help=what_it_does)
     what.add_argument("--render", action="store_true", help="render the page from earlier results")
     for flag, all_of_them, kind in (("--only", names, "operations"), ("--only-servers", servers, "servers")):
         parser.add_argument(
@@ -68,11 +71,11 @@ def parse_arguments():
     parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="petstore program (default: build a release)")
     options = parser.parse_args()
 
-    if options.profile:
+    options.part = part = options.part or comparison
+    if part is profile:
         if options.out is None:
             options.out = ROOT / "docs/evidence"
         return options
-    options.part = part = growth if options.growth else postgres if options.postgres else comparison
     if options.rounds is None:
         options.rounds = 2 if options.quick else part.ROUNDS
     if options.seconds is None:
@@ -80,17 +83,22 @@ def parse_arguments():
     if options.rounds < 1 or options.seconds < 1:
         parser.error("--rounds and --seconds must be at least 1")
     options.operations = [OPERATIONS[names.index(name)] for name in chosen(parser, options.only, names)]
-    if options.postgres:
+    if part is postgres:
         names = postgres.OPERATIONS
         options.operations = [operation for operation in options.operations if operation.name in names]
         if not options.operations:
             parser.error(f"with --postgres, --only accepts {', '.join(names)}")
     options.servers = chosen(parser, options.only_servers, comparison.SERVERS)
     whole = len(options.operations) == len(names) and len(options.servers) == len(comparison.SERVERS)
-    whole = (whole or options.growth) and options.rounds >= part.ROUNDS and not options.quick
+    whole = (whole or part in (variants, growth)) and options.rounds >= part.ROUNDS and not options.quick
     if options.out is None and (whole or options.render):
         options.out = ROOT / "docs/evidence"
     return options
+
+
+def name_of(part):
+    """Returns the name of a part in performance.json, which is the name of its module."""
+    return part.__name__.rpartition(".")[2]
 
 
 def chosen(parser, text, names):
@@ -109,17 +117,15 @@ def stop_on_signal(number, _frame):
 
 def measured(options):
     """Returns the name and results of one part of performance.json."""
-    if options.profile:
-        return "profile", profiled(options)
-    part, run = options.part, measured_on_postgres if options.postgres else measured_on_cores
-    return part.__name__.rpartition(".")[2], run(options, part)
+    run = {profile: profiled, postgres: measured_on_postgres}.get(options.part, measured_on_cores)
+    return name_of(options.part), run(options, options.part)
 
 
-def profiled(options):
+def profiled(options, part):
     install.tools(["cargo", "valgrind", "strace"])
-    petstore = built(options)
-    with folder_for(options, profile) as folder:
-        return profile.profile(petstore, folder)
+    petstore, yardstick = built(options), built_yardstick()
+    with folder_for(options, part) as folder:
+        return part.profile(petstore, yardstick, folder)
 
 
 def measured_on_postgres(options, part):
@@ -131,13 +137,13 @@ def measured_on_postgres(options, part):
 
 def measured_on_cores(options, part):
     """Measures with one core for the server and one for the load."""
-    rivals = [] if options.growth else [name for name in options.servers if name in ("fastify", "fastapi")]
-    install.tools(["cargo", "wrk", "taskset", *(["node", "npm"] if "fastify" in rivals else [])])
+    rivals = [name for name in options.servers if name in comparison.RIVALS] if part is comparison else []
+    further = ["node", "npm"] if "fastify" in rivals else ["openssl"] if part is variants else []
+    install.tools(["cargo", "wrk", "taskset", *further])
     if not {SERVER_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
         raise Failed("this machine needs two cores, one for the server and one for the load")
-    petstore = built(options)
-    yardstick = install.build("yardstick", "--manifest-path", "bench/Cargo.toml")
-    if not options.growth:
+    petstore, yardstick = built(options), built_yardstick()
+    if part is comparison:
         install.oha()
     if rivals:
         install.rivals(rivals)
@@ -146,13 +152,17 @@ def measured_on_cores(options, part):
     os.sched_setaffinity(0, {LOAD_CORE})
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    run = growth.grow if options.growth else comparison.compare
+    run = {comparison: comparison.compare, variants: variants.vary, growth: growth.grow}[part]
     with folder_for(options, part) as folder:
         return run(options, petstore, yardstick, folder)
 
 
 def built(options):
     return options.petstore.resolve() if options.petstore else install.build("petstore")
+
+
+def built_yardstick():
+    return install.build("yardstick", "--manifest-path", "bench/Cargo.toml")
 
 
 @contextlib.contextmanager

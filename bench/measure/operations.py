@@ -34,7 +34,12 @@ OPERATIONS = [
     Operation("create", "create, durable, 64 clients", "create"),
     Operation("create1", "create, durable, 1 client", "create", clients=1, open_loop=False),
 ]
-BY_NAME = {operation.name: operation for operation in OPERATIONS}
+# Only of petstore, on a database of their own.
+ORDERS = [
+    Operation("order", "place an order, neighbouring animals", "order"),
+    Operation("orderfar", "place an order, animals far apart", "orderfar"),
+]
+BY_NAME = {operation.name: operation for operation in (*OPERATIONS, *ORDERS)}
 
 
 class Request(NamedTuple):

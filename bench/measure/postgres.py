@@ -13,16 +13,14 @@ from .servers import ask
 
 ANIMALS = 100_000
 OPERATIONS = ("list20", "list20cold", "get", "message", "create")
-ROUNDS, SECONDS = 5, 5
+ROUNDS, SECONDS = 5, 4
 
 
 class PetstoreOnPostgres(Petstore):
     """petstore on PostgreSQL. Its folder has only its log."""
 
-    pinned = False
-
     def __init__(self, binary, database):
-        super().__init__(binary)
+        super().__init__(binary, cores=None)
         self.database = database
 
     def store(self, folder):

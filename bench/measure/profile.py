@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import Failed, machine
-from .contestants import LOCAL, Petstore
+from .contestants import LOCAL, Petstore, yardstick_command
 from .install import say
 from .operations import request
-from .servers import petstore_addresses, running
+from .servers import copy_answers, petstore_addresses, running, yardstick_addresses
 
 ANIMALS = 100_000
 WARM_UP, REQUESTS, TRACED = 300, 1_000, 300
 FUNCTIONS = 12  # stored for each operation
+CALLGRIND = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=callgrind.out"]
 # The groups of functions in the table, by how their names begin in callgrind's output. The first that fits counts.
 GROUPS = (
     ("SHA-256 of the key, in software", r"<?sha2|sha256"),
@@ -59,19 +60,32 @@ PROFILED = [
 
 
 def expected_minutes(_options):
-    return 3
+    return 1
 
 
-def profile(petstore, folder):
+def profile(petstore, yardstick, folder):
     """Returns all results, for the JSON file."""
     petstore = Petstore(petstore)
     say(f"filling a database with {ANIMALS:,} animals")
     key = petstore.fill(folder / "store", ANIMALS)
-    found = {operation.name: {"what": operation.what} for operation in PROFILED}
-    for kind, run in (("instructions", count_instructions), ("calls", count_calls)):
+    found = {operation.name: {"what": operation.what, "yardstick": {}} for operation in PROFILED}
+    for kind, count, tool in (("instructions", instructions, CALLGRIND), ("calls", calls, [])):
         copy = folder / kind
         shutil.copytree(folder / "store", copy)
-        run(petstore, copy, key, found)
+        command = [*tool, petstore.binary, "serve", *petstore.store(copy)]
+        command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
+        with running("petstore", command, {}, copy / "serve.log", petstore_addresses, key, cores=None) as server:
+            for operation in PROFILED:
+                found[operation.name] |= count(server, operation, copy)
+            answers = copy / "yardstick"
+            copy_answers(server, answers)
+        command = [*tool, *yardstick_command(yardstick, answers)]
+        with running("yardstick", command, {}, answers / "serve.log", yardstick_addresses, key, cores=None) as server:
+            for operation in PROFILED:
+                # The yardstick has no response to an order.
+                if operation.load != "order":
+                    counted = count(server, operation, answers)
+                    found[operation.name]["yardstick"][kind] = round(sum(counted[kind].values()), 2)
     return {
         "date": machine.today(),
         "animals": ANIMALS,
@@ -82,27 +96,22 @@ def profile(petstore, folder):
     }
 
 
-def count_instructions(petstore, folder, key, found):
+def instructions(server, operation, folder):
     """Counts instructions by group of functions, with callgrind."""
-    out = folder / "callgrind.out"
-    tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
-    with serving(petstore, folder, key, tool) as server:
-        for number, operation in enumerate(PROFILED, 1):
-            with connected(server, operation) as load:
-                load(WARM_UP)
-                control(server, "-i", "on")
-                load(WARM_UP)
-                control(server, "-z")
-                load(REQUESTS)
-                control(server, "-d")
-                control(server, "-i", "off")
-            [*_, dump] = sorted(folder.glob(f"callgrind.out.{number}*"))
-            costs = self_costs(dump.read_text())
-            found[operation.name]["instructions"] = grouped(costs)
-            found[operation.name]["functions"] = [
-                [name, round(cost / REQUESTS)] for (_, name), cost in costs.most_common(FUNCTIONS)
-            ]
-            say(f"  {operation.what:24}{sum(costs.values()) / REQUESTS:10,.0f} instructions")
+    dumps = set(folder.glob("callgrind.out.*"))
+    with connected(server, operation) as load:
+        load(WARM_UP)
+        control(server, "-i", "on")
+        load(WARM_UP)
+        control(server, "-z")
+        load(REQUESTS)
+        control(server, "-d")
+        control(server, "-i", "off")
+    [dump] = set(folder.glob("callgrind.out.*")) - dumps
+    costs = self_costs(dump.read_text())
+    say(f"  {server.name:10}{operation.what:24}{sum(costs.values()) / REQUESTS:10,.0f} instructions")
+    functions = [[name, round(cost / REQUESTS)] for (_, name), cost in costs.most_common(FUNCTIONS)]
+    return {"instructions": grouped(costs), "functions": functions}
 
 
 def control(server, *arguments):
@@ -140,18 +149,16 @@ def grouped(costs):
     return {group: round(cost / REQUESTS) for group, cost in found.most_common()}
 
 
-def count_calls(petstore, folder, key, found):
+def calls(server, operation, folder):
     """Counts system calls of all threads, with strace."""
-    with serving(petstore, folder, key, []) as server:
-        for operation in PROFILED:
-            with connected(server, operation) as load:
-                load(WARM_UP)
-                with traced(server, folder / "strace.out"):
-                    load(TRACED)
-            lines = (folder / "strace.out").read_text().splitlines()
-            names = Counter(match[1] for line in lines if (match := re.match(r"\d+ +(\w+)\(", line)))
-            found[operation.name]["calls"] = {name: round(number / TRACED, 2) for name, number in names.most_common()}
-            say(f"  {operation.what:24}{sum(names.values()) / TRACED:10,.2f} system calls")
+    with connected(server, operation) as load:
+        load(WARM_UP)
+        with traced(server, folder / "strace.out"):
+            load(TRACED)
+    lines = (folder / "strace.out").read_text().splitlines()
+    names = Counter(match[1] for line in lines if (match := re.match(r"\d+ +(\w+)\(", line)))
+    say(f"  {server.name:10}{operation.what:24}{sum(names.values()) / TRACED:10,.2f} system calls")
+    return {"calls": {name: round(number / TRACED, 2) for name, number in names.most_common()}}
 
 
 @contextlib.contextmanager
@@ -167,12 +174,6 @@ def traced(server, out):
     finally:
         tracer.send_signal(signal.SIGINT)
         tracer.wait()
-
-
-def serving(petstore, folder, key, tool):
-    command = [*tool, petstore.binary, "serve", *petstore.store(folder)]
-    command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
-    return running("petstore", command, {}, folder / "serve.log", petstore_addresses, key, pinned=False)
 
 
 @contextlib.contextmanager

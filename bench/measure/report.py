@@ -5,7 +5,7 @@ import string
 from statistics import median
 
 from . import ROOT, plots
-from .goals import against_pgbench, goals, ratio, read_in_mix, reads_in_mix
+from .goals import against_pgbench, goals, ratio
 from .operations import BY_NAME
 
 TEMPLATE = ROOT / "bench/performance.template.md"
@@ -25,7 +25,7 @@ def write(found, folder):
     for name, svg in plots.pictures(found).items():
         (drawn / f"{name}.svg").write_text(svg)
     values = {"goals": goals_table(found)}
-    for name in ("comparison", "growth", "postgres", "profile"):
+    for name in ("comparison", "variants", "growth", "postgres", "profile"):
         values[name] = section(name, found[name]) if name in found else "Not measured yet."
     text = string.Template(TEMPLATE.read_text()).substitute(values)
     (folder / "performance.md").write_text(text)
@@ -35,6 +35,9 @@ def section(name, part):
     measured = f"{part['rounds']} rounds, each measurement {part['seconds']} s. Figures are medians over the rounds, " \
                "with minimum and maximum in brackets." if "rounds" in part else \
                f"{part['requests']:,} requests of each kind, on {part['animals']:,} animals."
+    rivals_rounds = part.get("rivals_rounds")
+    if rivals_rounds and rivals_rounds < part["rounds"]:
+        measured += f" Fastify and FastAPI take part in {rivals_rounds} of the rounds."
     pieces = [f"Measured on {part['date']}: {measured}", machine(part)]
     for title, rows in tables(name, part):
         pieces.append(f"### {title}\n\n{table(rows)}")
@@ -50,8 +53,8 @@ def machine(part):
 
 
 def tables(name, part):
-    of_part = {"comparison": comparison_tables, "growth": growth_tables, "postgres": postgres_tables,
-               "profile": profile_tables}
+    of_part = {"comparison": comparison_tables, "variants": variants_tables, "growth": growth_tables,
+               "postgres": postgres_tables, "profile": profile_tables}
     return list(of_part[name](part))
 
 
@@ -67,6 +70,12 @@ def comparison_tables(part):
         yield "Latency in µs at half of the server's peak: p50 / p99 (at requests per second)", [["", *servers], *rows]
     if part["bare_sync_us"]:
         yield "Durable writes: p50 of the wall time in µs, and the bare disk", disk_rows(part)
+    if disturbed := [name for name, figures in operations.items() if "creates" in figures[servers[0]][0]]:
+        yield "Animals created per second by the other client", [
+            ["", *servers],
+            *([BY_NAME[name].what, *(spread(figures[s], "creates", 0) for s in servers)]
+              for name, figures in operations.items() if name in disturbed),
+        ]
     yield "Start and memory", [
         ["", *servers],
         *([what, *(spread(part["processes"][s], field, 1) for s in servers)]
@@ -80,22 +89,15 @@ def comparison_tables(part):
     ]
 
 
-def cpu_rows(operations, servers):
+def cpu_rows(operations, servers, base="yardstick"):
     def shown(operations, name, server):
-        against = ratio(operations, name, server)
+        against = ratio(operations, name, server, base)
         figure = spread(operations[name][server], "cpu_us", 1)
-        return f"{figure} {against:.2f}×" if against and server != "yardstick" else figure
+        return f"{figure} {against:.2f}×" if against and server != base else figure
 
     yield ["", *servers]
     for name in operations:
         yield [BY_NAME[name].what, *(shown(operations, name, server) for server in servers)]
-    if {"mix", "create"} <= set(operations):
-        cells = []
-        for server in servers:
-            against = reads_in_mix(operations, server)
-            cells.append(f"{read_in_mix(operations, server):.1f}"
-                         + (f" {against:.2f}×" if against and server != "yardstick" else ""))
-        yield ["list or get in the mix", *cells]
 
 
 def latency_rows(operations, servers):
@@ -124,6 +126,20 @@ def disk_rows(part):
                *(spread(figures[server], "p50_us", 0) for server in part["servers"])]
 
 
+def variants_tables(part):
+    for kind, ours, base, title in (
+        ("tls", "petstore", "yardstick", "Over kept-alive TLS connections, in µs per request"),
+        ("cores", "two cores", "one core", "petstore on two cores that it shares with the load, and on one of its own"),
+        ("orders", "order", "create", f"Orders and creates on {part['order_animals']:,} animals"),
+    ):
+        yield f"CPU: {title}", list(cpu_rows(part[kind], (ours, base), base))
+    loaded = part["loaded"]
+    yield "Memory of petstore on two cores", [
+        ["idle, MB", f"after {loaded['seconds']} s of the mix, MB", "requests per second meanwhile"],
+        [f"{loaded['idle_mb']:.1f}", f"{loaded['mb']:.1f}", f"{loaded['rate']:,.0f}"],
+    ]
+
+
 def growth_tables(part):
     titles = {"sizes": "animals", "connections": "connections", "names": "characters of a name"}
     for kind, what in titles.items():
@@ -145,6 +161,13 @@ def growth_tables(part):
         ["exec to first correct response, ms", *(spread(seen, "start_ms", 1) for seen in stores.values())],
         ["idle memory, MB", *(spread(seen, "idle_mb", 1) for seen in stores.values())],
     ]
+    if cold := part.get("cold"):
+        cache = "emptied before" if cold["page_cache_emptied"] else "not emptied, which needs root"
+        times = cold["start_ms"]
+        yield f"Start on {cold['animals']:,} animals, page cache {cache}", [
+            ["", f"median of {len(times)} starts (minimum–maximum)"],
+            ["exec to first correct response, ms", f"{median(times):.1f} ({min(times):.1f}–{max(times):.1f})"],
+        ]
 
 
 def postgres_tables(part):
@@ -187,7 +210,10 @@ def profile_tables(part):
         rows = [row for row in rows if max(row[1:]) >= 0.05]
         rows.sort(key=lambda row: -sum(row[1:]))
         total = ["total", *(sum(operation[kind].values()) for operation in operations)]
-        yield title, [heads, *([row[0], *(f"{number:,.{digits}f}" for number in row[1:])] for row in (*rows, total))]
+        shown = [[row[0], *(f"{number:,.{digits}f}" for number in row[1:])] for row in (*rows, total)]
+        yardstick = [operation["yardstick"].get(kind) for operation in operations]
+        shown.append(["yardstick, total", *("" if n is None else f"{n:,.{digits}f}" for n in yardstick)])
+        yield title, [heads, *shown]
     yield "The functions with the most instructions of their own", [
         ["", "function: instructions per request"],
         *([operation["what"], ", ".join(f"`{short(name)}` {number:,}" for name, number in operation["functions"])]

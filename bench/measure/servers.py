@@ -5,18 +5,22 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from . import SERVER_CORE, Failed
+from . import SPLIT, Cores, Failed
 from .operations import BY_NAME, request
 
 # Removes the caller's settings, such as a log level or a database URL.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PETSTORE_", "PG"))}
 # Headers that differ between responses or come from the HTTP library.
 PER_ANSWER = ("date", "content-length", "connection", "x-request-id")
+# Accepts the certificate that the benchmark made.
+ANY_CERTIFICATE = ssl.create_default_context()
+ANY_CERTIFICATE.check_hostname, ANY_CERTIFICATE.verify_mode = False, ssl.CERT_NONE
 
 
 class Server(NamedTuple):
@@ -25,7 +29,8 @@ class Server(NamedTuple):
     addresses: dict  # listener -> host:port
     key: str
     start_ms: float  # from exec to the first correct response
-    pinned: bool  # whether server and load have one core each; otherwise both use all cores
+    cores: Cores | None  # None: server and load use all cores
+    scheme: str
 
 
 class Answer(NamedTuple):
@@ -34,9 +39,12 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def ask(address, key, request):
+def ask(address, key, request, scheme="http"):
     """Sends a request on its own connection."""
-    connection = http.client.HTTPConnection(address, timeout=10)
+    if scheme == "https":
+        connection = http.client.HTTPSConnection(address, timeout=10, context=ANY_CERTIFICATE)
+    else:
+        connection = http.client.HTTPConnection(address, timeout=10)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     try:
         connection.request(request.method, request.path, request.body and request.body.encode(), headers)
@@ -47,22 +55,21 @@ def ask(address, key, request):
 
 
 @contextlib.contextmanager
-def running(name, command, environment, log, find_addresses, key, pinned=True):
-    """Runs a server, on its core if `pinned`, and waits for its first correct response. `find_addresses` finds its
-    addresses in its output."""
+def running(name, command, environment, log, find_addresses, key, cores=SPLIT, scheme="http"):
+    """Runs a server and waits for its first correct response. `find_addresses` finds its addresses in its output."""
     with log.open("w") as out:
         begin = time.monotonic()
         process = subprocess.Popen(
-            [*(["taskset", "-c", str(SERVER_CORE)] if pinned else []), *command],
+            [*(["taskset", "-c", cores.server] if cores else []), *command],
             stdout=out, stderr=out, cwd=log.parent, env={**ENVIRONMENT, **environment},
             start_new_session=True,  # Ctrl-C reaches only this program, which stops the servers.
         )
     try:
-        while not ((addresses := find_addresses(log.read_text())) and answers(addresses["store"], key)):
+        while not ((addresses := find_addresses(log.read_text())) and answers(addresses["store"], key, scheme)):
             if process.poll() is not None or time.monotonic() > begin + 60:
                 raise Failed(f"{name} did not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.001)
-        yield Server(name, process, addresses, key, (time.monotonic() - begin) * 1e3, pinned)
+        yield Server(name, process, addresses, key, (time.monotonic() - begin) * 1e3, cores, scheme)
         if process.poll() is not None:
             raise Failed(f"{name} ended unexpectedly:\n{log.read_text()[-2000:]}")
     finally:
@@ -75,9 +82,9 @@ def running(name, command, environment, log, find_addresses, key, pinned=True):
             process.wait()
 
 
-def answers(address, key):
+def answers(address, key, scheme):
     try:
-        return ask(address, key, request("list20", 0)).status == 200
+        return ask(address, key, request("list20", 0), scheme).status == 200
     except OSError:
         return False
 
@@ -111,7 +118,7 @@ def copy_answers(server, folder, padding="", number=50_000):
     folder.mkdir(exist_ok=True)
     for load in ("list20", "list20cold", "list100", "get", "create", "message"):
         asked = request(load, number, padding)
-        answer = ask(server.addresses[BY_NAME[load].listener], server.key, asked)
+        answer = ask(server.addresses[BY_NAME[load].listener], server.key, asked, server.scheme)
         if answer.status != asked.status:
             raise Failed(f"{server.name}, {load}: {answer.status} {answer.body.decode()}")
         lines = [f"{name}: {value}" for name, value in answer.headers if name not in PER_ANSWER[:3]]
@@ -122,7 +129,8 @@ def check_same_answers(petstore, yardstick, padding="", number=50_000):
     """Checks that the yardstick sends the same bytes as petstore, or as many if ids differ."""
     for load in ("list20", "list20cold", "list100", "get", "create", "message"):
         asked = request(load, number, padding)
-        ours, theirs = (ask(s.addresses[BY_NAME[load].listener], s.key, asked) for s in (petstore, yardstick))
+        listener = BY_NAME[load].listener
+        ours, theirs = (ask(s.addresses[listener], s.key, asked, s.scheme) for s in (petstore, yardstick))
         same = sizes(ours) == sizes(theirs)
         if asked.method == "GET":
             same = same and ours.body == theirs.body and fixed(ours) == fixed(theirs)
