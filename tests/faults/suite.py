@@ -540,9 +540,10 @@ ROWS = (
         PROMISE="one seed determines everything",
         FIGURE="100,000 seeds, each a simulation on one thread, in simulated time, of the store, its writer, the relay, the rate "
         "limits and the key cache of one or two processes: power failures, kills within a change, failing reads, writes and "
-        "(with one process and no other connection) syncs, a full disk, a broker that loses messages, stepped clocks. Acknowledged and read rows survive, at most one "
-        "effect per idempotency key, ids are not reused, every acknowledged message reaches the stream, no period has more "
-        "requests than the limit allows, a revoked key is rejected within 255 ms, `integrity_check` ok, recovery without help",
+        "(without another program) syncs, a full disk, a broker that loses messages, stepped clocks. Acknowledged and read "
+        "rows survive, at most one effect per idempotency key, ids are not reused, every acknowledged message reaches the "
+        "stream, no period has more requests than the limit allows, a revoked key is rejected within 255 ms, "
+        "`integrity_check` ok, recovery without help",
         CONTROL="eight planted bugs, such as a response before the commit, are each found within 100 seeds; the same seed "
         "gives the same trace",
         HEADLINE=(r"(\d+) seeds.*?(\d+) violations", "{1} violations in {0} seeds"),

@@ -45,6 +45,8 @@ pub struct Disk {
     pub character: Character,
     /// The process that opens and deletes files now.
     pub running: ProcessId,
+    /// A sync has failed in this step, so the files in the folder have the lengths of those that they stand for.
+    pub shows_lengths: bool,
     random: Random,
     lives: Lives,
     files: Vec<File>,
@@ -85,6 +87,7 @@ impl Disk {
             faults: Faults::default(),
             character: Character::default(),
             running: ProcessId(0),
+            shows_lengths: false,
             random,
             lives: Lives::default(),
             names: Names::new(folder, files.keys().cloned().zip(0..).collect()),
@@ -105,9 +108,14 @@ impl Disk {
         self.names.show(|file| self.files[file].content().len());
     }
 
+    fn show_failed_sync(&mut self) {
+        self.show_in_folder();
+        self.shows_lengths = true;
+    }
+
     /// Truncates a file like the one that stands for it, which the store has cut after a failed sync.
     pub fn follow_truncation(&mut self, name: &str) {
-        let Some(file) = self.names.find(name).filter(|_| self.check_alive(self.running).is_ok()) else { return };
+        let Some(file) = self.names.find(name).filter(|_| self.shows_lengths) else { return };
         let length = fs::metadata(self.names.path(name)).unwrap().len();
         if length < self.files[file].content().len() as u64 {
             trace::note("truncate after a failed sync", file as u64, length);
@@ -199,14 +207,14 @@ impl Disk {
         if self.one_in(self.faults.sync) {
             trace::note("sync failed", handle as u64, 0);
             self.files[file].fail_sync(&mut self.random, self.character.reverts_after_failed_sync);
-            self.show_in_folder();
+            self.show_failed_sync();
             let others = self.handles.iter_mut().enumerate().filter(|(number, _)| *number != handle);
             others.filter_map(|(_, other)| other.as_mut()).for_each(|other| other.sync_failed |= other.file == file);
             return Err(ffi::SQLITE_IOERR_FSYNC);
         }
         let opened = self.handles[handle].as_mut().expect("an open file");
         if std::mem::take(&mut opened.sync_failed) {
-            self.show_in_folder();
+            self.show_failed_sync();
             return Err(ffi::SQLITE_IOERR_FSYNC);
         }
         if !self.character.lies {

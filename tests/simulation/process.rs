@@ -159,7 +159,7 @@ async fn write(
             continue;
         }
         stepped = Instant::now();
-        disk::with(|disk| disk.running = id);
+        disk::with(|disk| (disk.running, disk.shows_lengths) = (id, false));
         match worker.step(&batches, Duration::ZERO) {
             Ok(flow) if flow.is_continue() => {}
             Ok(_) => break Ok(()),
