@@ -1,11 +1,12 @@
 //! Promise 38, continued: services whose system calls fail. Everything that a service acknowledges or announces is there.
 
 use std::cell::Cell;
+use std::path::Path;
 use std::process::Command;
 
-use testkit::{Database, Ledger, Random, Request, Response, Server, Signal, TIMEOUT, new_message, trial};
+use testkit::{Database, Ledger, Random, Request, Response, Server, Signal, TIMEOUT, new_message, trial, within};
 
-use crate::injected::{Calls, Case, FILES, Fault, SOCKETS, sample};
+use crate::injected::{Calls, Case, FILES, Fault, SOCKETS, hit_a_wake_up, sample};
 
 /// Number of faults in each service of a short run.
 const SHORT: usize = 4;
@@ -15,10 +16,10 @@ const WRITES: usize = 8;
 
 #[test]
 fn service_acknowledges_nothing_that_a_failing_call_loses() {
-    let serve = |strace| {
+    let serve = |strace, trace: &Path| {
         let database = Database::temporary();
         let (key, ledger) = (database.make_key(), Ledger::default());
-        let code = serve(&database, strace, &key, &ledger, "");
+        let code = serve(&database, strace, trace, &key, &ledger, "");
         database.run("account list");
         Served { acknowledged: ledger.acknowledged(), violation: ledger.compare(database.data_dir()).violation(), code }
     };
@@ -31,10 +32,10 @@ fn service_on_postgresql_loses_nothing_to_a_failing_call() {
     let database = Database::postgres();
     let key = database.make_key();
     let runs = Cell::new(0);
-    let serve = |strace| {
+    let serve = |strace, trace: &Path| {
         runs.set(runs.get() + 1);
         let (ledger, run) = (Ledger::default(), format!("run-{}-", runs.get()));
-        let code = serve(&database, strace, &key, &ledger, &run);
+        let code = serve(&database, strace, trace, &key, &ledger, &run);
         let rows = format!(
             "SELECT name || ' ' || id FROM pets WHERE name LIKE '{run}%' UNION ALL
             SELECT message || ' \"msg_' || replace(id::text, '-', '') || '\"' FROM messages WHERE message LIKE '{run}%'"
@@ -53,11 +54,11 @@ fn service_on_postgresql_loses_nothing_to_a_failing_call() {
 }
 
 /// Injects each fault into a run of a service.
-fn check(of: &str, calls: &Calls, first: &str, run: impl Fn(Command) -> Served) {
+fn check(of: &str, calls: &Calls, first: &str, run: impl Fn(Command, &Path) -> Served) {
     let mut random = Random::from_seed();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace");
-    let whole = run(Fault::count(calls, &file));
+    let whole = run(Fault::count(calls, &file), &file);
     // strace slows the service, so a write may time out on a busy machine.
     assert!(whole.acknowledged >= WRITES / 2 && whole.code == Some(0), "{whole:?}");
     assert_eq!(whole.violation, None);
@@ -68,7 +69,7 @@ fn check(of: &str, calls: &Calls, first: &str, run: impl Fn(Command) -> Served) 
     let mut violations = Vec::new();
     for (number, fault) in faults.iter().enumerate() {
         let _case = Case(fault.to_string());
-        let served = run(fault.strace(&file));
+        let served = run(fault.strace(&file), &file);
         violations.extend(served.violation.map(|why| format!("{fault}: {why}")));
         acknowledged += served.acknowledged;
         ended += usize::from(served.code != Some(0));
@@ -93,12 +94,17 @@ struct Served {
 }
 
 /// Serves under strace, writes, and stops. Returns the exit status.
-fn serve(database: &Database, strace: Command, key: &str, ledger: &Ledger, run: &str) -> Option<i32> {
+fn serve(database: &Database, strace: Command, trace: &Path, key: &str, ledger: &Ledger, run: &str) -> Option<i32> {
     let mut service = start(database, strace, Database::SERVE)?;
     (0..WRITES).for_each(|number| write(&service, key, ledger, &format!("{run}write-{number}"), number));
     // Fails if the process has ended.
     service.signal(Signal::TERM);
-    service.ended(TIMEOUT * 2).code()
+    // Without a wake-up, it may not notice the signal.
+    within(TIMEOUT * 2, "ending", || service.has_ended() || hit_a_wake_up(trace));
+    if !service.has_ended() {
+        service.kill();
+    }
+    service.ended(TIMEOUT).code()
 }
 
 /// Starts a service under strace. `None` if it ends before it listens.

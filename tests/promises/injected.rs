@@ -41,7 +41,7 @@ impl Fault {
     /// Returns strace, set to record the calls.
     pub fn count(calls: &Calls, file: &Path) -> std::process::Command {
         let mut strace = trace::strace(file);
-        strace.args(["-y", "-e"]).arg(format!("trace={}", calls.names.join(",")));
+        strace.args(["-yy", "-e"]).arg(format!("trace={}", calls.names.join(",")));
         strace
     }
 
@@ -73,14 +73,14 @@ impl Fault {
     pub fn strace(&self, file: &Path) -> std::process::Command {
         let Self { call, number, fault } = self;
         let mut strace = if *fault == KILL { trace::strace_that_kills(file) } else { trace::strace(file) };
-        strace.args(["-y", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={number}")]);
+        strace.args(["-yy", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={number}")]);
         strace
     }
 }
 
-/// Returns whether a call wakes another thread of the process. The kernel never fails these.
+/// Returns whether a call wakes another thread of the process, or tells one of a signal. The kernel never fails these.
 fn is_wake_up(line: &str) -> bool {
-    line.contains("<anon_inode:")
+    line.contains("<anon_inode:") || line.contains("<UNIX-STREAM:")
 }
 
 /// Returns whether the fault hit the wake-up of a thread. Threads are not scheduled the same way in each run, so a call has

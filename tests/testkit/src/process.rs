@@ -131,6 +131,10 @@ impl Process {
         self.ended(TIMEOUT)
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits, at most `limit`, until the process ends without a signal from the test.
     pub fn ended(&mut self, limit: Duration) -> ExitStatus {
         let mut ended = None;
