@@ -2,7 +2,7 @@
 //!
 //! Reading order: `domain` (values and rules), `store` (both databases), `representation` (the JSON of the API), `http`
 //! (the API), `console` (pages), `server` (connections), `relay` (messages to NATS), `telemetry` (log, metrics, traces),
-//! `tls` (both ends), `config`, `app` (composes the program) and `cli` (commands).
+//! `tls` (both ends), `workers` (the runtime of the store), `config`, `app` (composes the program) and `cli` (commands).
 
 pub mod app;
 pub mod backoff;
@@ -18,3 +18,4 @@ pub mod server;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+pub mod workers;

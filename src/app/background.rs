@@ -17,7 +17,7 @@ use crate::store::Store;
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
     let (api, console) = (app.api.clone(), app.console.clone());
     let certificate = tls.map(Tls::follow);
-    tokio::spawn(async move {
+    app.api.workers.spawn(async move {
         let certificate = async {
             if let Some(reloads) = certificate {
                 reloads.await;

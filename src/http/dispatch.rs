@@ -60,7 +60,7 @@ impl Operation {
             ListMessages => Box::pin(messages::list(&check().await?)).await,
             GetLiveness => Ok(health::live()),
             GetReadiness => Box::pin(health::ready(api)).await,
-            GetMetrics => Ok(metrics::serve(api, &head.headers)),
+            GetMetrics => Ok(Box::pin(metrics::serve(api, &head.headers)).await),
             GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
             GetSecurityTxt => well_known::security_txt(api, &head.headers),
             GetDocument | GetDocument30 => {

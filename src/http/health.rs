@@ -1,11 +1,12 @@
 //! Liveness and readiness checks.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 
 use super::error::ApiError;
 use super::response::{self, Response};
 use super::state::Api;
-use crate::store::StoreError;
 
 /// Free bytes on the disk of the embedded database below which there is a warning. The write-ahead log alone may take as
 /// many. The process stays ready, because reads work on a full disk too.
@@ -23,9 +24,11 @@ pub async fn ready(api: &Api) -> Result<Response, ApiError> {
         return Err(ApiError::not_ready("it is about to stop", "draining"));
     }
     // Any database error means that requests should go to another process.
-    let broken = |error: StoreError| ApiError::not_ready("its database does not respond correctly", error.to_string());
-    api.store.check().await.map_err(broken)?;
-    let body = match api.store.disk() {
+    let broken = |cause| ApiError::not_ready("its database does not respond correctly", cause);
+    let store = Arc::clone(&api.store);
+    let checked = api.workers.check(async move { store.check().await.map(|()| store.disk()) }).await;
+    let disk = checked.map_err(broken)?.map_err(|error| broken(error.to_string()))?;
+    let body = match disk {
         Some(disk) if disk.free < DISK_LOW => r#"{"status":"ready","warnings":["disk_space_low"]}"#,
         _ => r#"{"status":"ready"}"#,
     };

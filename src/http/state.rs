@@ -19,11 +19,13 @@ use crate::domain::Deployment;
 use crate::relay;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
+use crate::workers::Workers;
 
 /// Everything that a handler needs.
 #[derive(Debug)]
 pub struct Api {
     pub store: Arc<Store>,
+    pub workers: Workers,
     pub api_keys: ApiKeyCache,
     pub clock: Clock,
     pub addresses: Arc<Addresses>,
@@ -56,6 +58,7 @@ pub struct PasswordCounters {
 }
 
 impl Api {
+    /// Creates the state. The runtime of the caller becomes that of the workers.
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         let simulates = store.deployment() == Deployment::Staging && admission.simulation == Simulation::On;
         let addresses = Arc::new(addresses);
@@ -74,6 +77,7 @@ impl Api {
             password_counters: Arc::default(),
             trusted_proxies: admission.trusted_proxies,
             store,
+            workers: Workers::current(),
             clock,
             addresses,
             relay: OnceLock::new(),
