@@ -19,11 +19,14 @@ use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Registration, Service, plaintext_check};
 use crate::console::Console;
 use crate::http::{Api, ListenerService};
+use crate::relay::Relay;
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
+use backup_schedule::Backups;
 pub use listeners::Sockets;
-use shutdown::Signals;
+use shutdown::{LogLevelSignals, Signals};
 use systemd::State;
+use trace_export::TraceExport;
 
 /// Maximum time to store the last uses of API keys at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,6 +42,7 @@ pub struct App {
 }
 
 impl App {
+    /// Creates the state. The runtime of the caller becomes that of the workers.
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
         let registration = admission.registration;
         let api = Arc::new(Api::new(store, clock, addresses, admission));
@@ -46,6 +50,8 @@ impl App {
     }
 
     /// Serves `listeners` until `stop` says otherwise or its sender is dropped. Does not close the store.
+    ///
+    /// The operations listener runs on the runtime of the caller, everything else on the workers.
     pub async fn serve(
         self,
         listeners: Vec<(TcpListener, ListenerService, Access)>,
@@ -65,28 +71,43 @@ impl App {
             // In this order, so that `/readyz` fails before the listeners close.
             biased;
             () = drain => {}
-            () = server::run(listeners, tls, limits, stop.clone()) => {}
+            () = server::run(listeners, tls, limits, stop.clone(), self.api.workers.runtime()) => {}
         }
         jobs.abort();
         self.api.traffic.refusals.report();
         self.console.unstored_sessions.report();
         if *stop.borrow() != Stop::Now {
+            let api = Arc::clone(&self.api);
+            let flush = self.api.workers.spawn(async move { api.api_keys.flush().await });
             // Does not matter enough to wait for a disk that does not respond.
-            let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.api.api_keys.flush()).await;
+            let _ = tokio::time::timeout(FLUSH_TIMEOUT, flush).await;
         }
     }
 }
 
-/// Opens the listeners and serves until SIGTERM or SIGINT. A second signal closes all connections at once.
+/// A service that is ready to accept connections.
+#[derive(Debug)]
+pub struct Started {
+    app: App,
+    listeners: Vec<(TcpListener, ListenerService, Access)>,
+    tls: Option<Tls>,
+    limits: Limits,
+    signals: Signals,
+    log_level: LogLevelSignals,
+    traces: Option<TraceExport>,
+    backups: Option<Backups>,
+    relay: Option<Relay>,
+}
+
+/// Opens the listeners and starts the jobs. The runtime of the caller becomes that of the workers.
 ///
 /// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
-pub async fn run(
+pub async fn start(
     settings: &Service,
     store: Arc<Store>,
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
-) -> Result<()> {
-    let mut signals = Signals::listen()?;
-    tokio::spawn(shutdown::follow_log_level()?);
+) -> Result<Started> {
+    let (signals, log_level) = (Signals::listen()?, LogLevelSignals::listen()?);
     let tls = tls(settings)?;
     let passed = systemd::passed_sockets()?;
     let settings = &listeners::at_passed_addresses(settings, &passed)?;
@@ -108,12 +129,33 @@ pub async fn run(
     let listeners =
         listeners.into_iter().map(|(socket, service, access)| (socket, service.logging(settings.log_requests), access));
     let (listeners, traces) = trace_export::start(listeners.collect(), &addresses, &store);
-    let (stop, stopped) = watch::channel(Stop::No);
-    let server = tokio::spawn(app.serve(listeners, tls, limits(settings), stopped));
-    systemd::notify(State::Ready);
-    let ended = shutdown::until_stopped(server, &store, &stop, &mut signals).await;
-    shutdown::finish(traces, backups, relay, &store, &mut signals).await;
-    ended
+    Ok(Started { app, listeners, tls, limits: limits(settings), signals, log_level, traces, backups, relay })
+}
+
+impl Started {
+    /// Serves until SIGTERM or SIGINT. A second signal closes all connections at once.
+    ///
+    /// `petstore serve` runs it on a thread other than the workers', because a disk that does not respond blocks those.
+    pub async fn serve(self) -> Result<()> {
+        let Self { app, listeners, tls, limits, mut signals, log_level, traces, backups, relay } = self;
+        tokio::spawn(log_level.follow());
+        let listeners = listeners.into_iter().map(|(socket, service, access)| {
+            let socket = match access {
+                Access::Public => socket,
+                // Registers the socket with this runtime.
+                Access::Operator => TcpListener::from_std(socket.into_std()?)?,
+            };
+            Ok((socket, service, access))
+        });
+        let listeners = listeners.collect::<std::io::Result<_>>()?;
+        let api = Arc::clone(&app.api);
+        let (stop, stopped) = watch::channel(Stop::No);
+        let server = tokio::spawn(app.serve(listeners, tls, limits, stopped));
+        systemd::notify(State::Ready);
+        let ended = shutdown::until_stopped(server, &api, &stop, &mut signals).await;
+        shutdown::finish(traces, backups, relay, &api, &mut signals).await;
+        ended
+    }
 }
 
 fn tls(settings: &Service) -> Result<Option<Tls>> {

@@ -12,9 +12,9 @@ use super::Result;
 use super::backup_schedule::Backups;
 use super::systemd::{self, State};
 use super::trace_export::TraceExport;
+use crate::http::Api;
 use crate::relay::Relay;
 use crate::server::Stop;
-use crate::store::Store;
 use crate::telemetry::{self, Step};
 
 /// Maximum time for the responses to waiting requests after the store has failed.
@@ -25,6 +25,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The signals that ask the process to stop.
+#[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -54,10 +55,13 @@ impl Signals {
 /// If the store fails, the process cannot serve any longer. Waiting requests get their errors, then the server ends.
 pub async fn until_stopped(
     mut server: JoinHandle<()>,
-    store: &Arc<Store>,
+    api: &Api,
     stop: &watch::Sender<Stop>,
     signals: &mut Signals,
 ) -> Result<()> {
+    let store = Arc::clone(&api.store);
+    // On a read-only disk, it examines the files.
+    let mut failed = api.workers.spawn(async move { store.failed().await });
     let mut failure = None;
     loop {
         tokio::select! {
@@ -70,7 +74,7 @@ pub async fn until_stopped(
                 systemd::notify(State::Stopping);
                 stop.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Drain } else { Stop::Now });
             }
-            why = store.failed(), if failure.is_none() => {
+            Ok(why) = &mut failed, if failure.is_none() => {
                 tracing::error!(why, "the store failed, stopping");
                 systemd::notify(State::Stopping);
                 failure = Some(why);
@@ -91,7 +95,7 @@ pub async fn finish(
     traces: Option<TraceExport>,
     backups: Option<Backups>,
     relay: Option<Relay>,
-    store: &Store,
+    api: &Api,
     signals: &mut Signals,
 ) {
     if let Some(traces) = traces {
@@ -110,23 +114,35 @@ pub async fn finish(
             () = signals.next() => tracing::warn!("second signal received, exiting without draining the relay"),
         }
     }
+    let store = Arc::clone(&api.store);
+    let closed = api.workers.spawn(async move { store.close().await });
     tokio::select! {
-        () = store.close() => {}
+        _ = closed => {}
         () = tokio::time::sleep(CLOSE_TIMEOUT) => tracing::error!("timed out closing the database, exiting"),
         // Acknowledged writes are in the log on the disk. Others may be lost.
         () = signals.next() => tracing::warn!("second signal received, exiting without closing the database"),
     }
 }
 
-/// Changes the log level: SIGUSR1 logs more, a level at a time, and SIGUSR2 less. The future never ends.
-pub fn follow_log_level() -> io::Result<impl Future<Output = ()> + Send> {
-    let (mut more, mut less) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
-    Ok(async move {
+/// The signals that change the log level: SIGUSR1 logs more, a level at a time, and SIGUSR2 less.
+#[derive(Debug)]
+pub struct LogLevelSignals {
+    more: Signal,
+    less: Signal,
+}
+
+impl LogLevelSignals {
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self { more: signal(SignalKind::user_defined1())?, less: signal(SignalKind::user_defined2())? })
+    }
+
+    /// Never ends.
+    pub async fn follow(mut self) {
         loop {
             tokio::select! {
-                _ = more.recv() => telemetry::change_level(Step::More),
-                _ = less.recv() => telemetry::change_level(Step::Less),
+                _ = self.more.recv() => telemetry::change_level(Step::More),
+                _ = self.less.recv() => telemetry::change_level(Step::Less),
             }
         }
-    })
+    }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use tokio::sync::oneshot;
 
 use super::formats::quoted;
-use super::serve::{block_on, runtime};
+use super::serve::serve;
 use super::{Create, Failure, Outcome, backup, open, print};
 use crate::app;
 use crate::clock::Clock;
@@ -55,7 +55,7 @@ pub struct Quickstart {
 impl Quickstart {
     pub fn run(self) -> Outcome {
         backup::check(&self.service, &self.common)?;
-        block_on(runtime()?, async {
+        serve(async {
             let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
             let file = self.common.data_dir.join(KEY_FILE);
             let kept = kept_key(&store, &file).await?;
@@ -73,7 +73,7 @@ impl Quickstart {
                 store.import_pets(Box::new(animals())).await?;
             }
             let of_store = Arc::clone(&store);
-            let served = app::run(&self.service, store, async |addresses, operations| {
+            let started = app::start(&self.service, store, async |addresses, operations| {
                 let banner = async {
                     // Set after the listeners are open, because a failed start would never show the password.
                     let password = first_password(&of_store, &account).await?;
@@ -81,7 +81,7 @@ impl Quickstart {
                 };
                 banner.await.map_err(|Failure(why)| why.into())
             });
-            Ok(served.await?)
+            Ok(started.await?)
         })
     }
 }

@@ -1,13 +1,14 @@
 //! `petstore serve`
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{panic, process, thread};
 
 use clap::Args;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
 
-use super::{Create, Outcome, backup, open};
+use super::{Create, Failure, Outcome, backup, open};
 use crate::clock::Clock;
 use crate::config::{Common, Service};
 use crate::domain::Timestamp;
@@ -29,11 +30,33 @@ pub struct Serve {
 impl Serve {
     pub fn run(self) -> Outcome {
         backup::check(&self.service, &self.common)?;
-        block_on(runtime()?, async {
+        serve(async {
             let store = Arc::new(open(&self.common, Create::PRODUCTION).await?);
-            Ok(app::run(&self.service, store, async |_, _| Ok(())).await?)
+            Ok(app::start(&self.service, store, async |_, _| Ok(())).await?)
         })
     }
+}
+
+/// Starts a service on the workers, and serves until it is told to stop.
+///
+/// This thread handles signals and the operations listener, on a runtime of its own. The store is used by the workers only,
+/// because a disk that does not respond blocks their threads.
+pub fn serve(start: impl Future<Output = Result<app::Started, Failure>>) -> Outcome {
+    let workers = Arc::new(runtime()?);
+    if workers.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        // Ends with the process, because it may be blocked.
+        let driven = Arc::clone(&workers);
+        thread::Builder::new().name("worker".into()).spawn(move || {
+            server::prepare_thread();
+            driven.block_on(pending::<()>());
+        })?;
+    }
+    let control = Builder::new_current_thread().enable_all().build()?;
+    let served = workers.block_on(start).and_then(|started| Ok(control.block_on(started.serve())?));
+    if let Some(workers) = Arc::into_inner(workers) {
+        workers.shutdown_timeout(BLOCKED_TIMEOUT);
+    }
+    served
 }
 
 /// Runs a future to completion, and shuts the runtime down.

@@ -22,6 +22,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::unconstrained;
 
@@ -70,21 +71,25 @@ pub enum Stop {
 }
 
 /// Serves `listeners` until `stop` says otherwise or its sender is dropped. With `tls`, all listeners speak TLS only.
+///
+/// The connections of the public listeners run on `public`, those of the operator's on the runtime of the caller. A socket
+/// must be registered with the runtime of its connections.
 pub async fn run<S: Service>(
     listeners: Vec<(TcpListener, S, Access)>,
     tls: Option<Tls>,
     limits: Limits,
     mut stop: watch::Receiver<Stop>,
+    public: &Handle,
 ) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
     for (listener, service, access) in listeners {
-        let slots = match access {
-            Access::Public => Arc::clone(&slots),
-            Access::Operator => Arc::new(Semaphore::new(OPERATOR_CONNECTIONS)),
+        let (runtime, slots) = match access {
+            Access::Public => (public, Arc::clone(&slots)),
+            Access::Operator => (&Handle::current(), Arc::new(Semaphore::new(OPERATOR_CONNECTIONS))),
         };
         // Unconstrained, so that thousands of ready requests do not delay new connections.
-        tokio::spawn(unconstrained(accept(listener, tls.clone(), service, limits, slots, stopped.clone())));
+        runtime.spawn(unconstrained(accept(listener, tls.clone(), service, limits, slots, stopped.clone())));
     }
 
     // An error means that the sender was dropped, which is a stop too.

@@ -510,13 +510,17 @@ ROWS = (
         FIGURE="20 rounds beside each of 14 blocked neighbours (stderr, stdout, the pipe of an export, the supervisor's socket; "
         "a collector, a broker and PostgreSQL that are silent, and names of them that are not resolved; certificates on a "
         "mount that hangs): health checks and metrics respond within 1 s, requests succeed unless the "
-        "database is blocked, SIGTERM ends the process within 17 s; also a start beside certificates on a mount that hangs",
-        CONTROL="a suspended process is noticed, by the health checks and by the wait for its end",
+        "database is blocked, SIGTERM ends the process within 17 s; also a start beside certificates on a mount that hangs; "
+        "also calls on the database's files that do not return, as on a frozen file system, until all workers are blocked, with "
+        "one worker and with two: the operations listener responds within 1 s (`/readyz` with 503), and is ready afterwards",
+        CONTROL="a suspended process is noticed, by the health checks and by the wait for its end; while all workers are blocked, "
+        "a public listener does not respond",
         HEADLINE=(r"health checks and metrics within (\S+) \(.*?the end within (\S+)", "health checks within {0}, end within {1}"),
         ROUNDS=20,
         tests=(
             "blocked::blocked_neighbours_stall_no_health_check_and_no_stop",
             "blocked::start_ends_on_sigterm_while_its_certificate_hangs",
+            "frozen::frozen_file_system_stalls_no_health_check_and_no_stop",
         ),
     ),
     Suite(

@@ -19,13 +19,13 @@ use tokio::time::timeout;
 use crate::neighbours::{self, HangingFile};
 
 /// Maximum time for a response to a health check. Longer in short runs, which share the cores.
-fn health_limit() -> Duration {
+pub fn health_limit() -> Duration {
     Duration::from_secs(if trial::is_full() { 1 } else { 10 })
 }
 
 /// Maximum time from SIGTERM to the end without clients: 3 s for the last spans, 10 s for the relay, 1 s for reads of
 /// files and names, and 3 s for the log.
-fn stop_limit() -> Duration {
+pub fn stop_limit() -> Duration {
     Duration::from_secs(if trial::is_full() { 17 } else { 40 })
 }
 
@@ -117,9 +117,9 @@ fn suspended_process_is_noticed() {
 /// A process beside a neighbour.
 pub struct Service {
     pub process: Process,
-    store: SocketAddr,
+    pub store: SocketAddr,
     messages: SocketAddr,
-    operations: SocketAddr,
+    pub operations: SocketAddr,
     /// `None` without TLS.
     certificate: Option<Certificate>,
     /// `None` if the neighbour is the database. Otherwise requests must succeed.
@@ -200,7 +200,7 @@ impl Service {
     }
 
     /// Sends a request over a connection of its own.
-    fn send(&self, address: SocketAddr, request: Request, limit: Duration) -> Result<Response, String> {
+    pub fn send(&self, address: SocketAddr, request: Request, limit: Duration) -> Result<Response, String> {
         let response = async {
             match &self.certificate {
                 None => request.send().await,
@@ -213,6 +213,13 @@ impl Service {
 
     /// Sends SIGTERM. Returns the time until the process has ended.
     fn stop(&mut self, limit: Duration) -> Result<Duration, String> {
+        let took = self.terminate(limit)?;
+        let status = self.process.ended(TIMEOUT);
+        if status.success() { Ok(took) } else { Err(status.to_string()) }
+    }
+
+    /// Sends SIGTERM. Returns the time until the process exits. A tracer or the kernel may still hold one of its threads.
+    pub fn terminate(&self, limit: Duration) -> Result<Duration, String> {
         self.process.signal(Signal::TERM);
         let began = Instant::now();
         while !has_ended(self.process.pid()) {
@@ -221,12 +228,11 @@ impl Service {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        let (took, status) = (began.elapsed(), self.process.ended(TIMEOUT));
-        if status.success() { Ok(took) } else { Err(status.to_string()) }
+        Ok(began.elapsed())
     }
 }
 
-/// Returns whether all threads of a child process have ended.
+/// Returns whether the main thread of a child process has ended.
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.starts_with('Z')

@@ -81,7 +81,7 @@ fn serve(folder: &Path) -> ! {
                 assert!(runtime.block_on(failing.import_pets(source)).is_err());
             }
         });
-        petstore::app::run(&service, store, async |_, _| Ok(())).await
+        petstore::app::start(&service, store, async |_, _| Ok(())).await?.serve().await
     });
     std::process::exit(i32::from(outcome.is_err()))
 }

@@ -17,6 +17,7 @@ mod failing_service;
 mod fake_clock;
 mod files_gone;
 mod followers;
+mod frozen;
 mod full_disk;
 mod fuzz;
 mod gone_client;

@@ -202,8 +202,9 @@ impl Writer {
     /// Waits for a failure that must end the process, and returns its cause.
     pub async fn failed(&self) -> String {
         let mut state = self.state.clone();
-        match state.wait_for(|state| matches!(state, State::Failed(_))).await.as_deref() {
-            Ok(State::Failed(why)) => why.clone(),
+        let failed = state.wait_for(|state| matches!(state, State::Failed(_))).await.map(|state| state.clone());
+        match failed {
+            Ok(State::Failed(why)) => why,
             _ => std::future::pending().await,
         }
     }
