@@ -56,7 +56,7 @@ def goals(found):
     comparison, growth, variants = (found.get(name, {}) for name in ("comparison", "growth", "variants"))
     operations, processes = comparison.get("operations", {}), comparison.get("processes", {})
     tls, cores, orders = (variants.get(name, {}) for name in ("tls", "cores", "orders"))
-    disk = "create, durable, 1 client: p50 against one bare write + fdatasync of as many bytes and the yardstick's p50"
+    disk = "create, durable, 1 client: p50 against a bare write + fdatasync of as many bytes plus the yardstick's p50"
     return [
         *(Goal(f"{what}: CPU against the yardstick", ratio(operations, name), most, "×")
           for name, what, most in RATIO_GOALS),

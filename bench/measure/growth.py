@@ -89,7 +89,7 @@ def grow(options, binary, yardstick, folder):
 
 
 def cold_starts(petstore, folder, case, keys):
-    """Starts petstore on the largest database. Comes last, because it empties the page cache if it may."""
+    """Starts petstore on the largest database. Runs last, because it empties the page cache if permitted."""
     cold, times = True, []
     for _ in range(COLD_STARTS):
         cold = emptied_page_cache() and cold

@@ -21,7 +21,7 @@ ANIMALS = 100_000
 WARM_UP, REQUESTS, TRACED = 300, 1_000, 300
 FUNCTIONS = 12  # stored for each operation
 CALLGRIND = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=callgrind.out"]
-# The groups of functions in the table, by how their names begin in callgrind's output. The first that fits counts.
+# The groups of functions in the table, by the prefixes of their names in callgrind's output. The first match counts.
 GROUPS = (
     ("SHA-256 of the key, in software", r"<?sha2|sha256"),
     ("hyper, http", r"<?(hyper|http|httparse|http_body|bytes)[_:]|.* as hyper"),

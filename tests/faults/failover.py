@@ -20,7 +20,7 @@ NOTE = (
     "The test machine has no watchdog, so Patroni's is off. In production, require it (`mode: required`): if Patroni hangs or "
     "dies while its PostgreSQL runs, nothing else stops the old primary, and the watchdog resets the machine before its lease "
     "ends. Acknowledged writes do not depend on it, because the old primary waits for standbys that no longer follow it. Reads "
-    "from the old primary do ([row 43](#row-43), [consistency.md](../consistency.md#an-isolated-primary))."
+    "from the old primary depend on it ([row 43](#row-43), [consistency.md](../consistency.md#an-isolated-primary))."
 )
 ROUNDS = 50
 WITHIN = 10

@@ -25,7 +25,7 @@ DETAILS = """
 
 `scripts/promises 1 11` runs rows 1 and 11 in full and rewrites this page from [promises.json](promises.json). Rows that you
 leave out keep their last measurement. `--seed SEED` repeats the choices of an earlier run. Every `scripts/test` also runs
-the tests of `tests/promises` in a short form that takes seconds.
+the tests of `tests/promises` and `tests/simulation` in a short form.
 
 ## Details
 

@@ -528,9 +528,10 @@ ROWS = (
         PROMISE="proxies and the service read the same bytes",
         FIGURE="1,000,000 odd requests through each of HAProxy, nginx and Caddy with the configurations of `ops/proxy` (no TLS), "
         "and directly, drawn from a grammar of framing, chunks, trailers, targets and header lines, and 100,000 over HTTP/2: "
-        "behind each proxy the service answers the requests that the proxy forwarded, in their order, and nothing that it took "
-        "for a body; no response reaches another connection; the service serves no path that the proxy's rule blocks",
-        CONTROL="an origin that reads no bodies and resolves paths: behind each proxy it answers bodies, and it serves blocked paths",
+        "behind each proxy the service answers the requests that the proxy forwarded, in their order, and nothing that the "
+        "proxy took for a body; no response reaches another connection; the service serves no path that the proxy's rule blocks",
+        CONTROL="an origin that reads no bodies and resolves paths is noticed, because it answers bodies behind each proxy and "
+        "serves blocked paths",
         HEADLINE=(r"(\d+) cases.*?(\d+) relevant", "{1} differences in {0} cases through each of 3 proxies"),
         ROUNDS=1_000_000,
         tests=(
@@ -543,11 +544,11 @@ ROWS = (
         NUMBER=41,
         PROMISE="one seed determines everything",
         FIGURE="100,000 seeds, each a simulation on one thread, in simulated time, of the store, its writer, the relay, the rate "
-        "limits and the key cache of one or two processes: power failures, kills within a change, failing reads, writes and "
-        "(without another program) syncs, a full disk, a broker that loses messages, stepped clocks. Acknowledged and read "
-        "rows survive, at most one effect per idempotency key, ids are not reused, every acknowledged message reaches the "
-        "stream, no period has more requests than the limit allows, a revoked key is rejected within 255 ms, "
-        "`integrity_check` ok, recovery without help",
+        "limits and the key cache of one or two processes: power failures, kills within a change, failing reads and writes, "
+        "failing syncs (unless another program has the database open), a full disk, a broker that loses messages, stepped "
+        "clocks. Acknowledged and read rows survive, at most one effect per idempotency key, ids are not reused, every "
+        "acknowledged message reaches the stream, no period has more requests than the limit allows, a revoked key is rejected "
+        "within 255 ms, `integrity_check` ok, recovery without help",
         CONTROL="eight planted bugs, such as a response before the commit, are each found within 100 seeds; the same seed "
         "gives the same trace",
         HEADLINE=(r"(\d+) seeds.*?(\d+) violations", "{1} violations in {0} seeds"),
@@ -562,8 +563,8 @@ ROWS = (
         FIGURE="2 hours on SQLite over TLS and 2 hours on PostgreSQL with a synchronous standby, under a mixed load; every 10 "
         "minutes a restart, a key rotation, a log rotation and clock steps of a day, on SQLite a backup that is restored and a "
         "new certificate, on PostgreSQL a fail-over: 0 acknowledged writes lost or duplicated, requests fail only during "
-        "restarts and fail-overs; the log below 64 MiB, memory within 20 %, descriptors within 8, the 99th percentile "
-        "within a factor of 2",
+        "restarts and fail-overs; the write-ahead log below 64 MiB, memory within 20 %, descriptors within 8, the 99th "
+        "percentile of latency within a factor of 2",
         CONTROL="connections that accumulate, growth of each resource in made-up samples, and a deleted row are noticed",
         HEADLINE=(r"(\d+) requests, (\d+) acknowledged.*?(\d+) lost", "{2} of {1} writes lost in {0} requests on SQLite"),
         ROUNDS=240,
