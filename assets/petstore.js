@@ -18,7 +18,7 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
-// Requests beside forms, which follow the fields.
+// Updates the request beside a form while its fields change.
 const quote = { json: JSON.stringify, shell: (text) => `'${text.replaceAll("'", "'\\''")}'` };
 
 // The value of a field as JSON. A `Number` would be exact up to 2^53 only.
@@ -41,13 +41,13 @@ for (const live of document.querySelectorAll("[data-live]")) {
   };
   const follow = () => {
     show();
-    // The request sent before gives way to the next one.
+    // Replaces the last request sent with the next one.
     live.hidden = false;
     if (live.previousElementSibling.matches("div")) live.previousElementSibling.hidden = true;
   };
   form.addEventListener("input", follow);
   form.addEventListener("change", follow);
-  // Browsers fill in the fields of a page to which the user goes back.
+  // Browsers restore the fields when the user goes back to a page.
   show();
 }
 
@@ -59,7 +59,7 @@ if (window.SwaggerUIBundle) {
   dark.addEventListener("change", follow);
   follow();
 
-  // The code of a request in the languages of the console. All of them accept strings of JSON.
+  // The code of a request in the languages of the console. All of them accept JSON strings as literals.
   const text = JSON.stringify;
   const lines = (request, line) => request.get("headers").entrySeq().map(([name, value]) => line(text(name), text(value))).join("");
   const ifBody = (request, code) => (request.get("body") ? code(text(request.get("body"))) : "");

@@ -55,7 +55,7 @@ class Member:
         state = self._state
         passwords = state.passwords
         etcd = f"127.0.0.1:{state.ports['etcd']}"
-        # The servers listen on loopback. A test connects it to that of other network namespaces.
+        # The servers listen on loopback. A test forwards connections to it from other network namespaces.
         accounts = [f"host {who} samenet scram-sha-256" for who in ("all all", "replication replicator")]
         return {
             "scope": "petstore",

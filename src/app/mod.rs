@@ -79,7 +79,7 @@ impl App {
         if *stop.borrow() != Stop::Now {
             let api = Arc::clone(&self.api);
             let flush = self.api.workers.spawn(async move { api.api_keys.flush().await });
-            // Does not matter enough to wait for a disk that does not respond.
+            // Not worth a longer wait for a disk that does not respond.
             let _ = tokio::time::timeout(FLUSH_TIMEOUT, flush).await;
         }
     }

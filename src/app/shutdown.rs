@@ -20,8 +20,8 @@ use crate::telemetry::{self, Step};
 /// Maximum time for the responses to waiting requests after the store has failed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// Maximum time for the database to close. It takes longer only if the disk does not respond, or to write a large log back,
-/// which the next start continues.
+/// Maximum time for the database to close. Closing takes longer only if the disk does not respond, or while a large WAL is
+/// written back, which the next start continues.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The signals that ask the process to stop.

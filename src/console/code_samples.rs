@@ -8,21 +8,21 @@ pub struct CodeSample {
     pub parts: Vec<Part>,
 }
 
-/// A part of code.
+/// A part of a code sample.
 pub struct Part {
     pub text: String,
     pub role: Role,
 }
 
-/// Role of a part of the code in a page with a form.
+/// Role of a part. The page's script replaces all but `Text`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Text,
-    /// Shown if the user simulates a failure, with the value of `Prefer` instead of `{}`.
+    /// The line with `Prefer`, shown if the user simulates a failure. `{}` stands for the value.
     Prefer,
-    /// The body in the quotes of a shell. Follows the fields of the form.
+    /// The body, quoted for a shell.
     ShellBody,
-    /// The body in the quotes of JSON.
+    /// The body as a JSON string.
     JsonBody,
 }
 
@@ -37,7 +37,7 @@ pub struct SampleRequest<'a> {
 }
 
 impl SampleRequest<'_> {
-    /// A request that lists something.
+    /// Returns a GET request.
     pub const fn get(url: String) -> Self {
         Self { method: "GET", url, headers: &[], body: "", is_live: false }
     }

@@ -109,7 +109,7 @@ impl Field {
         if self.value.is_empty() { example } else { &self.value }
     }
 
-    /// Like [`Self::or_example`], as JSON: a number, or a string if it is none.
+    /// Like [`Self::or_example`], as JSON: a number, or a string if it is not an integer.
     pub fn integer_or_example(&self, example: &str) -> serde_json::Value {
         let text = self.or_example(example).trim();
         integer(text).map_or_else(|| text.into(), Into::into)

@@ -50,7 +50,7 @@ struct New<'a> {
 struct Made<'a> {
     site: Site<'a>,
     key: &'a str,
-    /// Requests that try the key.
+    /// Requests to try the key with.
     samples: [CodeSample; 4],
     /// After a rotation, when the old key stops working.
     before: Option<String>,

@@ -26,7 +26,7 @@ use crate::store::{self, Store};
 struct List<'a> {
     site: Site<'a>,
     pet_id: Field,
-    /// The key of the form that places an order, and of the one that changes orders, without the order's id.
+    /// The idempotency key of the form that places an order. The form that changes orders adds the order's id.
     key: RequestKey,
     /// The request of the form that places an order.
     unsent: [CodeSample; 4],
@@ -92,7 +92,7 @@ pub async fn show_pet(user: CurrentUser, Path(id): Path<String>) -> Response {
     }
 }
 
-/// Orders an animal of the list.
+/// Orders an animal from the list.
 pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form) -> Result<Response, PageError> {
     let Some(pet) = integer(&id) else { return Err(PageError::not_found("There is no page at this address.")) };
     let key = RequestKey::of(&fields).of_entry(pet);
@@ -166,7 +166,7 @@ async fn show(
         }
     };
     let ListPage { entries, links } = page;
-    // At once, so that PostgreSQL answers them together.
+    // Concurrent, so that PostgreSQL answers them together.
     let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, order))).await?;
     let site = Site::new(who, "Orders", "orders");
     let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &body(&pet_id.integer_or_example("1")));

@@ -6,7 +6,7 @@ use crate::domain::{Direction, Invalid, PageLimit};
 use crate::http::input::integer;
 use crate::store;
 
-/// The place of a page in its list, from the page's address. At most one of them is given.
+/// The place of a page in its list, from the page's address. A link gives at most one of both.
 pub struct Place<Id> {
     /// Shows the entries before this id.
     before: Option<Id>,
@@ -23,9 +23,9 @@ pub struct ListPage<T, Id> {
 /// The pages before and after a page.
 pub struct Links<Id> {
     pub is_first: bool,
-    /// The first entry, if the page before has newer ones.
+    /// Id of the first entry, if newer ones exist.
     pub newer: Option<Id>,
-    /// The last entry, if the page after has older ones.
+    /// Id of the last entry, if older ones exist.
     pub older: Option<Id>,
 }
 
@@ -36,8 +36,8 @@ impl<Id> Place<Id> {
         Self { before: Some(id), after: None }
     }
 
-    /// Parses the query of a page's address. Empty parameters count as missing. People enter `from`, the id to begin
-    /// with, whose `successor` is the next greater id. Links have `before` or `after`.
+    /// Parses the query of a page's address. Empty parameters count as missing. Links have `before` or `after`. People
+    /// enter `from`, the id to begin with; `successor` returns the next greater id.
     pub fn of(
         parameters: &Form,
         parse: impl Fn(&str) -> Result<Id, Invalid>,
@@ -83,7 +83,7 @@ where
 {
     if place.after.is_some() {
         let (mut entries, more) = read(Direction::Ascending, place.after, limit).await?;
-        // Otherwise the first page has these entries and older ones.
+        // Otherwise these entries are on the first page, with older ones.
         if more {
             entries.reverse();
             let (newer, older) = (entries.first().map(&id), entries.last().map(&id));

@@ -160,7 +160,7 @@ impl KeyState {
 #[derive(Clone, Copy, Debug)]
 pub struct KeyQuery {
     pub page: PageQuery<KeyState>,
-    /// The time at which keys count as expired.
+    /// Keys that expire at this time or before count as expired.
     pub now: Timestamp,
 }
 

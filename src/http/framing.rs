@@ -51,7 +51,7 @@ fn invalid(message: &'static str) -> ApiError {
     ApiError::new(Code::InvalidValue, message).with_header("connection", "close")
 }
 
-/// Returns whether all characters are allowed in a host with an optional port. May be empty.
+/// Returns whether all characters are allowed in a host with an optional port. The host may be empty.
 fn names_a_host(host: &HeaderValue) -> bool {
     host.as_bytes().iter().all(|byte| IN_HOST[usize::from(*byte)])
 }

@@ -45,9 +45,9 @@ pub struct Documents {
 
 #[derive(Debug, Default)]
 struct Document {
-    /// The document at the service's own addresses.
+    /// The document with the service's own addresses.
     own: OnceLock<File>,
-    /// The document at the addresses by which the last client reached a service that is bound to every address.
+    /// The document with the addresses that the last client used, if the service is bound to every address.
     reached: Mutex<Option<(BaseUrls, Arc<File>)>>,
 }
 
@@ -55,7 +55,8 @@ struct Document {
 type BaseUrls = [BaseUrl; 2];
 
 impl Document {
-    /// Returns the document at `addresses`. Replacing and compressing take milliseconds, and most clients use one host.
+    /// Returns the document with `addresses`. Keeps the last one, because making it takes milliseconds, and most clients
+    /// use one host.
     fn reached(&self, own: &Addresses, addresses: &Addresses, file_at_own: &File) -> Arc<File> {
         let urls = [addresses.base_url.clone(), addresses.messages_base_url.clone()];
         let mut last = self.reached.lock().unwrap_or_else(PoisonError::into_inner);

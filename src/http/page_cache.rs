@@ -1,4 +1,4 @@
-//! Pages of lists, cached as they are sent until a commit may have changed them.
+//! Encoded pages of lists, cached until a commit may have changed them.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use crate::domain::{AccountId, Deployment, Message, MessageId};
 pub trait Broker: Send + 'static {
     type Stream: Stream;
 
-    /// Connects to the stream of the deployment. An error is the reason, for the log.
+    /// Connects to the stream of the deployment. The error is the reason, for the log.
     fn connect(&self, deployment: Deployment) -> impl Future<Output = Result<Self::Stream, String>> + Send;
 }
 

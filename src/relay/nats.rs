@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of pings to a silent server. The connection is closed after three unanswered pings.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time in which a stream that petstore creates drops duplicates of a message id.
+/// Deduplication window of a stream that petstore creates.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
 /// Header with the id of the message's account.

@@ -201,7 +201,7 @@ async fn rejections_are_logged_once_then_counted_per_second() {
     let refused = 50;
     let started = Instant::now();
     let ready = || Request::new(listener, "GET", "/readyz").header("x-request-id", "first").send();
-    // The service says so before it drains.
+    // The service logs it before `/readyz` fails.
     while ready().await.status() == 200 {}
     for _ in 1..refused {
         assert_eq!(ready().await.status(), 503);

@@ -120,7 +120,7 @@ class Found(NamedTuple):
 
     way: str
     tried: int  # writes sent to the petstore process beside the primary during the partition
-    acknowledged: int  # and acknowledged, if none could be
+    acknowledged: int  # of these; 0 if the process may reach the new primary
     stale: float
     stale_unchecked: float  # without --require-standbys
     last_read: float  # after the cut

@@ -1,7 +1,7 @@
 """Network namespaces as machines, whose links can be cut, also in one direction.
 
 Each process listens on 127.0.0.1 and finds all others there, because address translation sends a connection to the machine
-that has its port. So nothing in `ops/cluster` depends on the namespaces.
+that has its port. Therefore `ops/cluster` does not depend on the namespaces.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Machine:
         return entered(self._file)
 
     def runs(self, function):
-        """Returns the function so that it runs on this machine."""
+        """Returns a function that runs `function` on this machine."""
 
         def on_machine(*arguments, **named):
             with self.entered():

@@ -52,7 +52,7 @@ class Trial(contextlib.ExitStack):
 
     @contextlib.contextmanager
     def new_cluster(self, prepare=lambda cluster: None):
-        """Starts a cluster, which `prepare` may change before. Stops it at the end."""
+        """Starts a cluster after `prepare` has changed it. Stops it at the end."""
         found, program = programs(), self._options.petstore or petstore.build()
         self._options.dir.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="promises-", dir=self._options.dir))

@@ -32,7 +32,7 @@ async fn proxies_and_the_service_read_the_same_bytes() {
     let site = Site::start(service.store(), service.messages(), &mut random).await;
     let tally = site.run(cases, &key, &mut random).await;
     site.assert_no_difference();
-    // Enough cases are well-formed enough for a proxy to forward them.
+    // The cases test something only if the proxies forward many of them.
     assert!(site.findings.forwarded.load(Ordering::Relaxed) >= u64::from(cases), "{}", site.figure());
     site.is_up().await;
     assert_eq!(service.get("/livez", &key).status(), 200);

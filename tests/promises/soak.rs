@@ -1,6 +1,6 @@
-//! Promise 42: a soak with life in it. Under a mixed load, the clock is stepped, certificates, logs and keys are renewed,
+//! Promise 42: a long run under a mixed load. Meanwhile, the clock is stepped, certificates, logs and keys are renewed,
 //! backups are made and restored, and processes and databases restart and fail over. No write is lost, requests fail only
-//! while that is announced, and resources stay flat.
+//! during restarts and fail-overs, and resources stay flat.
 
 use std::collections::HashMap;
 use std::fs;

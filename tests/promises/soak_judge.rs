@@ -1,4 +1,4 @@
-//! The resources of a process over a long time, and the judgement whether they stay flat.
+//! Samples of a process's resources, and the check that they stay flat.
 
 use std::fmt::Write;
 use std::time::Duration;

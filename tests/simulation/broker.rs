@@ -22,7 +22,7 @@ pub struct Nats {
     /// The ids of each text. Several ids are several messages.
     pub stream: BTreeMap<String, Vec<MessageId>>,
     pub is_up: bool,
-    /// Of 100 messages, this many are lost, and as many acknowledgements.
+    /// Percentage of messages that are lost, and of acknowledgements.
     pub loss: u64,
     /// Connections made before this number are broken.
     connection: u64,

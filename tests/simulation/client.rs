@@ -26,7 +26,7 @@ pub async fn run(world: Rc<World>, number: u64) {
     }
 }
 
-/// Sends a request, again while its outcome is unknown and it has an idempotency key.
+/// Sends a request, and repeats it while its outcome is unknown if it has an idempotency key.
 async fn send(world: &Rc<World>, account: AccountId, mut request: Request) {
     let began = world.clock.steady();
     for _ in 0..10 {

@@ -18,15 +18,15 @@ const TICK: Duration = Duration::from_millis(10);
 
 pub struct Machine {
     slots: Vec<Slot>,
-    /// The database as a command has it open, and until when.
+    /// The connection of a command, and the time at which it closes.
     pub foreign: Option<(Connection, Instant)>,
 }
 
 enum Slot {
     Running(Rc<Process>),
-    /// The process is started then.
+    /// The process starts at this time.
     Down(Instant),
-    /// The supervisor is stopping or burying the process.
+    /// The supervisor is starting or ending the process.
     Ending,
 }
 

@@ -141,7 +141,7 @@ unsafe extern "C" fn randomness(_: *mut sqlite3_vfs, length: c_int, out: *mut c_
     length
 }
 
-/// Waits for other processes by not waiting, because none of them runs meanwhile.
+/// Does not wait, because no other process runs meanwhile.
 unsafe extern "C" fn sleep(_: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
     microseconds
 }
@@ -231,7 +231,7 @@ unsafe extern "C" fn device_characteristics(_: *mut sqlite3_file) -> c_int {
     ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
 
-/// The memory that the connections to the database share: the file that the store maps, too.
+/// The memory that the connections to the database share, in the file that the store maps.
 struct SharedMemory {
     file: File,
     path: PathBuf,

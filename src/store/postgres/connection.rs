@@ -69,7 +69,7 @@ impl Connector {
         Self { url: url.clone(), check: WRITABLE, keys_changed: Arc::default(), reading: Arc::default() }
     }
 
-    /// A connector that also requires as many connected standbys as a commit waits for.
+    /// Returns a connector that also requires as many connected standbys as a commit waits for.
     pub fn with_standbys(&self) -> Self {
         Self { check: WITH_STANDBYS, ..self.clone() }
     }

@@ -15,7 +15,7 @@ pub const FILE: &str = "petstore.db";
 pub const LOCK: &str = "petstore.lock";
 
 /// Marks a failed sync, after which every process on the database ends before another starts. The disk may have lost pages
-/// that SQLite's index of the log counts as written back. SQLite makes the index anew once no process has it open.
+/// that SQLite's index of the log counts as written back. SQLite rebuilds the index once no process has it open.
 pub const SYNC_FAILED: &str = "petstore.sync-failed";
 
 /// Waits until this process may open the database, and removes unfinished files of killed processes.

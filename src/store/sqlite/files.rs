@@ -8,7 +8,9 @@ use super::atomic_file::folder_of;
 use super::data_dir::{SYNC_FAILED, beside, unavailable};
 use crate::store::{Result, StoreError};
 
-/// The names of the files, and the identity that each had when the database was opened. If a file is removed or replaced, SQLite continues with the file it has open. Commits to that file are lost when the
+/// The names of the files, and the identity that each had when the database was opened.
+///
+/// If a file is removed or replaced, SQLite continues with the file it has open. Commits to that file are lost when the
 /// process ends. If the index (`-shm`) is replaced, processes do not see each other's locks.
 #[derive(Debug)]
 pub struct Files {

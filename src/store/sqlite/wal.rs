@@ -104,7 +104,7 @@ impl Wal {
         cut().map_err(unavailable(&self.path))
     }
 
-    /// Makes the other processes end, and keeps new ones from starting before.
+    /// Makes all other processes on the database end, and keeps new ones from starting until they have ended.
     pub fn mark_failed_sync(&self) {
         if let Err(error) = own_file(&self.sync_failed) {
             let file = self.sync_failed.display();

@@ -60,7 +60,7 @@ enum State {
     Failed(String),
 }
 
-/// The connection, as the jobs of all batches use it.
+/// The writer's connection, with the statements that jobs repeat.
 pub struct Batch<'c> {
     conn: &'c Connection,
     statements: RefCell<Vec<(&'static str, CachedStatement<'c>)>>,
@@ -218,7 +218,7 @@ impl Writer {
     }
 }
 
-/// Carries out the queued writes, batch by batch. Its thread drives it; a simulation drives it without one.
+/// Carries out the queued writes, batch by batch, on a thread of its own or driven by a simulation.
 pub struct Worker {
     commands: Receiver<Command>,
     meter: Arc<WriterMeter>,
@@ -354,7 +354,7 @@ impl Worker {
         shared.execute("BEGIN IMMEDIATE", [])?;
         let before = self.readers.current();
         let run = batch.iter_mut().try_for_each(|job| job.run(shared));
-        // After another process's failed sync, the kernel may give us older pages, from which no commit must be made.
+        // After another process's failed sync, the kernel may give us older pages, on which no commit must be based.
         let checked = run.and_then(|()| self.files.check_syncs());
         let committed = checked.and_then(|()| Ok(shared.execute("COMMIT", []).map(drop)?));
         if committed.is_err() && !shared.is_autocommit() {
