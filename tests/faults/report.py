@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+from collections import Counter
 from pathlib import Path
 
 from cluster.petstore import ROOT
@@ -14,9 +15,9 @@ PAGE = ROOT / "docs" / "evidence" / "promises.md"
 TOP = """\
 # Promises
 
-petstore keeps {kept} of these {all} promises. Each one is tested by causing the failure it is about, and each test has a
-control: a fault that the service cannot survive, which the test must notice. Select a number for the goal, the whole
-measurement and the control. A promise keeps its number; not every number is in use.
+Of these {all} promises, {verdicts}. Each one is tested by causing the failure it is about, and
+each test has a control: a fault that the service cannot survive, which the test must notice. Select a number for the goal,
+the whole measurement and the control. A promise keeps its number; not every number is in use.
 
 """
 
@@ -55,13 +56,14 @@ def render(rows):
     """Writes the page: one line per row, then the details of each."""
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
     found = {row.NUMBER: measurements.get(str(row.NUMBER)) for row in rows}
-    kept = sum(verdict(each) == "kept" for each in found.values())
+    counts = Counter(verdict(each) for each in found.values())
+    verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of}" for of, count in counts.most_common())
     lines = ["| # | promise | verdict | figure |", "| --- | --- | --- | --- |"]
     for row in rows:
         cells = [f"[{row.NUMBER}](#row-{row.NUMBER})", row.PROMISE, verdict(found[row.NUMBER]), headline(row, found[row.NUMBER])]
         lines.append("| " + " | ".join(cells) + " |")
     details = "\n".join(detail(row, found[row.NUMBER]) for row in rows)
-    PAGE.write_text(TOP.format(kept=kept, all=len(rows)) + "\n".join(lines) + "\n" + DETAILS + details)
+    PAGE.write_text(TOP.format(verdicts=verdicts, all=len(rows)) + "\n".join(lines) + "\n" + DETAILS + details)
 
 
 def detail(row, found):
