@@ -158,12 +158,9 @@ async fn show(
     };
     let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
     let (sent, outcome) = done.unzip();
-    let listed = match sent {
-        Some(_) => None,
-        None => {
-            let query = pagination::as_api(&page, status.map(OrderStatus::as_str));
-            Some(ApiCall::list(who, Operation::ListOrders, &query).await)
-        }
+    let listed = match (&sent, pagination::as_api(&page, status.map(OrderStatus::as_str))) {
+        (None, Some(query)) => Some(ApiCall::list(who, Operation::ListOrders, &query).await),
+        _ => None,
     };
     let ListPage { entries, links } = page;
     // Concurrent, so that PostgreSQL answers them together.

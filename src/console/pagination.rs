@@ -101,12 +101,16 @@ where
     Ok(ListPage { entries, links })
 }
 
-/// Returns the query for an API request that lists the entries of a page, which the API returns in ascending order.
-pub fn as_api<T>(page: &ListPage<T, i64>, status: Option<&str>) -> String {
+/// Returns the query for an API request that lists the entries of a page, which the API returns in ascending order. `None`
+/// for a page after the last entry.
+pub fn as_api<T>(page: &ListPage<T, i64>, status: Option<&str>) -> Option<String> {
+    if page.entries.is_empty() && !page.links.is_first {
+        return None;
+    }
     let status = status.map_or(String::new(), |status| format!("&status={status}"));
     let after = page.links.older.map_or(String::new(), |last| format!("&after={}", last - 1));
     let limit = if page.links.is_first { PageLimit::default().get() } else { page.entries.len() as i64 };
-    format!("limit={limit}{status}{after}")
+    Some(format!("limit={limit}{status}{after}"))
 }
 
 pub fn parse_integer(text: &str) -> Result<i64, Invalid> {

@@ -25,7 +25,8 @@ struct List<'a> {
     links: Links<i64>,
     /// The idempotency key of the form that orders an animal, without the animal's id.
     key: RequestKey,
-    api_call: ApiCall,
+    /// The request of the list.
+    listed: Option<ApiCall>,
 }
 
 #[derive(Template)]
@@ -57,11 +58,13 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
         Ok((pets, more))
     };
     let page = newest_first(&place, PageLimit::default(), |pet: &Pet<'static>| pet.id, read).await?;
-    let query = pagination::as_api(&page, status.map(PetStatus::as_str));
-    let api_call = ApiCall::list(&who, Operation::ListPets, &query).await;
+    let listed = match pagination::as_api(&page, status.map(PetStatus::as_str)) {
+        Some(query) => Some(ApiCall::list(&who, Operation::ListPets, &query).await),
+        None => None,
+    };
     let site = Site::new(&who, "Animals", "animals");
-    let list = List { site, pets: page.entries, status, links: page.links, key: RequestKey::generate(), api_call };
-    Ok(ApiCall::page(StatusCode::OK, &list, Some(&list.api_call)))
+    let list = List { site, pets: page.entries, status, links: page.links, key: RequestKey::generate(), listed };
+    Ok(ApiCall::page(StatusCode::OK, &list, list.listed.as_ref()))
 }
 
 pub async fn new(who: SignedIn) -> Response {

@@ -46,7 +46,7 @@ async fn pages_are_small_and_self_contained() {
     }
     for page in pages {
         assert_eq!((page.status(), page.header("content-type")), (200, Some("text/html; charset=utf-8")));
-        assert!(page.body.len() < 30 * 1024, "{} bytes: {}", page.body.len(), &page.body[..200]);
+        assert!(page.body.len() < 32 * 1024, "{} bytes: {}", page.body.len(), &page.body[..200]);
         let policy = page.header("content-security-policy").unwrap();
         assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'; "), "{policy}");
         assert!(
