@@ -91,8 +91,10 @@ impl PageCache {
 impl Cached {
     /// Added animals follow all others, so an ascending page that is followed by another does not change.
     fn is_unchanged(&self, list: &List, then: Epoch, now: Epoch) -> bool {
-        let is_full = |query: &PetQuery| query.direction == Direction::Ascending && !self.page.is_last();
-        let may_grow = matches!(list, List::Pets(query) if !is_full(query));
+        let may_grow = match list {
+            List::Pets(query) => query.direction == Direction::Descending || self.page.is_last(),
+            List::Orders(..) => false,
+        };
         then.changes == now.changes && (then.additions == now.additions || !may_grow)
     }
 }

@@ -15,7 +15,7 @@ pub enum Effect {
     Any,
 }
 
-/// Numbers of commits of this process by their effect. Versions with equal numbers have equal rows.
+/// Numbers of commits of this process by their effect. Versions with equal numbers have equal listed rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     /// Changes of any listed rows.
@@ -39,9 +39,12 @@ impl History {
     /// Records a commit of this process. `before` was read inside its transaction, so no other process has committed
     /// between `before` and the commit. `after` was read after the commit.
     pub fn record(&self, before: Version, after: Version, effect: Effect) {
+        if after == before {
+            return;
+        }
         let mut last = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let (version, epoch) = &mut *last;
-        let is_known = *version == before && (after == before || after.is_next_of(&before));
+        let is_known = *version == before && after.is_next_of(&before);
         match effect {
             _ if !is_known => epoch.changes += 1,
             Effect::Any => epoch.changes += 1,
