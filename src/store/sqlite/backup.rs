@@ -14,6 +14,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::atomic_file::{self, AtomicFile, sync_folder};
 use super::connection::connect;
 use super::data_dir::{FILE, LOCK, beside, create_data_dir, has_content, lock_file, refuse_special_file, unavailable};
+use super::files::Files;
 use super::open::{connect_unmigrated, stored_deployment};
 use super::{Sqlite, migrations};
 use crate::domain::Deployment;
@@ -62,7 +63,7 @@ pub fn back_up(
     target: Target<'_>,
     progress: Progress<'_>,
 ) -> Result<Copied> {
-    let (conn, _in_use) = connect_unmigrated(data_dir)?;
+    let (_in_use, conn) = connect_unmigrated(data_dir)?;
     migrations::refuse_newer(&conn)?;
     stored_deployment(&conn, deployment)?;
     back_up_from(&conn, &data_dir.join(FILE), target, progress)
@@ -94,6 +95,8 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
         }
         true => Ok(()),
     })?;
+    // The copy may have pages that the disk has lost.
+    Files::of(file, &[])?.check_syncs()?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(target.file),
         _ => failed(target.file)(error),

@@ -1,6 +1,6 @@
 //! The data directory: its files, its locks, and files that must be durable.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ pub const FILE: &str = "petstore.db";
 /// Lock file. Its lock is held while the database is opened or replaced.
 pub const LOCK: &str = "petstore.lock";
 
-/// Marks a failed sync, after which every process on the database ends before another starts. The disk may have lost pages
-/// that SQLite's index of the log counts as written back. SQLite rebuilds the index once no process has it open.
+/// Marks a failed sync. Services on the database end, and none starts while any process has it open. The disk may have lost
+/// pages that SQLite's index of the log counts as written back. SQLite rebuilds the index once no process has it open.
 pub const SYNC_FAILED: &str = "petstore.sync-failed";
 
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
@@ -31,10 +31,13 @@ pub fn lock(data_dir: &Path) -> Result<Option<(File, File)>> {
     };
     let in_use = File::open(data_dir).map_err(unavailable(data_dir))?;
     let sync_failed = data_dir.join(SYNC_FAILED);
-    if sync_failed.exists() {
-        in_use.try_lock().map_err(|_| {
-            let why = "a sync has failed, and other processes still use the database: they must end first";
-            StoreError::Unavailable(format!("{}: {why}", data_dir.display()))
+    if sync_failed.try_exists().map_err(unavailable(&sync_failed))? {
+        in_use.try_lock().map_err(|error| match error {
+            TryLockError::Error(error) => unavailable(data_dir)(error),
+            TryLockError::WouldBlock => {
+                let why = "a sync has failed, and other processes still use the database: they must end first";
+                StoreError::Unavailable(format!("{}: {why}", data_dir.display()))
+            }
         })?;
         fs::remove_file(&sync_failed).map_err(unavailable(&sync_failed))?;
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::atomic_file::folder_of;
-use super::data_dir::{SYNC_FAILED, beside, unavailable};
+use super::data_dir::{SYNC_FAILED, beside, own_file, unavailable};
 use crate::store::{Result, StoreError};
 
 /// The names of the files, and the identity that each had when the database was opened.
@@ -40,9 +40,19 @@ impl Files {
 
     /// Fails if a sync of any process has failed.
     pub fn check_syncs(&self) -> Result<()> {
-        match self.sync_failed.exists() {
-            true => Err(StoreError::Unavailable("a sync of another process has failed".into())),
+        match self.sync_failed.try_exists().map_err(unavailable(&self.sync_failed))? {
+            true => Err(StoreError::Unavailable("a sync of the database has failed".into())),
             false => Ok(()),
+        }
+    }
+
+    /// Makes [`Self::check_syncs`] fail in all processes, and keeps new ones from starting before these have ended.
+    pub fn mark_failed_sync(&self) {
+        if let Err(error) = own_file(&self.sync_failed)
+            && !self.sync_failed.exists()
+        {
+            let file = self.sync_failed.display();
+            tracing::error!(%error, %file, "cannot mark the failed sync, stop all processes on the database");
         }
     }
 

@@ -112,7 +112,7 @@ enum Writes {
 impl Sqlite {
     /// Returns all migrations and whether the database has them, without changing it.
     pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
-        let (conn, _in_use) = open::connect_unmigrated(data_dir)?;
+        let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
         migrations::status(&conn)
     }
 
@@ -180,7 +180,7 @@ impl Sqlite {
     ) -> Result<T> {
         let written = tokio::time::timeout(WRITE_TIMEOUT, self.writer()?.submit(atomicity, effect, write)).await;
         written.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable(format!("the disk did not confirm the write within {WRITE_TIMEOUT:?}")))
+            Err(StoreError::Unavailable(format!("the write was not committed within {WRITE_TIMEOUT:?}")))
         })
     }
 
@@ -209,10 +209,10 @@ impl Sqlite {
     }
 
     pub fn check(&self) -> Result<()> {
-        if let Writes::Accepted(writer) = &self.writes {
-            writer.check()?;
+        match &self.writes {
+            Writes::Accepted(writer) => writer.check().and_then(|()| self.files.check())?,
+            Writes::Refused(_) => self.files.check_names()?,
         }
-        self.files.check()?;
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
     }
 

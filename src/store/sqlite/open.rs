@@ -16,7 +16,7 @@ use super::read_only::ReadOnly;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
 use super::writer::{Worker, Writer};
-use super::{Options, Sqlite, Writes, migrations, rows};
+use super::{Options, Sqlite, Writes, migrations, rows, wal};
 use crate::domain::Deployment;
 use crate::store::{BackupStatus, Result, StoreError, deployment};
 
@@ -67,12 +67,13 @@ impl Sqlite {
             conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
         }
         let deployment = stored_deployment(&conn, options.deployment)?;
+        let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
+        wal::sync_recovered(&conn).inspect_err(|_| files.mark_failed_sync())?;
         drop(opening);
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let readers = Arc::new(Readers::open(options.readers, read, Arc::clone(&wal_index))?);
-        let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
         let (writer, worker) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
         start(conn, worker)?;
         let backups = BackupStatus::default();
@@ -97,13 +98,14 @@ impl Sqlite {
     }
 }
 
-/// Connects to a database without migrating it. Also returns the lock that keeps others from replacing it.
-pub fn connect_unmigrated(data_dir: &Path) -> Result<(Connection, Option<File>)> {
+/// Connects to a database without migrating it. Also returns the lock that keeps others from replacing it, which must be
+/// released after the connection.
+pub fn connect_unmigrated(data_dir: &Path) -> Result<(Option<File>, Connection)> {
     require_database(data_dir)?;
     let file = data_dir.join(FILE);
     match lock(data_dir)? {
-        Some((_opening, in_use)) => Ok((connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?, Some(in_use))),
-        None => Ok((ReadOnly::of(&file, &data_dir.join(LOCK))?.connect(&file)?, None)),
+        Some((_opening, in_use)) => Ok((Some(in_use), connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?)),
+        None => Ok((None, ReadOnly::of(&file, &data_dir.join(LOCK))?.connect(&file)?)),
     }
 }
 

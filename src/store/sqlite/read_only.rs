@@ -89,7 +89,7 @@ impl ReadOnly {
     pub async fn ended(&self, files: &Files) -> String {
         loop {
             tokio::time::sleep(INTERVAL).await;
-            if let Err(gone) = files.check() {
+            if let Err(gone) = files.check_names() {
                 return gone.to_string();
             }
             if own_file(&self.lock).is_ok() {

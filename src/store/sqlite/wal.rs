@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
 use super::Options;
-use super::data_dir::{FILE, SYNC_FAILED, beside, own_file, unavailable};
+use super::data_dir::{FILE, beside, unavailable};
 use super::readers::Readers;
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError};
@@ -25,9 +25,19 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 /// Interval between attempts to truncate a full WAL.
 const FULL_FOR: Duration = Duration::from_millis(500);
 
+/// Syncs commits that a killed process had written but not synced. SQLite's recovery makes them visible, so a retry gets their
+/// stored response, which must not precede the sync.
+pub fn sync_recovered(conn: &Connection) -> Result<()> {
+    let checkpoint = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    match checkpoint.map_err(StoreError::from) {
+        Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
+        // A checkpoint begins with the sync, so any other error comes after it.
+        _ => Ok(()),
+    }
+}
+
 pub struct Wal {
     path: PathBuf,
-    sync_failed: PathBuf,
     index: Arc<WalIndex>,
     readers: Arc<Readers>,
     /// Size, in pages, from which the WAL is written back.
@@ -45,7 +55,6 @@ impl Wal {
     pub fn new(index: Arc<WalIndex>, readers: Arc<Readers>, options: &Options) -> Self {
         Self {
             path: beside(&options.data_dir.join(FILE), "-wal"),
-            sync_failed: options.data_dir.join(SYNC_FAILED),
             index,
             readers,
             checkpoint_pages: options.checkpoint_pages,
@@ -104,14 +113,6 @@ impl Wal {
         cut().map_err(unavailable(&self.path))
     }
 
-    /// Makes all other processes on the database end, and keeps new ones from starting until they have ended.
-    pub fn mark_failed_sync(&self) {
-        if let Err(error) = own_file(&self.sync_failed) {
-            let file = self.sync_failed.display();
-            tracing::error!(%error, %file, "cannot mark the failed sync, stop all processes on the database");
-        }
-    }
-
     fn is_full(&self) -> bool {
         self.index.version().wal_pages() >= self.limit
     }
@@ -124,10 +125,7 @@ impl Wal {
         // Setting a timeout only stores a number and cannot fail.
         let _ = conn.busy_timeout(self.busy_timeout);
         match checkpoint.map_err(StoreError::from) {
-            Err(StoreError::SyncFailed(why)) => {
-                self.mark_failed_sync();
-                Err(StoreError::SyncFailed(why))
-            }
+            Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
             // After any other error, commits are safe in the WAL, and the next checkpoint retries.
             _ => Ok(()),
         }

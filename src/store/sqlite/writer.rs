@@ -293,7 +293,7 @@ impl Worker {
         if let Some(why) = fatal {
             return Err(why);
         }
-        self.wal.checkpoint_if_due(shared)?;
+        self.wal.checkpoint_if_due(shared).inspect_err(|_| self.files.mark_failed_sync())?;
         if stop { self.stop() } else { Ok(ControlFlow::Continue(())) }
     }
 
@@ -333,7 +333,7 @@ impl Worker {
         };
         let fatal = match &outcome {
             Err(StoreError::SyncFailed(why)) => {
-                self.wal.mark_failed_sync();
+                self.files.mark_failed_sync();
                 let removed = self.files.check_names().and_then(|()| self.wal.remove_failed_commit(shared));
                 if let Err(error) = removed {
                     tracing::error!(%error, "failed commit not removed from the write-ahead log");
@@ -354,16 +354,18 @@ impl Worker {
         shared.execute("BEGIN IMMEDIATE", [])?;
         let before = self.readers.current();
         let run = batch.iter_mut().try_for_each(|job| job.run(shared));
-        // After another process's failed sync, the kernel may give us older pages, on which no commit must be based.
+        // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
+        // that process marks the failure at once.
         let checked = run.and_then(|()| self.files.check_syncs());
         let committed = checked.and_then(|()| Ok(shared.execute("COMMIT", []).map(drop)?));
         if committed.is_err() && !shared.is_autocommit() {
             // No write of the batch was acknowledged. The caller checks the connection's state for success.
             let _ = shared.execute("ROLLBACK", []);
         }
-        let effect = batch.iter().map(|job| job.effect()).max();
-        let effect = effect.filter(|_| committed.is_ok()).unwrap_or(Effect::Any);
-        self.readers.history().record(before, self.readers.current(), effect);
+        if committed.is_ok() {
+            let effect = batch.iter().map(|job| job.effect()).max().unwrap_or(Effect::Any);
+            self.readers.history().record(before, self.readers.current(), effect);
+        }
         committed
     }
 }
