@@ -78,7 +78,8 @@ async fn cause(world: &Rc<World>, fault: Fault) {
             world.clock.jump_to(if world.below(2) == 0 { now.plus(by) } else { now.minus(by) });
         }
         Fault::Suspend => {
-            let longest = [1_000, 60_000, 3_600_000, 200_000_000][world.index(4)];
+            // Not for so long that a client retries after its stored response has expired.
+            let longest = [1_000, 60_000, 3_600_000, 30_000_000][world.index(4)];
             world.clock.advance(Duration::from_millis(world.below(longest)));
         }
         Fault::ForeignRead => open_foreign(world, "BEGIN; SELECT count(*) FROM pets"),
