@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
@@ -30,10 +31,19 @@ const FULL_FOR: Duration = Duration::from_millis(500);
 pub fn sync_recovered(conn: &Connection) -> Result<()> {
     let checkpoint = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     match checkpoint.map_err(StoreError::from) {
-        Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
+        Err(StoreError::SyncFailed(why)) => {
+            keep_log(conn);
+            Err(StoreError::SyncFailed(why))
+        }
         // A checkpoint begins with the sync, so any other error comes after it.
         _ => Ok(()),
     }
+}
+
+/// Keeps the connection from writing the WAL back when it closes, because the disk may have lost a part of it.
+pub fn keep_log(conn: &Connection) {
+    // Only sets a flag.
+    let _ = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
 }
 
 pub struct Wal {

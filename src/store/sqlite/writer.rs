@@ -8,7 +8,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -17,7 +16,7 @@ use super::Options;
 use super::files::Files;
 use super::history::Effect;
 use super::readers::Readers;
-use super::wal::Wal;
+use super::wal::{self, Wal};
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError, WriterMeter};
 
@@ -309,8 +308,7 @@ impl Worker {
         let state = match end {
             Ok(()) => State::Stopped,
             Err(fatal) => {
-                // The WAL must not be written back into the database.
-                let _ = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+                wal::keep_log(&conn);
                 State::Failed(fatal)
             }
         };
