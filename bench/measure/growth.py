@@ -112,11 +112,12 @@ def emptied_page_cache():
 def one_round(options, petstore, yardstick, folder, keys, names, points, found, processes):
     """Serves all databases of a part at once, so that compared values are measured at nearly the same time."""
     with contextlib.ExitStack() as stack:
+        # Runs last, when all servers have ended.
+        stack.callback(shutil.rmtree, folder / "round", ignore_errors=True)
         servers = {}
         for case in points:
             if case.store not in servers:
                 data = fresh(folder, case)
-                stack.callback(shutil.rmtree, folder / "round", ignore_errors=True)
                 pair = petstore_and_yardstick(
                     petstore, yardstick, data, keys[case.store], case.padding, case.animals // 2
                 )
