@@ -40,6 +40,8 @@ class Suite(NamedTuple):
     # Controls that are tests of their own.
     controls: tuple = ()
     BINARY: str = "promises"
+    # Whether the tests run at the same time.
+    CONCURRENT: bool = False
 
     @property
     def test(self):
@@ -49,13 +51,14 @@ class Suite(NamedTuple):
     def run(self, trial):
         build(self.BINARY)
         measured, failures = [], []
-        for name in self.tests:
-            figure, failure = run_test(trial, self, name)
-            measured.append(figure)
-            failures += failure or ([] if figure else [f"{name} printed no measurement"])
+        for names in [self.tests] if self.CONCURRENT else [[name] for name in self.tests]:
+            figures, failure = run_tests(trial, self, names)
+            measured += figures
+            missing = [] if len(figures) == len(names) else [f"{' or '.join(names)} printed no measurement"]
+            failures += failure or missing
         for name in self.controls:
-            failures += run_test(trial, self, name)[1]
-        return Result("; ".join(filter(None, measured)) or "nothing", failures)
+            failures += run_tests(trial, self, [name])[1]
+        return Result("; ".join(measured) or "nothing", failures)
 
 
 ROWS = (
@@ -560,19 +563,22 @@ ROWS = (
     Suite(
         NUMBER=42,
         PROMISE="nothing is lost and nothing grows over a long time",
-        FIGURE="2 hours on SQLite over TLS and 2 hours on PostgreSQL with a synchronous standby, under a mixed load; every 10 "
-        "minutes a restart, a key rotation, a log rotation and clock steps of a day, on SQLite a backup that is restored and a "
-        "new certificate, on PostgreSQL a fail-over: 0 acknowledged writes lost or duplicated, requests fail only during "
-        "restarts and fail-overs; the write-ahead log below 64 MiB, memory within 20 %, descriptors within 8, the 99th "
-        "percentile of latency within a factor of 2",
+        FIGURE="2 hours on SQLite over TLS, and at the same time on PostgreSQL with a synchronous standby, under a mixed load; "
+        "every 10 minutes a restart, a key rotation, a log rotation and clock steps of a day, on SQLite a backup that is "
+        "restored and a new certificate, on PostgreSQL a fail-over: 0 acknowledged writes lost or duplicated, requests fail "
+        "only during restarts and fail-overs; the write-ahead log below 64 MiB, memory within 20 %, descriptors within 8, the "
+        "99th percentile of latency within a factor of 2",
         CONTROL="connections that accumulate, growth of each resource in made-up samples, and a deleted row are noticed",
-        HEADLINE=(r"(\d+) requests, (\d+) acknowledged.*?(\d+) lost", "{2} of {1} writes lost in {0} requests on SQLite"),
-        ROUNDS=240,
+        HEADLINE=(
+            r"sqlite for.*? (\d+) requests, (\d+) acknowledged.*?(\d+) lost", "{2} of {1} writes lost in {0} requests on SQLite"
+        ),
+        ROUNDS=120,
         tests=(
             "soak::embedded_database_stays_flat_through_every_event",
             "soak::postgresql_stays_flat_through_every_event",
         ),
         controls=("soak_judge::growth_of_each_resource_is_noticed",),
+        CONCURRENT=True,
     ),
     Suite(
         NUMBER=44,
@@ -613,29 +619,31 @@ def build(binary):
         raise Failed(f"tests/{binary} does not build")
 
 
-def run_test(trial, row, name):
-    """Runs a test. Returns its measurement and a list of its failures. The log is kept in target."""
+def run_tests(trial, row, names):
+    """Runs tests at the same time. Returns their measurements and a list of their failures. The log is kept in target."""
     rounds = trial.rounds(row.ROUNDS)
     environment = os.environ | {"PETSTORE_ROUNDS": str(rounds), "PETSTORE_SEED": str(trial.seed)}
-    log_path = ROOT / "target" / f"promise-{row.NUMBER}-{name.rpartition('::')[2]}.log"
+    log_path = ROOT / "target" / f"promise-{row.NUMBER}-{names[0].rpartition('::')[2]}.log"
     log_path.parent.mkdir(exist_ok=True)
-    measured, ran, failed = "", False, False
-    with log_path.open("w") as log, session([*CARGO, row.BINARY, name, "--", *EXACTLY], environment, log) as test:
+    command = [*CARGO, row.BINARY, "--", *EXACTLY, f"--test-threads={len(names)}", *names]
+    measured, ran, failed = [], False, False
+    with log_path.open("w") as log, session(command, environment, log) as test:
         for line in test.stdout:
             log.write(line)
             log.flush()
             # The test runner may print the test's name on the same line.
             _, is_measurement, figure = line.partition("measured: ")
-            if is_measurement:
-                measured = figure.strip()
+            if figure.strip():
+                measured.append(figure.strip())
             # The test runner repeats the failures afterwards.
             failed = failed or line == "failures:\n"
             if line.strip() and not is_measurement and not failed:
                 trial.say(line.strip())
-            ran = ran or "1 passed" in line or "1 failed" in line
+            counts = re.match(r"test result: .* (\d+) passed; (\d+) failed", line)
+            ran = ran or (counts is not None and int(counts[1]) + int(counts[2]) == len(names))
         status = test.wait()
     if not ran:
-        return measured, [f"there is no test {name}, or it did not complete: see {log_path.relative_to(ROOT)}"]
+        return measured, [f"there is no test {' or '.join(names)}, or it did not complete: see {log_path.relative_to(ROOT)}"]
     if status:
         return measured, [f"{why_it_failed(log_path.read_text(errors='replace'))} (the log: {log_path.relative_to(ROOT)})"]
     return measured, []

@@ -91,8 +91,7 @@ impl Soak {
     /// Runs the load and the events. Returns the measurement in words.
     fn run(self, name: &str, events: &[Event]) -> String {
         let mut random = Random::from_seed();
-        // Half of the minutes for each database.
-        let time = Duration::from_secs(30) * trial::rounds(1);
+        let time = Duration::from_mins(1) * trial::rounds(1);
         let (pause, every) = match trial::is_full() {
             true => (CYCLE / events.len() as u32, Duration::from_secs(10)),
             false => (Duration::from_millis(500), Duration::from_millis(250)),
@@ -118,7 +117,7 @@ impl Soak {
                     break;
                 }
                 thread::sleep(pause);
-                println!("{:.0?}: {event:?}, {}", self.began.elapsed(), self.traffic.ledger);
+                println!("{name}, {:.0?}: {event:?}, {}", self.began.elapsed(), self.traffic.ledger);
                 self.cause(*event, number, &mut random);
                 happened.push(*event);
             }
