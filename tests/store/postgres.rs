@@ -6,13 +6,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::{ApiKey, Deployment, KeyHash, PageLimit, Pet, PetQuery, PetStatus};
+use petstore::domain::Direction::{Ascending, Descending};
+use petstore::domain::api_key::KeyQuery;
+use petstore::domain::{
+    ApiKey, Deployment, KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, Pet, PetQuery, PetStatus,
+};
 use petstore::store::postgres::{Options, Postgres, Settings};
 use petstore::store::{Store, StoreError};
-use testkit::PostgresServer;
-use testkit::postgres::{binaries, database, query, try_query};
+use testkit::postgres::{binaries, database, query, sessions, try_query};
+use testkit::{PostgresServer, TIMEOUT, within};
 
-use crate::fixtures::{account, create_pet, new_key, new_pet, open_postgresql, open_with, options};
+use crate::fixtures::{NOW, account, create_pet, new_key, new_pet, open_postgresql, open_with, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id() {
@@ -82,6 +86,58 @@ async fn ids_end_at_2_to_the_53rd_and_failed_batches_leave_nothing() {
     assert!(matches!(error, StoreError::Failed(_)), "{error}");
     assert_eq!(store.count_pets().await.unwrap(), 1);
     store.check().await.unwrap();
+}
+
+/// The rows that a list must skip are next to each other: those of another status or account.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_read_no_rows_of_another_status_or_account() {
+    let (store, url) = open(Settings::default()).await;
+    account(&store, "ada@lovelace.example").await;
+    let grace = account(&store, "grace@hopper.example").await;
+    // Without checks of foreign keys, which read rows too.
+    query(
+        &url,
+        "SET session_replication_role = replica;
+        INSERT INTO pets (name, category_id, status) SELECT 'Rex', 1, n / 7000 FROM generate_series(1, 20000) n;
+        INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
+            SELECT n / 10001 + 1, n, n % 10000 / 2500, 0, 0 FROM generate_series(1, 20000) n;
+        INSERT INTO messages (account_id, id, message, created_at)
+            SELECT n / 10001 + 1, gen_random_uuid(), 'Hello', 0 FROM generate_series(1, 20000) n;
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at)
+            SELECT n / 10001 + 1, 'test', sha256(n::text::bytea), 'test', 0 FROM generate_series(1, 20000) n",
+    );
+    query(&url, "VACUUM ANALYZE");
+    let mut rows = 0;
+    let mut lists = 0;
+    for (direction, after) in
+        [(Ascending, None), (Ascending, Some(13_000)), (Descending, None), (Descending, Some(13_000))]
+    {
+        for status in [None, Some(PetStatus::Pending)] {
+            let page = PetQuery { status, after, direction, ..PetQuery::default() };
+            store.list_pets(&page, &mut |_| rows += 1).await.unwrap();
+        }
+        for status in [None, Some(OrderStatus::Approved)] {
+            let page = OrderQuery { status, after, direction, ..OrderQuery::default() };
+            store.list_orders(grace, &page, &mut |_| rows += 1).await.unwrap();
+        }
+        let page = PageQuery { after, direction, ..PageQuery::default() };
+        rows += store.list_keys_of(grace, &KeyQuery { page, now: NOW }).await.unwrap().0.len();
+        let message = after.and_then(|_| MessageId::parse("msg_80000000000000000000000000000000"));
+        rows += match direction {
+            Ascending => store.list_messages_after(grace, message, PageLimit::default()).await.unwrap().0.len(),
+            Descending => store.list_messages_of(grace, message, 20).await.unwrap().0.len(),
+        };
+        lists += 6;
+    }
+    assert_eq!(rows, lists * 20);
+    store.close().await;
+    // A session has reported what it read by its end.
+    within(TIMEOUT, "closing", || sessions(&url, "application_name = 'petstore'") == 0);
+    let read =
+        "SELECT sum(seq_tup_read) + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes) FROM pg_stat_user_tables";
+    let read = query(&url, read).parse::<usize>().unwrap();
+    // Each list reads one row more than its page. The accounts of keys are read too.
+    assert!((lists * 21..lists * 30).contains(&read), "{read} rows read for {rows} in {lists} lists");
 }
 
 #[tokio::test]

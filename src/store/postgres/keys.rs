@@ -35,24 +35,25 @@ macro_rules! select {
 
 const LIST: &str = select!("ORDER BY k.id");
 
-/// The numbers are those of `KeyState::code`.
+/// Compares rows, as `LIST_BY_STATUS` of `pets.rs` does. The numbers are those of `KeyState::code`.
 macro_rules! list_of {
-    ($start:literal, $direction:literal) => {
+    ($start:literal, $order:literal) => {
         concat!(
-            select!("WHERE k.account_id = $1 AND k.id "),
+            select!("WHERE "),
             $start,
             " AND ($4::smallint IS NULL OR $4 =
                 CASE WHEN k.revoked_at IS NOT NULL THEN 2 WHEN k.expires_at <= $5 THEN 1 ELSE 0 END)
-            ORDER BY k.id ",
-            $direction,
+            ORDER BY ",
+            $order,
             " LIMIT $3",
         )
     };
 }
 
-const LIST_OF: &str = list_of!("> $2", "ASC");
+const LIST_OF: &str = list_of!("(k.account_id, k.id) > ($1, $2) AND k.account_id <= $1", "k.account_id, k.id");
 
-const LIST_OF_DESCENDING: &str = list_of!("< $2", "DESC");
+const LIST_OF_DESCENDING: &str =
+    list_of!("(k.account_id, k.id) < ($1, $2) AND k.account_id >= $1", "k.account_id DESC, k.id DESC");
 
 const FIND_OF: &str = select!("WHERE k.account_id = $1 AND k.id = $2");
 

@@ -65,14 +65,18 @@ const TRANSITION: &str = concat!(
     SELECT own.id, own.pet_id, own.status, own.created_at, moved.updated_at FROM own LEFT JOIN moved ON true"
 );
 
-const LIST: &str = select!("WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3");
+/// Compares rows, as `LIST_BY_STATUS` of `pets.rs` does.
+const LIST: &str = select!("WHERE (account_id, id) > ($1, $2) AND account_id <= $1 ORDER BY account_id, id LIMIT $3");
 
-const LIST_DESCENDING: &str = select!("WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
+const LIST_DESCENDING: &str =
+    select!("WHERE (account_id, id) < ($1, $2) AND account_id >= $1 ORDER BY account_id DESC, id DESC LIMIT $3");
 
-const LIST_BY_STATUS: &str = select!("WHERE account_id = $1 AND status = $2 AND id > $3 ORDER BY id LIMIT $4");
+const LIST_BY_STATUS: &str =
+    select!("WHERE account_id = $1 AND (status, id) > ($2, $3) AND status <= $2 ORDER BY status, id LIMIT $4");
 
-const LIST_BY_STATUS_DESCENDING: &str =
-    select!("WHERE account_id = $1 AND status = $2 AND id < $3 ORDER BY id DESC LIMIT $4");
+const LIST_BY_STATUS_DESCENDING: &str = select!(
+    "WHERE account_id = $1 AND (status, id) < ($2, $3) AND status >= $2 ORDER BY status DESC, id DESC LIMIT $4"
+);
 
 const FIND: &str = select!("WHERE id = $1 AND account_id = $2");
 

@@ -55,9 +55,12 @@ const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
 
 const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
 
-const LIST_BY_STATUS: &str = select!("WHERE status = $1 AND id > $2 ORDER BY id LIMIT $3");
+/// Compares rows, which only the index `pets_by_status` can do. With `status = $1`, PostgreSQL may read the primary key
+/// instead, and with it all animals of other statuses in between.
+const LIST_BY_STATUS: &str = select!("WHERE (status, id) > ($1, $2) AND status <= $1 ORDER BY status, id LIMIT $3");
 
-const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
+const LIST_BY_STATUS_DESCENDING: &str =
+    select!("WHERE (status, id) < ($1, $2) AND status >= $1 ORDER BY status DESC, id DESC LIMIT $3");
 
 const FIND: &str = select!("WHERE id = ANY ($1)");
 
