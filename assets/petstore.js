@@ -100,6 +100,28 @@ ${lines(request, (name, value) => `\trequest.Header.Set(${name}, ${value})\n`)}\
 \tfmt.Println(response.StatusCode, string(body), err)
 }`;
 
+  // Makes the tabs of the languages buttons for the keyboard and screen readers. Swagger UI has only a click handler on each.
+  const keyboardTabs = (Snippets, { React }) => (props) => {
+    const box = React.useRef(null);
+    const tabs = () => box.current?.querySelectorAll(".curl-command .btn") ?? [];
+    const mark = () => {
+      for (const tab of tabs()) {
+        tab.tabIndex = 0;
+        tab.role = "button";
+        tab.ariaPressed = tab.classList.contains("active");
+      }
+    };
+    React.useEffect(mark);
+    const onKeyDown = (event) => {
+      if (!["Enter", " "].includes(event.key) || ![...tabs()].includes(event.target)) return;
+      event.preventDefault();
+      event.target.click();
+    };
+    // After Swagger UI has shown the other language.
+    const onClick = () => setTimeout(mark);
+    return React.createElement("div", { ref: box, onClick, onKeyDown }, React.createElement(Snippets, props));
+  };
+
   SwaggerUIBundle({
     dom_id: "#swagger-ui",
     // Relative to the page, so that it is found behind a path prefix too.
@@ -125,6 +147,7 @@ ${lines(request, (name, value) => `\trequest.Header.Set(${name}, ${value})\n`)}\
           requestSnippetGenerator_python: python,
           requestSnippetGenerator_go: go,
         },
+        wrapComponents: { RequestSnippets: keyboardTabs },
       }),
     ],
     // What is provisional, and the ranges of parameters.

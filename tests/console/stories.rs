@@ -12,6 +12,10 @@ use crate::pages::PAGES;
 use crate::service::{NOW, Service, Setup};
 use crate::users::{ADA, status};
 
+/// Keys as WebDriver writes them (WebDriver, section 17.4.2).
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+
 #[tokio::test]
 async fn sign_up_create_and_revoke_a_key() {
     let service = Service::start().await;
@@ -133,12 +137,16 @@ async fn executing_twice_in_the_reference_counts_twice() {
     }
     let shown = ada.text("#operations-pets-createPet .curl-command").await;
     assert!(shown.contains("Idempotency-Key: ") && shown.contains("http://localhost:"), "{shown}");
-    for (tab, code) in [
-        (2, "await fetch(\"http://localhost:"),
-        (3, "response = requests.request("),
-        (4, "http.NewRequest(\"POST\", \"http://localhost:"),
+    // The languages by keyboard: Tab, then Enter or the space bar.
+    ada.evaluate("document.querySelector('#operations-pets-createPet .curl-command .btn').focus()").await;
+    for (key, code) in [
+        (ENTER, "await fetch(\"http://localhost:"),
+        (" ", "response = requests.request("),
+        (ENTER, "http.NewRequest(\"POST\", \"http://localhost:"),
     ] {
-        ada.click(&format!("#operations-pets-createPet .curl-command .btn:nth-child({tab})")).await;
+        ada.press(TAB).await;
+        ada.press(key).await;
+        assert_eq!(ada.evaluate("return document.activeElement.ariaPressed").await, "true");
         let shown = ada.text("#operations-pets-createPet .curl-command").await;
         assert!(shown.contains(code) && shown.contains("\"Idempotency-Key\"") && shown.contains("Rex"), "{shown}");
     }
@@ -355,8 +363,6 @@ async fn address_after_a_step_of_an_order_opens_the_orders() {
 
 #[tokio::test]
 async fn form_works_with_the_keyboard_alone() {
-    const TAB: &str = "\u{e004}";
-    const ENTER: &str = "\u{e007}";
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.sign_up(ADA).await;
