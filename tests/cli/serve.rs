@@ -1,5 +1,6 @@
 //! `serve`: listeners, deployments, signals.
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -49,6 +50,25 @@ fn second_signal_skips_the_drain_delay() {
         WARN closing all connections
     "#]]
     .assert_eq(&ended.shown_log());
+}
+
+#[test]
+fn after_a_failed_sync_nothing_starts_while_another_process_has_the_database_open() {
+    let folder = Folder::with_account();
+    folder.write("petstore-data/petstore.sync-failed", "");
+    // Holds the lock that an export does.
+    let export = File::open(folder.path("petstore-data")).unwrap();
+    export.lock_shared().unwrap();
+    for command in ["serve", "key list"] {
+        let ended = folder.run(command);
+        let why = "petstore-data: a sync has failed, and other processes still use the database: they must end first";
+        assert!(ended.shown().starts_with("exit 1\n") && ended.shown().contains(why), "{command}: {}", ended.shown());
+    }
+
+    drop(export);
+    let server = folder.serve("serve");
+    assert!(!folder.path("petstore-data/petstore.sync-failed").exists());
+    server.end_by(Signal::TERM);
 }
 
 #[tokio::test]
