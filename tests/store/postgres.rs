@@ -77,6 +77,17 @@ async fn imported_ids_follow_those_created_meanwhile() {
     assert_eq!(names, expected, "a follower that has seen the created animal still receives the imported ones");
 }
 
+/// In a rolling upgrade, a newer version has migrated the database.
+#[tokio::test]
+async fn import_leaves_a_column_of_a_newer_version_at_its_default() {
+    let (store, url) = open(Settings::default()).await;
+    query(&url, "ALTER TABLE pets ADD COLUMN age bigint NOT NULL DEFAULT 7");
+    let animals = (0..3).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
+    assert_eq!(store.import_pets(Box::new(animals)).await.unwrap(), 3);
+    create(Arc::clone(&store), "created".into()).await.unwrap();
+    assert_eq!(query(&url, "SELECT count(*) FROM pets WHERE age = 7"), "4");
+}
+
 #[tokio::test]
 async fn ids_end_at_2_to_the_53rd_and_failed_batches_leave_nothing() {
     let (store, url) = open(Settings::default()).await;

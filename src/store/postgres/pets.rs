@@ -32,8 +32,8 @@ const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('p
     ORDER BY position RETURNING id";
 
 /// Creates the staging table of an import, so that the import holds the lock of [`INSERT`] only while it copies the rows.
-/// Its ids count from 1.
-const STAGE: &str = "CREATE TEMPORARY TABLE imported (LIKE pets INCLUDING IDENTITY) ON COMMIT DROP";
+/// Its ids count from 1. A column that a newer version has added gets its default.
+const STAGE: &str = "CREATE TEMPORARY TABLE imported (LIKE pets INCLUDING IDENTITY INCLUDING DEFAULTS) ON COMMIT DROP";
 
 const ADD_TO_STAGE: &str = "INSERT INTO pg_temp.imported (name, category_id, status)
     SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
