@@ -170,6 +170,15 @@ fn other_deployment_and_newer_schema_are_rejected() {
     "#]]
     .assert_eq(&refused.shown());
     assert_eq!(folder.run("backup other.db --deployment staging").code, Some(1));
+    folder.succeed("account create eve@example.com --data-dir other --deployment staging");
+    let refused = folder.run("restore good.db --data-dir other --force");
+    expect![[r#"
+        exit 1
+        error: the backup is of a production database and would replace a staging one; nothing was replaced. If that is what you want, add --deployment production
+    "#]]
+    .assert_eq(&refused.shown());
+    assert!(folder.succeed("account list --data-dir other").contains("eve@example.com"));
+    folder.succeed("restore good.db --data-dir other --force --deployment production");
 
     let newer = rusqlite::Connection::open(folder.path("good.db")).unwrap();
     let step = "INSERT INTO refinery_schema_history VALUES (9999, 'later', '2030-01-01T00:00:00Z', '0')";

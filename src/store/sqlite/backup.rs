@@ -143,6 +143,9 @@ pub fn restore(
     // SQLite ignores the log and the journal of an empty file.
     if is_there {
         close_old(&file, data_dir)?;
+        if deployment.is_none() {
+            refuse_other_deployment(&file, copied.deployment)?;
+        }
     }
     remove_beside(&file)?;
     sync_folder(data_dir).map_err(unavailable(data_dir))?;
@@ -184,6 +187,18 @@ fn close_old(file: &Path, data_dir: &Path) -> Result<()> {
                 )))
             }
         },
+    }
+}
+
+/// Fails if the database that is about to be replaced has another deployment. A broken one may be replaced.
+fn refuse_other_deployment(file: &Path, new: Deployment) -> Result<()> {
+    let old = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match stored_deployment(&old, None) {
+        Ok(old) if old != new => Err(StoreError::Failed(format!(
+            "the backup is of a {new} database and would replace a {old} one; nothing was replaced. If that is what \
+             you want, add --deployment {new}"
+        ))),
+        _ => Ok(()),
     }
 }
 
