@@ -17,6 +17,8 @@ pub struct Caller {
     pub quota: Option<Quota>,
     /// The kind of simulation that the request got, on staging.
     pub simulated: Simulated,
+    /// The error that the operation or its simulation returned.
+    pub failure: Option<Code>,
 }
 
 /// The kind of simulation that a request got.
@@ -32,7 +34,7 @@ pub enum Simulated {
 impl Caller {
     /// A user signed in to the console.
     pub const fn signed_in(account: AccountId) -> Self {
-        Self { account: Some(account), quota: None, simulated: Simulated::Nothing }
+        Self { account: Some(account), quota: None, simulated: Simulated::Nothing, failure: None }
     }
 
     /// Checks the API key and the rate limit of its account. Accepts a caller whose account is known.

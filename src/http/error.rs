@@ -161,9 +161,8 @@ impl ApiError {
         Self::new(Code::Unavailable, format!("The service is not ready: {reason}.")).with_cause(cause)
     }
 
-    /// The code as it is sent, and its status.
-    pub const fn code(&self) -> (&'static str, StatusCode) {
-        self.code.parts()
+    pub const fn code(&self) -> Code {
+        self.code
     }
 
     pub fn message(&self) -> &str {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::http::HeaderValue;
 use quick_cache::sync::Cache;
 
-use super::error::ApiError;
+use super::error::Code;
 use super::operations::Operation;
 use crate::domain::{AccountId, Timestamp};
 
@@ -22,17 +22,17 @@ const ACCOUNTS: usize = 1_000;
 pub struct FailedRequest {
     pub at: Timestamp,
     pub operation: Operation,
-    pub status: u16,
-    pub code: &'static str,
+    pub code: Code,
+    /// True if the request got a simulation.
+    pub is_simulated: bool,
     /// Not a [`HeaderValue`], which would keep the whole head of the request in memory, with the API key.
     pub request_id: Box<str>,
 }
 
 impl FailedRequest {
-    pub fn new(at: Timestamp, operation: Operation, error: &ApiError, request_id: &HeaderValue) -> Self {
-        let (code, status) = error.code();
+    pub fn new(at: Timestamp, operation: Operation, code: Code, is_simulated: bool, request_id: &HeaderValue) -> Self {
         let request_id = request_id.to_str().unwrap_or_default().into();
-        Self { at, operation, status: status.as_u16(), code, request_id }
+        Self { at, operation, code, is_simulated, request_id }
     }
 }
 
@@ -65,15 +65,14 @@ impl FailedRequests {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::error::Code;
     use super::*;
 
     #[test]
     fn kept_request_does_not_keep_the_head_that_it_arrived_in() {
         let head = Bytes::from(b"authorization: Bearer secret\r\nx-request-id: mine".to_vec());
         let id = HeaderValue::from_maybe_shared(head.slice(head.len() - 4..)).unwrap();
-        let error = ApiError::new(Code::NotFound, "");
-        let request = FailedRequest::new(Timestamp::from_milliseconds(0), Operation::GetPet, &error, &id);
+        let at = Timestamp::from_milliseconds(0);
+        let request = FailedRequest::new(at, Operation::GetPet, Code::NotFound, false, &id);
         drop(id);
         assert_eq!(&*request.request_id, "mine");
         assert!(head.is_unique());

@@ -117,12 +117,14 @@ impl ListenerService {
                 let answered = AssertUnwindSafe(calling).catch_unwind().await;
                 answered.map(|answer| {
                     let answer = answer.unwrap_or_else(|error| {
-                        if let Some(account) = caller.account {
-                            let request = FailedRequest::new(api.clock.now(), operation, &error, &id);
-                            api.failed_requests.add(account, request);
-                        }
+                        caller.failure = Some(error.code());
                         error.answer()
                     });
+                    if let (Some(account), Some(code)) = (caller.account, caller.failure) {
+                        let is_simulated = caller.simulated != Simulated::Nothing;
+                        let request = FailedRequest::new(api.clock.now(), operation, code, is_simulated, &id);
+                        api.failed_requests.add(account, request);
+                    }
                     answer.map(Either::Left)
                 })
             } else {

@@ -73,11 +73,18 @@ impl<'a> Simulator<'a> {
         let mut response = if simulation.drops_request {
             no_response()
         } else if let Some(error) = simulation.error {
+            caller.failure = Some(error.code);
             error_response(error, operation, api)
-        } else if operation == GetPet && is_past_removal {
-            deprecation::removed().answer()
         } else {
-            operation.execute(api, head, body, caller).await.unwrap_or_else(ApiError::answer)
+            let executed = if operation == GetPet && is_past_removal {
+                Err(deprecation::removed())
+            } else {
+                operation.execute(api, head, body, caller).await
+            };
+            executed.unwrap_or_else(|error| {
+                caller.failure = Some(error.code());
+                error.answer()
+            })
         };
         if operation == CreatePet && is_past_removal {
             // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
