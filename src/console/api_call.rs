@@ -116,7 +116,7 @@ impl ApiCall {
                 "Nothing was changed, because this form was already sent with different content. You can now send it again."
                     .to_owned()
             }
-            status if status.is_server_error() || self.simulated == Simulated::Drop => {
+            _ if self.is_unknown() => {
                 "The result is unknown. Send the form again: it counts only once.".to_owned()
             }
             _ => {
@@ -125,6 +125,11 @@ impl ApiCall {
                 format!("{simulated}{not_done} {}", error["message"].as_str().unwrap_or_default().replace('`', ""))
             }
         }
+    }
+
+    /// True if the caller cannot know whether the request was executed.
+    pub fn is_unknown(&self) -> bool {
+        self.status.is_server_error() || self.simulated == Simulated::Drop
     }
 
     /// Returns a page that shows the call, if there was one, with the `Retry-After` of its response and the cause of

@@ -81,7 +81,7 @@ pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let preference = simulation::chosen(&fields);
     let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body(&pet.into()), preference).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
-    done(&who, pet_id, key, api_call).await
+    done(&who, pet_id, key, None, api_call).await
 }
 
 /// Redirects to the form with the animal's id, because the address stays in the browser's address bar.
@@ -99,7 +99,7 @@ pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form
     let preference = simulation::chosen(&fields);
     let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body(&pet.into()), preference).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { Field::new(id) };
-    done(&who, pet_id, key, api_call).await
+    done(&who, pet_id, key, None, api_call).await
 }
 
 /// Redirects to the orders, because the address of a step stays in the browser's address bar.
@@ -122,21 +122,37 @@ pub async fn step(
     };
     let key = RequestKey::of(&fields);
     let api_call = ApiCall::post(&who, operation, Some(id), &key.of_entry(id), "", simulation::chosen(&fields)).await;
-    done(&who, Field::default(), key, api_call).await
+    done(&who, Field::default(), key, Some(id), api_call).await
 }
 
-/// Returns the list after a form, beginning with the order that the form was about.
-async fn done(who: &SignedIn, pet_id: Field, key: RequestKey, api_call: ApiCall) -> Result<Response, PageError> {
+/// Returns the list after a form, beginning with the order that the form was about. `order` is the one that it changes.
+async fn done(
+    who: &SignedIn,
+    pet_id: Field,
+    key: RequestKey,
+    order: Option<i64>,
+    api_call: ApiCall,
+) -> Result<Response, PageError> {
     let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
-    let (place, done) = match (answer["id"].as_i64(), status) {
+    let done = match (answer["id"].as_i64(), status) {
         (Some(id), Some(status)) => {
             let (pet_id, pet) = (&answer["petId"], status.pet().as_str());
-            (Place::before(id + 1), format!("Order {id} is now {}. Animal {pet_id} is {pet}.", status.as_str()))
+            format!("Order {id} is now {}. Animal {pet_id} is {pet}.", status.as_str())
         }
-        _ => (Place::FIRST, String::new()),
+        _ => String::new(),
     };
-    let outcome = api_call.outcome(&done, "Nothing was changed.");
+    let outcome = match order {
+        // The list has no button to repeat a step that was executed.
+        Some(id) if api_call.is_unknown() => format!(
+            "The result is unknown. The list shows the status of order {id}. If it has not changed, repeat the step: it counts only once."
+        ),
+        _ => api_call.outcome(&done, "Nothing was changed."),
+    };
+    let place = match answer["id"].as_i64().or(order) {
+        Some(id) => Place::before(id.saturating_add(1)),
+        None => Place::FIRST,
+    };
     show(who, api_call.status, None, place, pet_id, key.after(api_call.status), Some((api_call, outcome))).await
 }
 

@@ -83,6 +83,7 @@ async fn lost_response_to_a_step_is_settled_by_repeating_it() {
 
     let lost = ada.post("/orders/1/approve", &[("prefer", "drop=response")]).await;
     assert!(lost.body.contains("The result is unknown."), "{}", lost.body);
+    assert!(lost.body.contains("The list shows the status of order 1."), "{}", lost.body);
     let form = between(&lost.body, "<form id=\"steps\"", "</form>");
     let key = between(form, "name=\"idempotencyKey\" value=\"", "\"").to_owned();
     let again = ada.post("/orders/1/approve", &[("idempotencyKey", &key)]).await;
