@@ -40,6 +40,13 @@ struct List<'a> {
     listed: Option<ApiCall>,
 }
 
+impl List<'_> {
+    /// True if the status of an order of the page can be changed.
+    fn has_steps(&self) -> bool {
+        self.orders.iter().any(|order| order.steps().next().is_some())
+    }
+}
+
 /// An order as the page shows it.
 struct Row {
     id: i64,

@@ -29,6 +29,13 @@ struct List<'a> {
     listed: Option<ApiCall>,
 }
 
+impl List<'_> {
+    /// True if an animal of the page can be ordered.
+    fn has_available(&self) -> bool {
+        self.pets.iter().any(|pet| pet.status == PetStatus::Available)
+    }
+}
+
 #[derive(Template)]
 #[template(path = "console/pet-new.html")]
 struct New<'a> {

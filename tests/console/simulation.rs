@@ -111,6 +111,7 @@ async fn overview_lists_simulated_failures() {
         assert!(row.contains(code) && row.contains(">simulated<"), "{code}: {row}");
     }
 }
+
 #[tokio::test]
 async fn only_the_offered_failures_are_simulated() {
     let (service, mut ada) = signed_in().await;
@@ -124,13 +125,28 @@ async fn only_the_offered_failures_are_simulated() {
 }
 
 #[tokio::test]
+async fn lists_offer_simulation_beside_buttons_only() {
+    let (service, mut ada) = signed_in().await;
+    service.create_pets(2).await;
+    assert!(ada.get("/animals").await.body.contains("applies to Order"));
+    for path in ["/orders", "/orders/1/approve"] {
+        let page = ada.post(path, &[("petId", "1")]).await.body;
+        assert!(page.contains("applies to Approve, Deliver and Cancel"), "{page}");
+    }
+    assert!(!ada.get("/animals?status=pending").await.body.contains("Simulate a failure"));
+    let delivered = ada.post("/orders/1/deliver", &[]).await.body;
+    assert!(!delivered.contains("applies to Approve, Deliver and Cancel"), "{delivered}");
+    assert!(ada.get("/animals").await.body.contains("applies to Order"), "the other animal is available");
+}
+
+#[tokio::test]
 async fn production_offers_no_simulation() {
     let production = Setup { deployment: Deployment::Production, ..Setup::default() };
     let off = Setup { simulation: Simulation::Off, ..Setup::default() };
     for (setup, is_offered) in [(Setup::default(), true), (production, false), (off, false)] {
         let service = Service::start_with(setup).await;
         let mut ada = ConsoleUser::signed_in(&service, ADA).await;
-        service.create_pets(1).await;
+        service.create_pets(2).await;
         assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
         for (path, _, _) in FORMS {
             assert_eq!(ada.get(path).await.body.contains("Simulate a failure"), is_offered, "{path}");
