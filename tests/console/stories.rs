@@ -16,6 +16,9 @@ use crate::users::{ADA, status};
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
+/// Script that returns by how many pixels a page is wider than the screen.
+const CUT_OFF: &str = "const { scrollWidth, clientWidth } = document.documentElement; return scrollWidth - clientWidth";
+
 #[tokio::test]
 async fn sign_up_create_and_revoke_a_key() {
     let service = Service::start().await;
@@ -154,6 +157,8 @@ async fn executing_twice_in_the_reference_counts_twice() {
     ada.click("#operations-messages-sendMessage .opblock-summary-control").await;
     ada.click("#operations-messages-sendMessage .execute").await;
     assert_eq!(ada.text(&format!("#operations-messages-sendMessage {STATUS}")).await, "202");
+    ada.set_width(360).await;
+    assert_eq!(ada.evaluate(CUT_OFF).await, 0, "the languages are wider than the screen");
     ada.close().await;
 }
 
@@ -303,10 +308,31 @@ async fn narrow_screen_cuts_nothing_off() {
         if !path.is_empty() {
             ada.open(path).await;
         }
-        let cut = ada.evaluate(
-            "const { scrollWidth, clientWidth } = document.documentElement; return scrollWidth - clientWidth",
+        assert_eq!(ada.evaluate(CUT_OFF).await, 0, "{path} is wider than the screen");
+    }
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn long_name_breaks_no_time_beside_it() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.set_width(1280).await;
+    ada.sign_up(ADA).await;
+    service.post("/v1/pets", &format!(r#"{{"name":"{}","categoryId":1}}"#, "Rex".repeat(80))).await;
+    ada.submit("/orders", &[("petId", "1")]).await;
+    ada.submit("/keys/new", &[("name", &"k".repeat(64))]).await;
+    for (path, times) in [("/orders", 2), ("/keys", 3)] {
+        ada.open(path).await;
+        assert_eq!(ada.count("tbody .whole").await, times, "{path}");
+        let broken = ada.evaluate(
+            "return [...document.querySelectorAll('tbody .whole')].filter(cell => {
+                const range = document.createRange();
+                range.selectNodeContents(cell);
+                return range.getClientRects().length !== 1;
+            }).length",
         );
-        assert_eq!(cut.await, 0, "{path} is wider than the screen");
+        assert_eq!(broken.await, 0, "{path}");
     }
     ada.close().await;
 }
