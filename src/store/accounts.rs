@@ -13,41 +13,26 @@ impl Store {
         password: Option<PasswordDigest>,
         now: Timestamp,
     ) -> Result<Option<AccountId>> {
-        match self {
-            Self::Sqlite(db) => db.create_account(email, password, now).await,
-            Self::Postgres(db) => db.create_account(email, password, now).await,
-        }
+        dispatch!(self, db => db.create_account(email, password, now).await)
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
-        match self {
-            Self::Sqlite(db) => db.find_account(email).await,
-            Self::Postgres(db) => db.find_account(email).await,
-        }
+        dispatch!(self, db => db.find_account(email).await)
     }
 
     /// Returns all accounts except deleted ones, in order of their ids.
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
-        match self {
-            Self::Sqlite(db) => db.list_accounts().await,
-            Self::Postgres(db) => db.list_accounts().await,
-        }
+        dispatch!(self, db => db.list_accounts().await)
     }
 
     /// Returns whether any account exists that is not deleted.
     pub async fn has_accounts(&self) -> Result<bool> {
-        match self {
-            Self::Sqlite(db) => db.has_accounts().await,
-            Self::Postgres(db) => db.has_accounts().await,
-        }
+        dispatch!(self, db => db.has_accounts().await)
     }
 
     /// Returns an account and its password's digest. `None` if the address is unknown or has no password.
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
-        match self {
-            Self::Sqlite(db) => db.find_password(email).await,
-            Self::Postgres(db) => db.find_password(email).await,
-        }
+        dispatch!(self, db => db.find_password(email).await)
     }
 
     /// Sets a new password, ends every session of the account and starts `session`. Changes nothing and returns `false` if
@@ -58,19 +43,13 @@ impl Store {
         checked: PasswordDigest,
         new: PasswordDigest,
     ) -> Result<bool> {
-        match self {
-            Self::Sqlite(db) => db.change_password(session, checked, new).await,
-            Self::Postgres(db) => db.change_password(session, checked, new).await,
-        }
+        dispatch!(self, db => db.change_password(session, checked, new).await)
     }
 
     /// Sets a password without checking the current one, and ends every session of the account. Returns `false` if the
     /// account has been deleted.
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
-        match self {
-            Self::Sqlite(db) => db.set_password(account, new).await,
-            Self::Postgres(db) => db.set_password(account, new).await,
-        }
+        dispatch!(self, db => db.set_password(account, new).await)
     }
 
     /// Erases an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
@@ -85,41 +64,26 @@ impl Store {
         checked: Option<PasswordDigest>,
         now: Timestamp,
     ) -> Result<bool> {
-        match self {
-            Self::Sqlite(db) => db.delete_account(account, checked, now).await,
-            Self::Postgres(db) => db.delete_account(account, checked, now).await,
-        }
+        dispatch!(self, db => db.delete_account(account, checked, now).await)
     }
 
     /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer
     /// `checked`.
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
-        match self {
-            Self::Sqlite(db) => db.create_session(session, checked).await,
-            Self::Postgres(db) => db.create_session(session, checked).await,
-        }
+        dispatch!(self, db => db.create_session(session, checked).await)
     }
 
     /// Returns the session with this hash, even if it has expired.
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
-        match self {
-            Self::Sqlite(db) => db.find_session(hash).await,
-            Self::Postgres(db) => db.find_session(hash).await,
-        }
+        dispatch!(self, db => db.find_session(hash).await)
     }
 
     /// Records when a session was last used.
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
-        match self {
-            Self::Sqlite(db) => db.touch_session(hash, now).await,
-            Self::Postgres(db) => db.touch_session(hash, now).await,
-        }
+        dispatch!(self, db => db.touch_session(hash, now).await)
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
-        match self {
-            Self::Sqlite(db) => db.delete_session(hash).await,
-            Self::Postgres(db) => db.delete_session(hash).await,
-        }
+        dispatch!(self, db => db.delete_session(hash).await)
     }
 }

@@ -7,34 +7,22 @@ use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 impl Store {
     /// Fails with [`StoreError::Refused`](super::StoreError::Refused) if the account was deleted.
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
-        match self {
-            Self::Sqlite(db) => db.create_key(key).await,
-            Self::Postgres(db) => db.create_key(key).await,
-        }
+        dispatch!(self, db => db.create_key(key).await)
     }
 
     /// Returns all keys, in order of their creation.
     pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
-        match self {
-            Self::Sqlite(db) => db.list_keys().await,
-            Self::Postgres(db) => db.list_keys().await,
-        }
+        dispatch!(self, db => db.list_keys().await)
     }
 
     /// Returns a page of an account's keys, in the direction of the query, and whether more follow.
     pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
-        match self {
-            Self::Sqlite(db) => db.list_keys_of(account, query).await,
-            Self::Postgres(db) => db.list_keys_of(account, query).await,
-        }
+        dispatch!(self, db => db.list_keys_of(account, query).await)
     }
 
     /// Returns one of the account's own keys.
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
-        match self {
-            Self::Sqlite(db) => db.find_key_of(account, id).await,
-            Self::Postgres(db) => db.find_key_of(account, id).await,
-        }
+        dispatch!(self, db => db.find_key_of(account, id).await)
     }
 
     /// Returns what the key with this hash grants. `None` if it is unknown or revoked. The caller checks its expiry.
@@ -47,35 +35,23 @@ impl Store {
 
     /// Revokes a key at `now`. Returns whether the key exists. A key revoked earlier keeps its time of revocation.
     pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
-        match self {
-            Self::Sqlite(db) => db.revoke_key(id, now).await,
-            Self::Postgres(db) => db.revoke_key(id, now).await,
-        }
+        dispatch!(self, db => db.revoke_key(id, now).await)
     }
 
     /// Creates a successor with the key's account, name and lifetime, and returns its id. `None` if the key is unknown,
     /// revoked or expired.
     pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
-        match self {
-            Self::Sqlite(db) => db.rotate_key(id, rotation).await,
-            Self::Postgres(db) => db.rotate_key(id, rotation).await,
-        }
+        dispatch!(self, db => db.rotate_key(id, rotation).await)
     }
 
     /// Records when keys were last used.
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
-        match self {
-            Self::Sqlite(db) => db.touch_keys(used).await,
-            Self::Postgres(db) => db.touch_keys(used).await,
-        }
+        dispatch!(self, db => db.touch_keys(used).await)
     }
 
     /// Returns a number that increases whenever any process creates or changes a key.
     pub async fn keys_version(&self) -> Result<i64> {
-        match self {
-            Self::Sqlite(db) => db.keys_version().await,
-            Self::Postgres(db) => db.keys_version().await,
-        }
+        dispatch!(self, db => db.keys_version().await)
     }
 
     /// Waits until the database notifies this process of a new or changed key. SQLite does not notify other processes.

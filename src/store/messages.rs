@@ -23,10 +23,7 @@ impl Store {
         before: Option<MessageId>,
         limit: u32,
     ) -> Result<(Vec<TrackedMessage>, bool)> {
-        match self {
-            Self::Sqlite(db) => db.list_messages_of(account, before, limit).await,
-            Self::Postgres(db) => db.list_messages_of(account, before, limit).await,
-        }
+        dispatch!(self, db => db.list_messages_of(account, before, limit).await)
     }
 
     /// Returns at most `limit` of an account's messages after `after`, in order of their ids, and whether more follow.
@@ -39,10 +36,7 @@ impl Store {
         after: Option<MessageId>,
         limit: PageLimit,
     ) -> Result<(Vec<TrackedMessage>, bool)> {
-        match self {
-            Self::Sqlite(db) => db.list_messages_after(account, after, limit).await,
-            Self::Postgres(db) => db.list_messages_after(account, after, limit).await,
-        }
+        dispatch!(self, db => db.list_messages_after(account, after, limit).await)
     }
 
     /// Acquires the relay lease or confirms it. Returns `false` if another process holds it.
@@ -58,49 +52,31 @@ impl Store {
     /// Returns at most `limit` messages after `after` that no broker has acknowledged, in order of their ids. Requires
     /// the relay lease.
     pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
-        match self {
-            Self::Sqlite(db) => db.unsent_messages(after, limit).await,
-            Self::Postgres(db) => db.unsent_messages(after, limit).await,
-        }
+        dispatch!(self, db => db.unsent_messages(after, limit).await)
     }
 
     /// Counts the messages that no broker has acknowledged, up to `up_to`.
     pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
-        match self {
-            Self::Sqlite(db) => db.count_unsent_messages(up_to).await,
-            Self::Postgres(db) => db.count_unsent_messages(up_to).await,
-        }
+        dispatch!(self, db => db.count_unsent_messages(up_to).await)
     }
 
     /// Records that a broker has acknowledged these messages.
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
-        match self {
-            Self::Sqlite(db) => db.mark_messages_sent(messages, now).await,
-            Self::Postgres(db) => db.mark_messages_sent(messages, now).await,
-        }
+        dispatch!(self, db => db.mark_messages_sent(messages, now).await)
     }
 
     /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        match self {
-            Self::Sqlite(db) => db.delete_sent_messages(before, limit).await,
-            Self::Postgres(db) => db.delete_sent_messages(before, limit).await,
-        }
+        dispatch!(self, db => db.delete_sent_messages(before, limit).await)
     }
 
     /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
     /// during the calls.
     pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Result<io::Result<u64>> {
-        match self {
-            Self::Sqlite(db) => db.export_messages(query, each).await,
-            Self::Postgres(db) => db.export_messages(query, each).await,
-        }
+        dispatch!(self, db => db.export_messages(query, each).await)
     }
 
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
-        match self {
-            Self::Sqlite(db) => db.count_messages(query).await,
-            Self::Postgres(db) => db.count_messages(query).await,
-        }
+        dispatch!(self, db => db.count_messages(query).await)
     }
 }

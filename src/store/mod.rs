@@ -5,6 +5,16 @@
 //!
 //! The databases are an enum and not a trait, because the set is closed.
 
+/// Calls a method that both databases have. Not a function, because their types differ.
+macro_rules! dispatch {
+    ($store:ident, $db:ident => $call:expr) => {
+        match $store {
+            Self::Sqlite($db) => $call,
+            Self::Postgres($db) => $call,
+        }
+    };
+}
+
 mod accounts;
 mod backup_status;
 pub mod copy_to_postgres;
@@ -63,10 +73,7 @@ pub enum Store {
 impl Store {
     /// Returns the deployment that the database was created for.
     pub fn deployment(&self) -> Deployment {
-        match self {
-            Self::Sqlite(db) => db.deployment(),
-            Self::Postgres(db) => db.deployment(),
-        }
+        dispatch!(self, db => db.deployment())
     }
 
     /// Returns the name and version of the database for display.
@@ -79,10 +86,7 @@ impl Store {
 
     /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
     pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        match self {
-            Self::Sqlite(db) => db.delete_expired_responses(now, limit).await,
-            Self::Postgres(db) => db.delete_expired_responses(now, limit).await,
-        }
+        dispatch!(self, db => db.delete_expired_responses(now, limit).await)
     }
 
     /// Returns the current version. `None` on PostgreSQL, where it would take a query.
@@ -111,10 +115,7 @@ impl Store {
 
     /// Returns the store's metrics.
     pub fn meters(&self) -> Meters<'_> {
-        match self {
-            Self::Sqlite(db) => db.meters(),
-            Self::Postgres(db) => db.meters(),
-        }
+        dispatch!(self, db => db.meters())
     }
 
     /// Returns the state of SQLite's disk. `None` if the system does not report it.
@@ -144,9 +145,6 @@ impl Store {
 
     /// Commits the queued writes and closes the database. Later calls fail with [`StoreError::Unavailable`].
     pub async fn close(&self) {
-        match self {
-            Self::Sqlite(db) => db.close().await,
-            Self::Postgres(db) => db.close().await,
-        }
+        dispatch!(self, db => db.close().await);
     }
 }

@@ -31,10 +31,7 @@ impl Store {
 
     /// Returns one of an account's orders. `None` if the account has no order with this id.
     pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
-        match self {
-            Self::Sqlite(db) => db.find_order(account, id).await,
-            Self::Postgres(db) => db.find_order(account, id).await,
-        }
+        dispatch!(self, db => db.find_order(account, id).await)
     }
 
     /// Passes a page of the account's orders to `each`, in the direction of the query. Returns whether more follow.

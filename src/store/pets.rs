@@ -32,33 +32,21 @@ impl Store {
 
     /// Adds all animals of `source` in one transaction. Returns their number.
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
-        match self {
-            Self::Sqlite(db) => db.import_pets(source).await,
-            Self::Postgres(db) => db.import_pets(source).await,
-        }
+        dispatch!(self, db => db.import_pets(source).await)
     }
 
     /// Passes every animal to `each`, in order of ids, and stops at the first error it returns. No transaction is open
     /// during the calls, so `each` may receive animals that were added or changed since the start.
     pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
-        match self {
-            Self::Sqlite(db) => db.export_pets(each).await,
-            Self::Postgres(db) => db.export_pets(each).await,
-        }
+        dispatch!(self, db => db.export_pets(each).await)
     }
 
     pub async fn count_pets(&self) -> Result<u64> {
-        match self {
-            Self::Sqlite(db) => db.count_pets().await,
-            Self::Postgres(db) => db.count_pets().await,
-        }
+        dispatch!(self, db => db.count_pets().await)
     }
 
     /// Reads a whole index, which takes 0.1 s for a million animals.
     pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
-        match self {
-            Self::Sqlite(db) => db.count_pets_by_status().await,
-            Self::Postgres(db) => db.count_pets_by_status().await,
-        }
+        dispatch!(self, db => db.count_pets_by_status().await)
     }
 }
