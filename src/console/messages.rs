@@ -14,7 +14,7 @@ use super::pagination::{Links, Place, newest_first};
 use super::request_key::RequestKey;
 use super::simulation;
 use super::times::moment;
-use crate::domain::{Direction, Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
+use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
 use crate::http::Operation;
 
 /// Number of messages on a page, and of characters of each: the longest have 10,000.
@@ -85,12 +85,7 @@ async fn show(
     sent: Option<ApiCall>,
 ) -> Result<Response, PageError> {
     let (store, account) = (&who.api().store, who.session.account);
-    let read = |direction, from, limit: PageLimit| async move {
-        match direction {
-            Direction::Ascending => store.list_messages_after(account, from, limit).await,
-            Direction::Descending => store.list_messages_of(account, from, limit.into()).await,
-        }
-    };
+    let read = |direction, after, limit| store.list_messages_of(account, direction, after, limit);
     let limit = PageLimit::new(PAGE).expect("a page may have ten messages");
     let page = newest_first(&place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
     let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();

@@ -22,12 +22,6 @@ impl PageLimit {
     }
 }
 
-impl From<PageLimit> for u32 {
-    fn from(limit: PageLimit) -> Self {
-        limit.0.into()
-    }
-}
-
 impl Default for PageLimit {
     fn default() -> Self {
         Self(20)

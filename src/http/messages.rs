@@ -10,7 +10,7 @@ use super::json::Fields;
 use super::operations::Operation;
 use super::pagination::{self, Items, Page};
 use super::response::Response;
-use crate::domain::{Invalid, Message, MessageId, MessageText};
+use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
 use crate::store::StoredResponse;
 
 /// A page ends once its size exceeds this number of bytes. Without this limit, the service would keep 6 MiB in memory, a
@@ -37,7 +37,8 @@ fn accepted(message: &Message) -> StoredResponse {
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let [limit, after] = input::parameters(call.query(), ["limit", "after"])?;
     let (limit, after) = (pagination::limit(limit)?, after.map(|text| parse_cursor(&text)).transpose()?);
-    let (messages, mut more) = call.api.store.list_messages_after(call.account, after, limit).await?;
+    let (messages, mut more) =
+        call.api.store.list_messages_of(call.account, Direction::Ascending, after, limit).await?;
     let (mut items, mut last) = (Items::new(), None);
     for (message, sent_at) in messages {
         if items.size() > LARGEST_PAGE {

@@ -4,7 +4,7 @@ use std::io;
 
 use super::export::MessageSink;
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
-use crate::domain::{AccountId, Message, MessageId, MessageQuery, PageLimit, Timestamp, TrackedMessage};
+use crate::domain::{AccountId, Direction, Message, MessageId, MessageQuery, PageLimit, Timestamp, TrackedMessage};
 
 impl Store {
     /// Queues a message; durable once this returns.
@@ -15,28 +15,19 @@ impl Store {
         }
     }
 
-    /// Returns at most `limit` of an account's messages before `before`, newest first, and whether more follow. Each
-    /// message has the time at which the broker acknowledged it, or `None` while it is queued.
-    pub async fn list_messages_of(
-        &self,
-        account: AccountId,
-        before: Option<MessageId>,
-        limit: u32,
-    ) -> Result<(Vec<TrackedMessage>, bool)> {
-        dispatch!(self, db => db.list_messages_of(account, before, limit).await)
-    }
-
-    /// Returns at most `limit` of an account's messages after `after`, in order of their ids, and whether more follow.
+    /// Returns at most `limit` of an account's messages that follow `after` in the direction of their ids, and whether more
+    /// follow. Each message has the time at which the broker acknowledged it, or `None` while it is queued.
     ///
     /// An id begins with the time at which a process received the message. Messages sent at the same time may become visible
     /// in another order. The difference is at most the duration of a write plus the difference of the processes' clocks.
-    pub async fn list_messages_after(
+    pub async fn list_messages_of(
         &self,
         account: AccountId,
+        direction: Direction,
         after: Option<MessageId>,
         limit: PageLimit,
     ) -> Result<(Vec<TrackedMessage>, bool)> {
-        dispatch!(self, db => db.list_messages_after(account, after, limit).await)
+        dispatch!(self, db => db.list_messages_of(account, direction, after, limit).await)
     }
 
     /// Acquires the relay lease or confirms it. Returns `false` if another process holds it.

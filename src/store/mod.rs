@@ -41,7 +41,7 @@ use postgres::Postgres;
 use sqlite::Sqlite;
 pub use sqlite::{Epoch, Version};
 
-use crate::domain::{Deployment, NewPet, Timestamp};
+use crate::domain::{Deployment, NewPet, PageLimit, Timestamp};
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -49,9 +49,10 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
 
 /// Returns at most `limit` rows, and whether more follow. `rows` was read with one row beyond the limit.
-fn page_of<Row>(mut rows: Vec<Row>, limit: u32) -> (Vec<Row>, bool) {
-    let more = rows.len() > limit as usize;
-    rows.truncate(limit as usize);
+fn page_of<Row>(mut rows: Vec<Row>, limit: PageLimit) -> (Vec<Row>, bool) {
+    let limit = limit.get() as usize;
+    let more = rows.len() > limit;
+    rows.truncate(limit);
     (rows, more)
 }
 

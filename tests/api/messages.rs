@@ -34,7 +34,7 @@ async fn acknowledged_message_is_stored_for_its_account() {
     for (key, account) in [(&service.key, service.account), (&other_key, other_account)] {
         let answer = service.message_request().key(key).json(HELLO).send().await.json();
 
-        let (messages, _) = service.store.list_messages_of(account, None, 10).await.unwrap();
+        let messages = service.messages_of(account).await;
         let [(message, None)] = &messages[..] else { panic!("{messages:?}") };
         assert_eq!(answer["id"], message.id.to_string());
         assert_eq!(message.created_at, NOW);
@@ -49,7 +49,7 @@ async fn text_is_stored_unchanged() {
             let answer = service.message(&json!({ "message": text }).to_string()).await;
             assert_eq!(answer.status(), 202, "{}", answer.body);
             assert_eq!(answer.json()["message"], text);
-            let (messages, _) = service.store.list_messages_of(service.account, None, 10).await.unwrap();
+            let messages = service.messages_of(service.account).await;
             assert!(messages.iter().any(|(message, _)| message.text.as_str() == text), "{text:?}");
         }
     })

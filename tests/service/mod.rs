@@ -10,7 +10,7 @@ use petstore::app::{App, Sockets};
 use petstore::clock::Clock;
 use petstore::config::{Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, Simulation};
 use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{AccountId, ApiKey, Deployment, Email, KeyId, Timestamp};
+use petstore::domain::{AccountId, ApiKey, Deployment, Direction, Email, KeyId, PageLimit, Timestamp, TrackedMessage};
 use petstore::http::{Api, Operation};
 use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
@@ -274,6 +274,12 @@ impl Service {
     pub async fn another_account(&self, email: &str) -> (AccountId, String) {
         let account = self.store.create_account(Email::parse(email).unwrap(), None, NOW).await.unwrap().unwrap();
         (account, make_key(&self.store, account, None).await.1)
+    }
+
+    /// Lists the first messages of an account.
+    pub async fn messages_of(&self, account: AccountId) -> Vec<TrackedMessage> {
+        let listed = self.store.list_messages_of(account, Direction::Ascending, None, PageLimit::default());
+        listed.await.unwrap().0
     }
 
     /// Creates another key of the same account.

@@ -7,8 +7,8 @@ use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
-    AccountId, ApiKey, Deployment, KeyId, Message, MessageText, PageLimit, PageQuery, PetStatus, SessionToken,
-    StatusCounts, Timestamp,
+    AccountId, ApiKey, Deployment, Direction, KeyId, Message, MessageText, PageLimit, PageQuery, PetStatus,
+    SessionToken, StatusCounts, Timestamp,
 };
 use petstore::store::{Store, StoreError};
 
@@ -195,15 +195,19 @@ async fn account_lists_its_own_messages_newest_first() {
             store.create_message(Message::new(grace, message.text.clone(), now), None).await.unwrap();
             sent.insert(0, (message, None));
         }
-        assert_eq!(store.list_messages_of(ada, None, 5).await.unwrap(), (sent.clone(), false));
-        assert_eq!(store.list_messages_of(ada, None, 2).await.unwrap(), (sent[..2].to_vec(), true));
-        assert_eq!(store.list_messages_of(ada, Some(sent[1].0.id), 3).await.unwrap(), (sent[2..].to_vec(), false));
-        assert_eq!(store.list_messages_of(ada, Some(sent[4].0.id), 3).await.unwrap(), (vec![], false));
-        assert_eq!(store.list_messages_of(AccountId(99), None, 3).await.unwrap(), (vec![], false));
+        let newest = async |account, before, limit| {
+            let limit = PageLimit::new(limit).unwrap();
+            store.list_messages_of(account, Direction::Descending, before, limit).await.unwrap()
+        };
+        assert_eq!(newest(ada, None, 5).await, (sent.clone(), false));
+        assert_eq!(newest(ada, None, 2).await, (sent[..2].to_vec(), true));
+        assert_eq!(newest(ada, Some(sent[1].0.id), 3).await, (sent[2..].to_vec(), false));
+        assert_eq!(newest(ada, Some(sent[4].0.id), 3).await, (vec![], false));
+        assert_eq!(newest(AccountId(99), None, 3).await, (vec![], false));
 
         store.mark_messages_sent(vec![(ada, sent[1].0.id)], NOW).await.unwrap();
         sent[1].1 = Some(NOW);
-        assert_eq!(store.list_messages_of(ada, None, 2).await.unwrap(), (sent[..2].to_vec(), true));
+        assert_eq!(newest(ada, None, 2).await, (sent[..2].to_vec(), true));
     })
     .await;
 }

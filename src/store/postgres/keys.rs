@@ -117,7 +117,7 @@ impl Postgres {
         let (start, one_more) = (page.start(), page.limit.get() + 1);
         let (state, now) = (page.status.map(KeyState::code), now.as_milliseconds());
         let rows = self.readers.query(sql, &[&account.0, &start, &one_more, &state, &now]).await?;
-        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, page.limit.into()))
+        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, page.limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {

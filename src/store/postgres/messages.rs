@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Postgres;
 use super::connection::PreparedConnection;
 use super::write::{Write, WriteResult};
-use crate::domain::{AccountId, Message, MessageId, MessageText, PageLimit, TrackedMessage};
+use crate::domain::{AccountId, Direction, Message, MessageId, MessageText, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, StoreError, WriteKey, page_of};
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
@@ -22,12 +22,12 @@ macro_rules! select {
     };
 }
 
-const LIST_OF: &str = select!("AND id < $2 ORDER BY id DESC LIMIT $3");
+const LIST_OF: &str = select!("AND id > $2 ORDER BY id LIMIT $3");
 
-const LIST_AFTER: &str = select!("AND id > $2 ORDER BY id LIMIT $3");
+const LIST_OF_DESCENDING: &str = select!("AND id < $2 ORDER BY id DESC LIMIT $3");
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST_OF, LIST_AFTER];
+pub const READS: &[&str] = &[LIST_OF, LIST_OF_DESCENDING];
 
 impl Postgres {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
@@ -37,23 +37,14 @@ impl Postgres {
     pub async fn list_messages_of(
         &self,
         account: AccountId,
-        before: Option<MessageId>,
-        limit: u32,
-    ) -> Result<(Vec<TrackedMessage>, bool)> {
-        let before = before.map_or(Uuid::max(), |id| Uuid::from_bytes(*id.as_bytes()));
-        let rows = self.readers.query(LIST_OF, &[&account.0, &before, &(i64::from(limit) + 1)]).await?;
-        Ok(page_of(rows.iter().map(tracked).collect::<Result<_>>()?, limit))
-    }
-
-    pub async fn list_messages_after(
-        &self,
-        account: AccountId,
+        direction: Direction,
         after: Option<MessageId>,
         limit: PageLimit,
     ) -> Result<(Vec<TrackedMessage>, bool)> {
-        let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
-        let rows = self.readers.query(LIST_AFTER, &[&account.0, &after, &(limit.get() + 1)]).await?;
-        Ok(page_of(rows.iter().map(tracked).collect::<Result<_>>()?, limit.into()))
+        let (sql, start) = direction.choose((LIST_OF, Uuid::nil()), (LIST_OF_DESCENDING, Uuid::max()));
+        let after = after.map_or(start, |id| Uuid::from_bytes(*id.as_bytes()));
+        let rows = self.readers.query(sql, &[&account.0, &after, &(limit.get() + 1)]).await?;
+        Ok(page_of(rows.iter().map(tracked).collect::<Result<_>>()?, limit))
     }
 }
 

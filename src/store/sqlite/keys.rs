@@ -84,7 +84,7 @@ impl Sqlite {
         let sql = page.direction.choose(LIST_OF, LIST_OF_DESCENDING);
         let (start, one_more) = (page.start(), page.limit.get() + 1);
         let params = (account.0, start, one_more, page.status.map(KeyState::code), now.as_milliseconds());
-        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, record))?, page.limit.into()))
+        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, record))?, page.limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {

@@ -5,7 +5,7 @@ use rusqlite::Row;
 use super::history::Effect;
 use super::writer::Atomicity;
 use super::{Sqlite, rows};
-use crate::domain::{AccountId, Message, MessageId, PageLimit, TrackedMessage};
+use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, WriteKey, page_of};
 
 const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES (?1, ?2, ?3, ?4)";
@@ -17,9 +17,9 @@ macro_rules! select {
     };
 }
 
-const LIST_OF: &str = select!("AND id < ?2 ORDER BY id DESC LIMIT ?3");
+const LIST_OF: &str = select!("AND id > ?2 ORDER BY id LIMIT ?3");
 
-const LIST_AFTER: &str = select!("AND id > ?2 ORDER BY id LIMIT ?3");
+const LIST_OF_DESCENDING: &str = select!("AND id < ?2 ORDER BY id DESC LIMIT ?3");
 
 impl Sqlite {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
@@ -34,22 +34,13 @@ impl Sqlite {
     pub async fn list_messages_of(
         &self,
         account: AccountId,
-        before: Option<MessageId>,
-        limit: u32,
-    ) -> Result<(Vec<TrackedMessage>, bool)> {
-        let before = before.map_or([0xff; 16], |id| *id.as_bytes());
-        let params = (account.0, before, i64::from(limit) + 1);
-        Ok(page_of(self.read(|conn| rows::all(conn, LIST_OF, params, tracked))?, limit))
-    }
-
-    pub async fn list_messages_after(
-        &self,
-        account: AccountId,
+        direction: Direction,
         after: Option<MessageId>,
         limit: PageLimit,
     ) -> Result<(Vec<TrackedMessage>, bool)> {
-        let params = (account.0, after.map_or([0; 16], |id| *id.as_bytes()), limit.get() + 1);
-        Ok(page_of(self.read(|conn| rows::all(conn, LIST_AFTER, params, tracked))?, limit.into()))
+        let (sql, start) = direction.choose((LIST_OF, [0; 16]), (LIST_OF_DESCENDING, [0xff; 16]));
+        let params = (account.0, after.map_or(start, |id| *id.as_bytes()), limit.get() + 1);
+        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, tracked))?, limit))
     }
 }
 
@@ -74,7 +65,7 @@ mod tests {
 
     #[test]
     fn lists_read_the_messages_of_the_account_in_order() {
-        assert_eq!(plan(LIST_OF), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id<?)"]);
-        assert_eq!(plan(LIST_AFTER), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id>?)"]);
+        assert_eq!(plan(LIST_OF), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id>?)"]);
+        assert_eq!(plan(LIST_OF_DESCENDING), ["SEARCH messages USING PRIMARY KEY (account_id=? AND id<?)"]);
     }
 }
