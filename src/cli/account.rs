@@ -3,6 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use super::database::{find_account, no_account};
 use super::table::strip_bidi;
@@ -10,7 +11,7 @@ use super::{Create, Failure, Outcome, print, print_json, with_store, write_out};
 use crate::clock::Clock;
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
-use crate::domain::{Account as AccountRecord, Email, Secret, Timestamp};
+use crate::domain::{Account as AccountRecord, Email, Secret};
 
 #[derive(Subcommand, Debug)]
 pub enum Account {
@@ -111,8 +112,12 @@ impl CreateAccount {
 impl ListAccounts {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let accounts: Vec<_> = store.list_accounts().await?.into_iter().map(ListedAccount::from).collect();
-            if self.json { print_json(&accounts) } else { print(&table(&accounts)) }
+            let accounts = store.list_accounts().await?;
+            if self.json {
+                print_json(&accounts.iter().map(json).collect::<Vec<_>>())
+            } else {
+                print(&table(&accounts))
+            }
         })
     }
 }
@@ -170,27 +175,16 @@ fn confirms_deletion(account: &AccountRecord) -> std::io::Result<bool> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// An account in the output of `--json`.
-#[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedAccount {
-    id: i64,
-    email: String,
-    created_at: Timestamp,
-    has_password: bool,
+fn json(account: &AccountRecord) -> Value {
+    let AccountRecord { id, email, created_at, has_password } = account;
+    json!({ "id": id.0, "email": email.as_str(), "createdAt": created_at, "hasPassword": has_password })
 }
 
-impl From<AccountRecord> for ListedAccount {
-    fn from(account: AccountRecord) -> Self {
-        let AccountRecord { id, email, created_at, has_password } = account;
-        Self { id: id.0, email: email.as_str().to_owned(), created_at, has_password }
-    }
-}
-
-fn table(accounts: &[ListedAccount]) -> String {
+fn table(accounts: &[AccountRecord]) -> String {
     let rows = accounts.iter().map(|account| {
         let password = if account.has_password { "yes" } else { "no" };
-        [account.id.to_string(), strip_bidi(&account.email), account.created_at.to_string(), password.to_owned()]
+        let email = strip_bidi(account.email.as_str());
+        [account.id.0.to_string(), email, account.created_at.to_string(), password.to_owned()]
     });
     super::table::table(["ID", "EMAIL", "CREATED", "PASSWORD"], rows)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use super::database::find_account;
 use super::table::{or_dash, strip_bidi};
@@ -10,7 +11,7 @@ use super::{Create, Failure, Outcome, print, print_json, with_store, write_out};
 use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
-use crate::domain::{ApiKey, Email, Invalid, KeyId, KeyRecord, Timestamp};
+use crate::domain::{ApiKey, Email, Invalid, KeyId, KeyRecord};
 
 #[derive(Subcommand, Debug)]
 pub enum Key {
@@ -107,8 +108,8 @@ impl CreateKey {
 impl ListKeys {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let keys: Vec<_> = store.list_keys().await?.into_iter().map(ListedKey::from).collect();
-            if self.json { print_json(&keys) } else { print(&table(&keys)) }
+            let keys = store.list_keys().await?;
+            if self.json { print_json(&keys.iter().map(json).collect::<Vec<_>>()) } else { print(&table(&keys)) }
         })
     }
 }
@@ -145,46 +146,29 @@ fn show(key: &ApiKey, id: KeyId) -> Outcome {
     })
 }
 
-/// A key in the output of `--json`.
-#[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedKey {
-    id: i64,
-    name: String,
-    account: String,
-    hint: String,
-    created_at: Timestamp,
-    last_used_at: Option<Timestamp>,
-    expires_at: Option<Timestamp>,
-    revoked_at: Option<Timestamp>,
+fn json(key: &KeyRecord) -> Value {
+    json!({
+        "id": key.id.0,
+        "name": key.name,
+        "account": key.account.as_str(),
+        "hint": key.hint,
+        "createdAt": key.created_at,
+        "lastUsedAt": key.last_use(),
+        "expiresAt": key.expires_at,
+        "revokedAt": key.revoked_at,
+    })
 }
 
-impl From<KeyRecord> for ListedKey {
-    fn from(key: KeyRecord) -> Self {
-        let last_used_at = key.last_use();
-        Self {
-            id: key.id.0,
-            name: key.name,
-            account: key.account.as_str().to_owned(),
-            hint: key.hint,
-            created_at: key.created_at,
-            last_used_at,
-            expires_at: key.expires_at,
-            revoked_at: key.revoked_at,
-        }
-    }
-}
-
-fn table(keys: &[ListedKey]) -> String {
+fn table(keys: &[KeyRecord]) -> String {
     let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
     let rows = keys.iter().map(|key| {
         [
-            key.id.to_string(),
+            key.id.0.to_string(),
             strip_bidi(&key.name),
-            strip_bidi(&key.account),
+            strip_bidi(key.account.as_str()),
             key.hint.clone(),
             key.created_at.to_string(),
-            or_dash(key.last_used_at),
+            or_dash(key.last_use()),
             or_dash(key.expires_at),
             or_dash(key.revoked_at),
         ]

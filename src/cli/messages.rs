@@ -2,13 +2,14 @@
 
 use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
 
 use super::database::find_account;
 use super::export::{self, Stopped};
 use super::table::{or_dash, strip_bidi, table};
 use super::{Create, Failure, Outcome, print, print_json, with_store};
 use crate::config::Common;
-use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
+use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState};
 use crate::store::Store;
 
 /// Maximum number of characters of a message in the table.
@@ -107,11 +108,15 @@ impl List {
             let query = self.filter.query(&store, Some(self.limit)).await?;
             let mut messages = Vec::new();
             let mut keep = |record| {
-                messages.push(ListedMessage::from(record));
+                messages.push(record);
                 Ok(())
             };
             store.export_messages(&query, &mut keep).await??;
-            if self.json { print_json(&messages) } else { print(&shown(&messages)) }
+            if self.json {
+                print_json(&messages.iter().map(json).collect::<Vec<_>>())
+            } else {
+                print(&shown(&messages))
+            }
         })
     }
 }
@@ -124,7 +129,7 @@ impl Export {
             export::export(&self.target, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
                     progress.0.inc(1);
-                    serde_json::to_writer(&mut *out, &ListedMessage::from(record))?;
+                    serde_json::to_writer(&mut *out, &json(&record))?;
                     out.write_all(b"\n")
                 };
                 store.export_messages(&query, &mut line).await?.map_err(Stopped::from)
@@ -134,41 +139,28 @@ impl Export {
     }
 }
 
-/// A message in JSON: the API's fields, its account, and the time of delivery.
-#[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedMessage {
-    id: String,
-    message: String,
-    status: &'static str,
-    created_at: Timestamp,
-    account: String,
-    sent_at: Option<Timestamp>,
+/// The fields of the API, the account and the time of delivery.
+fn json(record: &MessageRecord) -> Value {
+    let MessageRecord { message, account, sent_at } = record;
+    json!({
+        "id": message.id.to_string(),
+        "message": message.text.as_str(),
+        "status": Message::status(*sent_at),
+        "createdAt": message.created_at,
+        "account": account.as_str(),
+        "sentAt": sent_at,
+    })
 }
 
-impl From<MessageRecord> for ListedMessage {
-    fn from(record: MessageRecord) -> Self {
-        let MessageRecord { message, account, sent_at } = record;
-        Self {
-            id: message.id.to_string(),
-            message: message.text.as_str().to_owned(),
-            status: Message::status(sent_at),
-            created_at: message.created_at,
-            account: account.as_str().to_owned(),
-            sent_at,
-        }
-    }
-}
-
-fn shown(messages: &[ListedMessage]) -> String {
+fn shown(messages: &[MessageRecord]) -> String {
     let head = ["ID", "ACCOUNT", "CREATED", "SENT", "MESSAGE"];
-    let rows = messages.iter().map(|message| {
+    let rows = messages.iter().map(|MessageRecord { message, account, sent_at }| {
         [
-            message.id.clone(),
-            strip_bidi(&message.account),
+            message.id.to_string(),
+            strip_bidi(account.as_str()),
             message.created_at.to_string(),
-            or_dash(message.sent_at),
-            preview(&message.message),
+            or_dash(*sent_at),
+            preview(message.text.as_str()),
         ]
     });
     table(head, rows)
