@@ -25,7 +25,6 @@ use crate::store::Store;
 use backup_schedule::Backups;
 pub use listeners::Sockets;
 use shutdown::{LogLevelSignals, Signals};
-use systemd::State;
 use trace_export::TraceExport;
 
 /// Maximum time to store the last uses of API keys at the end of the process.
@@ -151,7 +150,7 @@ impl Started {
         let api = Arc::clone(&app.api);
         let (stop, stopped) = watch::channel(Stop::No);
         let server = tokio::spawn(app.serve(listeners, tls, limits, stopped));
-        systemd::notify(State::Ready);
+        systemd::notify(systemd::READY);
         let ended = shutdown::until_stopped(server, &api, &stop, &mut signals).await;
         shutdown::finish(traces, backups, relay, &api, &mut signals).await;
         ended

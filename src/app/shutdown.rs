@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::Result;
 use super::backup_schedule::Backups;
-use super::systemd::{self, State};
+use super::systemd;
 use super::trace_export::TraceExport;
 use crate::http::Api;
 use crate::relay::Relay;
@@ -71,12 +71,12 @@ pub async fn until_stopped(
             }
             () = signals.next() => {
                 tracing::info!("stopping");
-                systemd::notify(State::Stopping);
+                systemd::notify(systemd::STOPPING);
                 stop.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Drain } else { Stop::Now });
             }
             Ok(why) = &mut failed, if failure.is_none() => {
                 tracing::error!(why, "the store failed, stopping");
-                systemd::notify(State::Stopping);
+                systemd::notify(systemd::STOPPING);
                 failure = Some(why);
                 // Requests that need the store fail at once.
                 stop.send_replace(Stop::Drain);

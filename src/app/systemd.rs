@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use crate::config::Listener;
@@ -24,27 +25,20 @@ const FIRST: i32 = 3;
 /// Maximum time to wait for a supervisor that does not read its notifications.
 const NOTIFY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// State of the service.
-#[derive(Clone, Copy, Debug)]
-pub enum State {
-    /// All listeners are open.
-    Ready,
-    /// The shutdown has begun.
-    Stopping,
-}
+/// The state once all listeners are open.
+pub const READY: &str = "READY=1";
+
+/// The state once the shutdown has begun.
+pub const STOPPING: &str = "STOPPING=1";
 
 /// Returns whether a supervisor expects notifications.
 pub fn is_supervisor() -> bool {
     std::env::var_os(NOTIFY_SOCKET).is_some()
 }
 
-/// Notifies the supervisor, if it has set `NOTIFY_SOCKET`.
-pub fn notify(state: State) {
+/// Notifies the supervisor of [`READY`] or [`STOPPING`], if it has set `NOTIFY_SOCKET`.
+pub fn notify(state: &str) {
     let Some(socket) = std::env::var_os(NOTIFY_SOCKET) else { return };
-    let state = match state {
-        State::Ready => "READY=1",
-        State::Stopping => "STOPPING=1",
-    };
     if let Err(error) = send(&socket, state) {
         tracing::warn!(%error, state, "cannot notify the supervisor");
     }
@@ -82,14 +76,8 @@ pub fn passed_sockets() -> Result<Vec<(Listener, TcpListener)>, String> {
 fn listeners(count: &str, names: &str) -> Result<Vec<Listener>, String> {
     let mut listeners = Vec::new();
     for name in names.split(':').filter(|name| !name.is_empty()) {
-        let listener = match name {
-            "store" => Listener::Store,
-            "messages" => Listener::Messages,
-            "ops" => Listener::Ops,
-            other => {
-                return Err(format!("unknown socket `{other}`: set its FileDescriptorName to store, messages or ops"));
-            }
-        };
+        let listener = Listener::from_str(name, false)
+            .map_err(|_| format!("unknown socket `{name}`: set its FileDescriptorName to store, messages or ops"))?;
         if listeners.contains(&listener) {
             return Err(format!("two sockets have the FileDescriptorName `{name}`: a listener takes one"));
         }
