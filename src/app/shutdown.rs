@@ -15,7 +15,7 @@ use super::trace_export::TraceExport;
 use crate::http::Api;
 use crate::relay::Relay;
 use crate::server::Stop;
-use crate::telemetry::{self, Step};
+use crate::telemetry;
 
 /// Maximum time for the responses to waiting requests after the store has failed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
@@ -140,8 +140,8 @@ impl LogLevelSignals {
     pub async fn follow(mut self) {
         loop {
             tokio::select! {
-                _ = self.more.recv() => telemetry::change_level(Step::More),
-                _ = self.less.recv() => telemetry::change_level(Step::Less),
+                _ = self.more.recv() => telemetry::change_level(1),
+                _ = self.less.recv() => telemetry::change_level(-1),
             }
         }
     }

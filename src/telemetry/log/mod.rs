@@ -100,21 +100,11 @@ impl<S: Subscriber> Layer<S> for Broker {
     }
 }
 
-/// Direction of a change of the log level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    More,
-    Less,
-}
-
-/// Raises or lowers the log level by one, and logs the new level.
-pub fn change_level(step: Step) {
+/// Logs more by this number of levels, or less if it is negative, and logs the new level.
+pub fn change_level(by: isize) {
     let Some(handle) = LEVEL.get() else { return };
     let now = LEVELS.iter().position(|level| Some(*level) == handle.clone_current()).unwrap_or(2);
-    let next = match step {
-        Step::More => (now + 1).min(LEVELS.len() - 1),
-        Step::Less => now.saturating_sub(1),
-    };
+    let next = now.saturating_add_signed(by).min(LEVELS.len() - 1);
     // Fails only if the log has ended.
     let _ = handle.modify(|level| *level = LEVELS[next]);
     let log_level = LEVELS[next];
