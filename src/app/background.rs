@@ -7,11 +7,12 @@ use tokio::task::JoinHandle;
 use super::App;
 use super::backup_schedule::{Backups, Schedule};
 use crate::clock::Clock;
-use crate::config::Service;
+use crate::config::{Addresses, Scheme, Service};
 use crate::http::{Api, idempotency};
 use crate::relay::{self, Relay};
 use crate::server::Tls;
 use crate::store::Store;
+use crate::telemetry::traces::{self, Exporting, Tracer};
 
 /// Starts the jobs that a serving process needs. They run until they are aborted.
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
@@ -34,6 +35,14 @@ pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
             certificate
         );
     })
+}
+
+/// Starts the export of traces if the environment names an OpenTelemetry collector.
+pub fn start_traces(addresses: &Addresses, store: &Store) -> Option<(Tracer, Exporting)> {
+    let warn = |warning: &str| tracing::warn!("{warning}");
+    let settings = traces::Settings::read(|name| std::env::var(name).ok(), store.deployment().as_str(), warn)?;
+    let started = traces::start(settings, addresses.scheme == Scheme::Https);
+    started.inspect_err(|why| tracing::warn!(why, "cannot export traces")).ok()
 }
 
 /// Starts scheduled backups if they are configured.

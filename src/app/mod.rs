@@ -5,7 +5,6 @@ mod backup_schedule;
 mod listeners;
 mod shutdown;
 mod systemd;
-mod trace_export;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -22,10 +21,10 @@ use crate::http::{Api, ListenerService};
 use crate::relay::Relay;
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
+use crate::telemetry::traces::Exporting;
 use backup_schedule::Backups;
 pub use listeners::Sockets;
 use shutdown::{LogLevelSignals, Signals};
-use trace_export::TraceExport;
 
 /// Maximum time to store the last uses of API keys at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -93,7 +92,7 @@ pub struct Started {
     limits: Limits,
     signals: Signals,
     log_level: LogLevelSignals,
-    traces: Option<TraceExport>,
+    traces: Option<Exporting>,
     backups: Option<Backups>,
     relay: Option<Relay>,
 }
@@ -124,10 +123,11 @@ pub async fn start(
     ready(&addresses, operations).await?;
     let backups = background::start_backups(settings, &store)?;
     let relay = background::start_relay(settings, &app.api);
-    let listeners = sockets.serving(&app);
-    let listeners =
-        listeners.into_iter().map(|(socket, service, access)| (socket, service.logging(settings.log_requests), access));
-    let (listeners, traces) = trace_export::start(listeners.collect(), &addresses, &store);
+    let (tracer, traces) = background::start_traces(&addresses, &store).unzip();
+    let listeners = sockets.serving(&app).into_iter().map(|(socket, service, access)| {
+        (socket, service.logging(settings.log_requests).tracing(tracer.clone()), access)
+    });
+    let listeners = listeners.collect();
     Ok(Started { app, listeners, tls, limits: limits(settings), signals, log_level, traces, backups, relay })
 }
 

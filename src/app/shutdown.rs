@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use super::Result;
 use super::backup_schedule::Backups;
 use super::systemd;
-use super::trace_export::TraceExport;
 use crate::http::Api;
 use crate::relay::Relay;
 use crate::server::Stop;
 use crate::telemetry;
+use crate::telemetry::traces::Exporting;
 
 /// Maximum time for the responses to waiting requests after the store has failed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ pub async fn until_stopped(
 
 /// Ends everything but the server, each part in its own time. A signal ends the wait for the current part.
 pub async fn finish(
-    traces: Option<TraceExport>,
+    traces: Option<Exporting>,
     backups: Option<Backups>,
     relay: Option<Relay>,
     api: &Api,

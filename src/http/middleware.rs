@@ -76,9 +76,8 @@ impl ListenerService {
     }
 
     /// Records a span for every request. Not on the operations listener, which only the operator's tools use.
-    pub fn tracing(self, tracer: &Tracer) -> Self {
-        let tracer = (self.listener != Listener::Ops).then(|| tracer.clone());
-        Self { tracer, ..self }
+    pub fn tracing(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer: tracer.filter(|_| self.listener != Listener::Ops), ..self }
     }
 
     /// Responds to a request from `peer`. `None` closes the connection without a response.
