@@ -25,7 +25,6 @@ use crate::domain::{AccountId, MessageId};
 use crate::store::{RelayLease, Store};
 pub use broker::{Broker, Published, Stream};
 use outage_log::OutageLog;
-use retention::RetentionWorker;
 pub use status::Status;
 pub use url::RelayUrl;
 
@@ -87,14 +86,13 @@ pub async fn run<B: Broker>(
     status: Arc<Status>,
     stopped: watch::Receiver<bool>,
 ) {
-    let retention =
-        RetentionWorker { store: Arc::clone(&store), clock: clock.clone(), status: Arc::clone(&status), retention };
+    let deleting = retention::run(retention, Arc::clone(&store), clock.clone(), Arc::clone(&status), stopped.clone());
     let worker = Worker {
         broker,
         store,
         clock,
         status,
-        stopped: stopped.clone(),
+        stopped,
         lease: RelayLease::default(),
         stream: None,
         acknowledged: Vec::new(),
@@ -103,7 +101,7 @@ pub async fn run<B: Broker>(
         lease_confirmed_at: None,
         counted_at: None,
     };
-    tokio::join!(worker.run(), retention.run(stopped));
+    tokio::join!(worker.run(), deleting);
 }
 
 struct Worker<B: Broker> {
@@ -131,29 +129,20 @@ impl<B: Broker> Worker<B> {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         while !self.is_stopped() {
             let outcome = self.round().await;
-            if outcome.is_ok() {
+            let wakes_on_message = matches!(outcome, Ok(Round::Relayed));
+            let wait = if outcome.is_ok() {
                 backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
-            }
-            let (wait, wakes_on_message) = match outcome {
-                Ok(Round::Relayed) => {
-                    self.outage.end();
-                    (POLL, true)
-                }
-                Ok(Round::Standby) => {
-                    self.outage.end();
-                    (POLL, false)
-                }
-                Ok(Round::Rejected(why)) => {
-                    self.status.failed();
-                    self.outage.report(&why);
-                    (POLL, false)
-                }
-                Err(why) => {
-                    self.status.failed();
-                    self.outage.report(&why);
-                    (backoff.next_delay(), false)
-                }
+                POLL
+            } else {
+                backoff.next_delay()
             };
+            match outcome {
+                Ok(Round::Relayed | Round::Standby) => self.outage.end(),
+                Ok(Round::Rejected(why)) | Err(why) => {
+                    self.status.failed();
+                    self.outage.report(&why);
+                }
+            }
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.status.next_message(), if wakes_on_message => {}
