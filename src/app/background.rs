@@ -55,8 +55,8 @@ pub fn start_backups(settings: &Service, store: &Arc<Store>) -> std::io::Result<
 
 /// Starts the relay if a broker is configured.
 pub fn start_relay(settings: &Service, api: &Api) -> Option<Relay> {
-    let options = relay::Options { url: settings.relay.clone()?, retention: settings.relay_retention };
+    let url = settings.relay.clone()?;
     let status = Arc::<relay::Status>::default();
     api.relay_by(Arc::clone(&status));
-    Some(Relay::start(options, Arc::clone(&api.store), Clock::System, status))
+    Some(Relay::start(url, settings.relay_retention, Arc::clone(&api.store), Clock::System, status))
 }

@@ -47,14 +47,6 @@ const MAX_COUNT: u32 = 10_000;
 /// Maximum time that a shutdown waits for acknowledgements.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The broker to publish to.
-    pub url: RelayUrl,
-    /// Time to keep sent messages in the database.
-    pub retention: Duration,
-}
-
 /// A running relay.
 #[derive(Debug)]
 pub struct Relay {
@@ -63,9 +55,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    pub fn start(options: Options, store: Arc<Store>, clock: Clock, status: Arc<Status>) -> Self {
+    pub fn start(url: RelayUrl, retention: Duration, store: Arc<Store>, clock: Clock, status: Arc<Status>) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let running = tokio::spawn(run(options.url, options.retention, store, clock, status, stopped));
+        let running = tokio::spawn(run(url, retention, store, clock, status, stopped));
         Self { stop, running }
     }
 
