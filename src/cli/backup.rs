@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 use tracing::Level;
 
-use super::progress::Progress;
+use super::progress::{self, BYTES};
 use super::{Failure, Outcome, interrupt, not_opened, tell};
 use crate::config::{Common, Service};
 use crate::store::sqlite::backup::{self, Target};
@@ -101,7 +101,7 @@ pub fn check(service: &Service, common: &Common) -> Outcome {
 /// Runs `copy` with a progress bar on a terminal. Also returns whether a signal stopped the copy.
 fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> (T, bool) {
     let mut stopped = false;
-    let bar = Progress::new(0, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}").0;
+    let bar = progress::bar(0, what, BYTES);
     let copied = copy(&mut |done, of| {
         bar.set_length(of);
         bar.set_position(done);

@@ -3,7 +3,7 @@
 use clap::Args;
 use tracing::Level;
 
-use super::progress::{Progress, counted};
+use super::progress::{self, counted};
 use super::serve::{block_on, runtime};
 use super::{Failure, Outcome, tell};
 use crate::config::{Common, DATABASE_URL};
@@ -40,17 +40,17 @@ impl Move {
             ..sqlite::Options::new(&self.common.data_dir)
         };
         let from = Sqlite::open(&options)?;
-        let progress = Progress::new(0, "moving", "{msg} {wide_bar} {percent}%{left}");
+        let progress = progress::bar(0, "moving", "{msg} {wide_bar} {percent}%{left}");
         let moved = block_on(runtime()?, async {
             let moved = copy_to_postgres::copy(&from, &self.to, |done, of| {
-                progress.0.set_length(of);
-                progress.0.set_position(done);
+                progress.set_length(of);
+                progress.set_position(done);
             });
             let moved = moved.await;
             from.close().await;
             moved
         });
-        progress.0.finish_and_clear();
+        progress.finish_and_clear();
         let moved = moved.map_err(|error| Failure(format!("{}: {error}", self.to)))?;
         let tables = moved.0.iter().map(|(table, rows)| {
             let one = match *table {

@@ -5,10 +5,10 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::ProgressDrawTarget;
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use tracing::Level;
 
-use super::progress::{Progress, counted};
+use super::progress::{self, counted};
 use super::{Failure, Outcome, interrupt, tell};
 use crate::store::StoreError;
 use crate::store::sqlite::{AtomicFile, folder_of};
@@ -43,10 +43,10 @@ impl Target {
 }
 
 /// Returns a progress bar for `count` items. It is hidden if the export itself goes to the terminal.
-pub fn progress(count: u64, target: &Target) -> Progress {
-    let progress = Progress::new(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}{left}");
+pub fn progress(count: u64, target: &Target) -> ProgressBar {
+    let progress = progress::bar(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}{left}");
     if target.file().is_none() && io::stdout().is_terminal() {
-        progress.0.set_draw_target(ProgressDrawTarget::hidden());
+        progress.set_draw_target(ProgressDrawTarget::hidden());
     }
     progress
 }
@@ -55,11 +55,11 @@ pub fn progress(count: u64, target: &Target) -> Progress {
 pub async fn export(
     target: &Target,
     what: &str,
-    progress: &Progress,
+    progress: &ProgressBar,
     write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
 ) -> Outcome {
     let exported = to(target, write).await?;
-    progress.0.finish_and_clear();
+    progress.finish_and_clear();
     match exported {
         // The reader has closed the pipe, as in `petstore pets export | head`.
         Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -128,7 +128,7 @@ impl Export {
             let progress = export::progress(store.count_messages(&query).await?, &self.target);
             export::export(&self.target, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
-                    progress.0.inc(1);
+                    progress.inc(1);
                     serde_json::to_writer(&mut *out, &json(&record))?;
                     out.write_all(b"\n")
                 };

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use tracing::Level;
 
 use super::export::{self, Stopped, named};
-use super::progress::{Progress, counted};
+use super::progress::{self, counted};
 use super::{Create, Failure, Outcome, formats, interrupt, tell, with_store};
 use crate::config::Common;
 use crate::domain::{NewPet, Pet};
@@ -94,9 +94,9 @@ impl Import {
             )));
         }
         file.rewind()?;
-        let progress = Progress::bytes(&file, "importing");
+        let progress = progress::of_file(&file, "importing");
         let keep_going = self.keep_going;
-        let animals = Lines::new(file, progress.0.clone()).filter_map(move |line| match line {
+        let animals = Lines::new(file, progress.clone()).filter_map(move |line| match line {
             _ if interrupt::is_received() => Some(Err(INTERRUPTED.to_owned())),
             Ok(line) => match line.animal {
                 Err(_) if keep_going => None,
@@ -107,7 +107,7 @@ impl Import {
         let added = with_store(&self.common, Create::PRODUCTION, async |store| {
             Ok(store.import_pets(Box::new(animals)).await?)
         });
-        progress.0.finish_and_clear();
+        progress.finish_and_clear();
         let added = added?;
         let skipped =
             if invalid > 0 { format!(", skipped {}", counted(invalid, "invalid line")) } else { String::new() };
@@ -118,26 +118,26 @@ impl Import {
 
 /// Reports invalid lines and returns their number.
 fn check(file: &File) -> Result<u64, Failure> {
-    let progress = Progress::bytes(file, "checking");
+    let progress = progress::of_file(file, "checking");
     let mut invalid = 0;
-    for line in Lines::new(file.try_clone()?, progress.0.clone()) {
+    for line in Lines::new(file.try_clone()?, progress.clone()) {
         let line = line?;
         if interrupt::is_received() {
-            progress.0.finish_and_clear();
+            progress.finish_and_clear();
             return Err(Failure(INTERRUPTED.into()));
         }
         if let Err(why) = line.animal {
             invalid += 1;
             match invalid {
-                ..=REPORTED => progress.0.suspend(|| tell(Level::WARN, &format!("line {}: {why}", line.number))),
+                ..=REPORTED => progress.suspend(|| tell(Level::WARN, &format!("line {}: {why}", line.number))),
                 _ if invalid == REPORTED + 1 => {
-                    progress.0.suspend(|| tell(Level::WARN, "further invalid lines are not shown"));
+                    progress.suspend(|| tell(Level::WARN, "further invalid lines are not shown"));
                 }
                 _ => {}
             }
         }
     }
-    progress.0.finish_and_clear();
+    progress.finish_and_clear();
     Ok(invalid)
 }
 
@@ -233,7 +233,7 @@ impl Export {
                     line.clear();
                     pet.write_json(&mut line);
                     line.push(b'\n');
-                    progress.0.inc(1);
+                    progress.inc(1);
                     out.write_all(&line)
                 };
                 store.export_pets(&mut write).await?.map_err(Stopped::from)

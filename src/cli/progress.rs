@@ -9,24 +9,22 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressS
 /// Delay before the remaining time is shown, because the first estimates are inaccurate.
 const ESTIMATE_DELAY: Duration = Duration::from_secs(3);
 
+/// Template of a bar that counts bytes.
+pub const BYTES: &str = "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}";
+
 /// A progress bar, shown on a terminal only. `{left}` in its template is the remaining time.
-pub struct Progress(pub ProgressBar);
+pub fn bar(length: u64, what: &'static str, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
+        // On an error, only the remaining time is missing.
+        let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
+    });
+    ProgressBar::new(length).with_style(style).with_message(what)
+}
 
-impl Progress {
-    /// A bar for reading a file.
-    pub fn bytes(file: &File, what: &'static str) -> Self {
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
-        Self::new(length, what, "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}")
-    }
-
-    pub fn new(length: u64, what: &'static str, template: &str) -> Self {
-        let style = ProgressStyle::with_template(template).expect("the template is valid");
-        let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
-            // On an error, only the remaining time is missing.
-            let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
-        });
-        Self(ProgressBar::new(length).with_style(style).with_message(what))
-    }
+/// A bar for reading a file.
+pub fn of_file(file: &File, what: &'static str) -> ProgressBar {
+    bar(file.metadata().map_or(0, |metadata| metadata.len()), what, BYTES)
 }
 
 fn remaining(elapsed: Duration, eta: Duration) -> String {
