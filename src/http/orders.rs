@@ -96,23 +96,16 @@ fn changed(order: &Order) -> StoredResponse {
 impl From<TransitionError> for ApiError {
     fn from(error: TransitionError) -> Self {
         match error {
-            TransitionError::WrongStatus { transition, status } => wrong_status(transition, status),
+            TransitionError::WrongStatus { transition, status } => {
+                let (from, to) = transition.rule();
+                let from: Vec<_> = from.iter().map(|status| format!("`{}`", status.as_str())).collect();
+                let (status, from, to) = (status.as_str(), from.join(" or "), to.as_str());
+                let message = format!("The order is `{status}`; only one that is {from} can become `{to}`.");
+                Self::new(Code::Conflict, message)
+            }
             TransitionError::NotFound => order_not_found(),
         }
     }
-}
-
-/// The error for a transition that does not start from the order's status.
-fn wrong_status(transition: Transition, status: OrderStatus) -> ApiError {
-    let (from, to) = transition.rule();
-    let from: Vec<_> = from.iter().map(|status| format!("`{}`", status.as_str())).collect();
-    let message = format!(
-        "The order is `{}`; only one that is {} can become `{}`.",
-        status.as_str(),
-        from.join(" or "),
-        to.as_str()
-    );
-    ApiError::new(Code::Conflict, message)
 }
 
 /// The error for an unknown order. Other accounts' orders are reported as not found.
