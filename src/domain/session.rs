@@ -101,17 +101,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn session_ends_after_idle_time_and_after_maximum_lifetime() {
-        let begun = Timestamp::from_milliseconds(1_795_167_000_123);
-        let mut session = Session {
+    fn begun_at(begun: Timestamp) -> Session {
+        Session {
             hash: SessionToken::generate().hash(),
             account: AccountId(1),
             email: Email::parse("ada@example.com").unwrap(),
             account_created_at: begun,
             created_at: begun,
             last_used_at: begun,
-        };
+        }
+    }
+
+    #[test]
+    fn session_ends_after_idle_time_and_after_maximum_lifetime() {
+        let begun = Timestamp::from_milliseconds(1_795_167_000_123);
+        let mut session = begun_at(begun);
         assert!(session.lasts(begun.plus(IDLE).minus_one_millisecond()));
         assert!(!session.lasts(begun.plus(IDLE)));
 
@@ -124,14 +128,7 @@ mod tests {
     #[test]
     fn session_from_the_future_has_ended() {
         let begun = Timestamp::from_milliseconds(1_795_167_000_123);
-        let session = Session {
-            hash: SessionToken::generate().hash(),
-            account: AccountId(1),
-            email: Email::parse("ada@example.com").unwrap(),
-            account_created_at: begun,
-            created_at: begun,
-            last_used_at: begun,
-        };
+        let session = begun_at(begun);
         assert!(session.lasts(begun.minus(SKEW)));
         assert!(!session.lasts(begun.minus(SKEW).minus_one_millisecond()));
         let used = Session { last_used_at: begun.plus(Duration::from_secs(60 * 60)), ..session };
