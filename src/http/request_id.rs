@@ -17,11 +17,7 @@ pub fn request_id(headers: &HeaderMap) -> HeaderValue {
 
 /// Returns the process's random number and a count: unique without a call for random bytes each time.
 pub fn new_request_id() -> HeaderValue {
-    static PROCESS: LazyLock<u64> = LazyLock::new(|| {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).expect("the operating system has random bytes");
-        u64::from_ne_bytes(random)
-    });
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| getrandom::u64().expect("the operating system has random bytes"));
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut id = [b'-'; 16 + 1 + 12];
     write_hex(&mut id[..16], *PROCESS);
