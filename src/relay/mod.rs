@@ -7,11 +7,11 @@
 mod broker;
 #[cfg_attr(not(feature = "relay"), path = "no_nats.rs")]
 mod nats;
-mod outage_log;
 mod retention;
 mod status;
 mod url;
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,6 @@ use crate::clock::Clock;
 use crate::domain::{AccountId, MessageId};
 use crate::store::{RelayLease, Store};
 pub use broker::{Broker, Published, Stream};
-use outage_log::OutageLog;
 pub use status::Status;
 pub use url::RelayUrl;
 
@@ -88,7 +87,7 @@ pub async fn run<B: Broker>(
         lease: RelayLease::default(),
         stream: None,
         acknowledged: Vec::new(),
-        outage: OutageLog::default(),
+        is_failing: false,
         resume_after: None,
         lease_confirmed_at: None,
         counted_at: None,
@@ -106,7 +105,8 @@ struct Worker<B: Broker> {
     stream: Option<B::Stream>,
     /// Messages acknowledged by the broker, but not yet marked as sent in the database.
     acknowledged: Vec<(AccountId, MessageId)>,
-    outage: OutageLog,
+    /// Set during an outage, whose start and end are logged.
+    is_failing: bool,
     /// The next round starts after this message, because the broker accepted none of a batch. `None` to start at the
     /// oldest queued message.
     resume_after: Option<MessageId>,
@@ -129,10 +129,18 @@ impl<B: Broker> Worker<B> {
                 backoff.next_delay()
             };
             match outcome {
-                Ok(Round::Relayed | Round::Standby) => self.outage.end(),
+                Ok(Round::Relayed | Round::Standby) => {
+                    if mem::take(&mut self.is_failing) {
+                        tracing::info!("relaying messages again");
+                    }
+                }
                 Ok(Round::Rejected(why)) | Err(why) => {
                     self.status.failed();
-                    self.outage.report(&why);
+                    if mem::replace(&mut self.is_failing, true) {
+                        tracing::debug!(why, "cannot relay messages, retrying");
+                    } else {
+                        tracing::warn!(why, "cannot relay messages, they stay queued; retrying");
+                    }
                 }
             }
             tokio::select! {
