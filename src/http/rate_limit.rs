@@ -56,7 +56,8 @@ impl RateLimits {
     pub fn check(&self, quota: Quota) -> Result<(), ApiError> {
         quota.is_allowed.then_some(()).ok_or_else(|| {
             self.refused.increment();
-            self.refusal()
+            let message = format!("This account may send {}. Try again after the time in `Retry-After`.", self.limit);
+            ApiError::new(Code::RateLimited, message)
         })
     }
 
@@ -95,11 +96,6 @@ impl RateLimits {
     pub fn remembered(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner));
         parts.map(|part| part.recent.len() + part.before.len()).sum()
-    }
-
-    fn refusal(&self) -> ApiError {
-        let message = format!("This account may send {}. Try again after the time in `Retry-After`.", self.limit);
-        ApiError::new(Code::RateLimited, message)
     }
 }
 
