@@ -84,7 +84,8 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/", get(overview::show))
         .route("/sign-up", get(sign_up::show).post(sign_up::submit))
         .route("/sign-in", get(sign_in::show).post(sign_in::submit))
-        .route("/sign-out", get(sign_in::show_sign_out).post(sign_in::sign_out))
+        // A GET does not sign out, because it changes nothing.
+        .route("/sign-out", get(async |user: CurrentUser| user.redirect("")).post(sign_in::sign_out))
         .route("/account", get(account::show))
         .route("/account/password", get(account::show).post(account::change_password))
         .route("/account/delete", get(account::confirm_deletion).post(account::delete))
@@ -96,7 +97,8 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/animals/new", get(pets::new).post(pets::create))
         .route("/animals/{id}/order", get(orders::show_pet).post(orders::place_from_list))
         .route("/orders", get(orders::list).post(orders::place))
-        .route("/orders/{id}/{step}", get(orders::show_step).post(orders::step))
+        // The address of a step stays in the browser's address bar.
+        .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(orders::step))
         .route("/messages", get(messages::list).post(messages::send));
     docs.merge(framed(console, pages)).fallback(not_found).with_state(Arc::clone(console))
 }

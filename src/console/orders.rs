@@ -109,11 +109,6 @@ pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form
     done(&who, pet_id, key, None, api_call).await
 }
 
-/// Redirects to the orders, because the address of a step stays in the browser's address bar.
-pub async fn show_step(user: CurrentUser) -> Response {
-    user.redirect("orders")
-}
-
 pub async fn step(
     who: SignedIn,
     Path((id, step)): Path<(String, String)>,

@@ -59,11 +59,6 @@ pub async fn begin_session(
     Ok(begun.then(|| user.redirect_signed_in("", &token)))
 }
 
-/// Redirects to the overview. Does not sign out, because a GET changes nothing.
-pub async fn show_sign_out(user: CurrentUser) -> Response {
-    user.redirect("")
-}
-
 pub async fn sign_out(user: CurrentUser) -> Result<Response, PageError> {
     if let Some(session) = &user.session {
         user.api().store.delete_session(session.hash).await?;
