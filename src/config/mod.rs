@@ -282,7 +282,6 @@ pub fn duration(text: &str) -> Result<Duration, Invalid> {
     total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
 }
 
-/// Parses a duration of at least 1 s.
 pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
     let duration = duration(text)?;
     if duration.is_zero() { Err(Invalid("it must be at least 1s".into())) } else { Ok(duration) }

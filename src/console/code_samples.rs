@@ -8,7 +8,6 @@ pub struct CodeSample {
     pub parts: Vec<Part>,
 }
 
-/// A part of a code sample.
 pub struct Part {
     pub text: String,
     pub role: Role,
@@ -37,7 +36,6 @@ pub struct SampleRequest<'a> {
 }
 
 impl SampleRequest<'_> {
-    /// Returns a GET request.
     pub const fn get(url: String) -> Self {
         Self { method: "GET", url, headers: &[], body: "", is_live: false }
     }

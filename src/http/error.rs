@@ -113,7 +113,6 @@ pub struct ApiError {
 pub struct Cause(pub String);
 
 impl Cause {
-    /// The message of a panic.
     pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Self(format!("panic: {}", said.unwrap_or("of unknown cause")))

@@ -18,7 +18,6 @@ use crate::server::BodyTimeout;
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
-/// The body of a request.
 pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}

@@ -58,7 +58,6 @@ fn parse_cursor(text: &str) -> Result<MessageId, ApiError> {
     MessageId::parse(text).ok_or_else(|| pagination::invalid("after")(Invalid(expected.into())))
 }
 
-/// Parses the body of `sendMessage`.
 pub fn parse_message(text: &str) -> Result<MessageText, ApiError> {
     Fields::parse(text, ["message"])?.required_string("message", |text| MessageText::parse(text.into_owned()))
 }

@@ -28,7 +28,6 @@ pub fn query<Status>(
     })
 }
 
-/// Parses the parameter `limit`.
 pub fn limit(text: Option<Cow<'_, str>>) -> Result<PageLimit, ApiError> {
     let Some(text) = text else { return Ok(PageLimit::default()) };
     PageLimit::new(number("limit", &text)?).map_err(invalid("limit"))

@@ -70,12 +70,10 @@ pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(call.api.deprecation.json(pet.to_json()))
 }
 
-/// Parses the query of `listPets`.
 pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
     pagination::query(Some(query), PetStatus::parse)
 }
 
-/// Parses the body of `createPet`.
 pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
     let fields = Fields::parse(text, ["name", "categoryId", "status"])?;
     fields.require(&["name", "categoryId"])?;

@@ -87,7 +87,6 @@ impl RateLimits {
         }
     }
 
-    /// Number of rejected requests.
     pub fn refused(&self) -> u64 {
         self.refused.get()
     }

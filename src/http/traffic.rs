@@ -80,7 +80,6 @@ impl Traffic {
         }
     }
 
-    /// The route of an operation.
     pub fn operation(&self, operation: Operation) -> &Route {
         &self.operations[operation as usize]
     }

@@ -46,7 +46,6 @@ const MAX_COUNT: u32 = 10_000;
 /// Maximum time that a shutdown waits for acknowledgements.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// A running relay.
 #[derive(Debug)]
 pub struct Relay {
     stop: watch::Sender<bool>,

@@ -39,7 +39,6 @@ impl Status {
         self.queued.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether this process is the active relay.
     pub fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Relaxed)
     }

@@ -2,7 +2,6 @@
 
 use crate::telemetry::metrics::{Counter, Gauge, Histogram};
 
-/// Metrics of a writer.
 #[derive(Debug)]
 pub struct WriterMeter {
     /// Writes waiting for a batch.
@@ -25,7 +24,6 @@ impl Default for WriterMeter {
     }
 }
 
-/// Metrics of the readers.
 #[derive(Debug)]
 pub struct ReaderMeter {
     /// Reads rejected because too many were waiting.
@@ -47,7 +45,6 @@ pub struct Disk {
     pub size: u64,
 }
 
-/// All metrics of a store.
 #[derive(Debug)]
 pub struct Meters<'a> {
     /// Each writer with the kind of its writes.

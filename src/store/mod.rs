@@ -114,7 +114,6 @@ impl Store {
         }
     }
 
-    /// Returns the store's metrics.
     pub fn meters(&self) -> Meters<'_> {
         dispatch!(self, db => db.meters())
     }

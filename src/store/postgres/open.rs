@@ -68,7 +68,6 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
     deployment::check(kept, options.deployment)
 }
 
-/// Returns the value of a server setting.
 pub async fn setting(client: &Client, name: &str) -> Result<String> {
     Ok(client.query_one("SELECT current_setting($1)", &[&name]).await?.try_get(0)?)
 }

@@ -7,9 +7,7 @@ use crate::store::{Outcome, WriteKey};
 
 /// A write that shares a statement with other writes of its type.
 pub trait Write: Clone + Send + Sync + 'static {
-    /// Result of the write.
     type Output: Clone + Send + Sync + 'static;
-
     /// Why the write may not be possible.
     type Refusal: Send + Sync + 'static;
 
@@ -37,5 +35,4 @@ pub type WriteResult<W> = Result<<W as Write>::Output, <W as Write>::Refusal>;
 
 pub type WriteOutcome<W> = Outcome<<W as Write>::Output, <W as Write>::Refusal>;
 
-/// A write and its idempotency key.
 pub type KeyedWrite<W> = (W, Option<WriteKey<<W as Write>::Output>>);

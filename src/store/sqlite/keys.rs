@@ -133,7 +133,6 @@ impl Sqlite {
     }
 }
 
-/// Revokes all keys of an account.
 pub fn revoke_all(batch: &Batch<'_>, account: AccountId, now: Timestamp) -> Result<()> {
     let revoke = "UPDATE api_keys SET revoked_at = ?2 WHERE account_id = ?1 AND revoked_at IS NULL";
     batch.execute(revoke, (account.0, now.as_milliseconds()))?;

@@ -124,7 +124,6 @@ impl Sqlite {
         folder_of(&self.file)
     }
 
-    /// Returns the status of scheduled backups.
     pub const fn backups(&self) -> &BackupStatus {
         &self.backups
     }

@@ -99,7 +99,6 @@ pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet<'static>>> {
     rows::first(conn, FIND, [id], |row| Ok(from_row(row)?.into_owned()))
 }
 
-/// Sets the status of an existing animal.
 pub fn set_status(batch: &Batch<'_>, id: i64, status: PetStatus) -> Result<()> {
     batch.execute("UPDATE pets SET status = ?2 WHERE id = ?1", (id, status.code()))?;
     Ok(())

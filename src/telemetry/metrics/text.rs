@@ -8,7 +8,6 @@ use super::Histogram;
 #[derive(Debug, Default)]
 pub struct Exposition(String);
 
-/// The metric family being written.
 pub struct Family<'a> {
     text: &'a mut String,
     name: &'static str,

@@ -21,7 +21,6 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// The task that exports spans.
 #[derive(Debug)]
 pub struct Exporting {
     stop: watch::Sender<bool>,

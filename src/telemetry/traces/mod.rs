@@ -61,7 +61,6 @@ pub struct Span {
     end: End,
 }
 
-/// The end of a request.
 #[derive(Debug)]
 enum End {
     Answered {

@@ -12,7 +12,6 @@ use percent_encoding::percent_decode_str;
 
 use super::Sampler;
 
-/// The settings of the export.
 #[derive(Debug)]
 pub struct Settings {
     pub endpoint: Uri,
