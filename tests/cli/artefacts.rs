@@ -86,13 +86,22 @@ async fn archive_of_artefacts_installs_and_serves() {
         share/doc/petstore/LICENSE-APACHE
         share/doc/petstore/LICENSE-MIT
         share/doc/petstore/README.md
+        share/doc/petstore/SECURITY.md
+        share/doc/petstore/ops/grafana/petstore.json
+        share/doc/petstore/ops/prometheus/alerts.yml
+        share/doc/petstore/ops/proxy/Caddyfile
+        share/doc/petstore/ops/proxy/haproxy.cfg
+        share/doc/petstore/ops/proxy/nginx.conf
         share/doc/petstore/petstore.cdx.json
         share/doc/petstore/third-party-licences.txt
         share/fish/vendor_completions.d/petstore.fish
         share/zsh/site-functions/_petstore
     "#]]
-    .assert_eq(&run(folder.program("sh").args(["-c", "find * -type f ! -path '*/man1/*' | LC_ALL=C sort"])));
+    .assert_eq(&run(folder
+        .program("sh")
+        .args(["-c", "find * -type f ! -path '*/man1/*' ! -path '*/docs/*' | LC_ALL=C sort"])));
     assert!(folder.names("share/man/man1").len() >= 29);
+    assert!(folder.names("share/doc/petstore/docs").contains(&"operations.md".into()));
     let licences = folder.read("share/doc/petstore/third-party-licences.txt");
     assert!(["tokio 1.", "async-nats 0.", "\nSQLite\n", "\nglibc."].iter().all(|part| licences.contains(part)));
     let bill: Value = serde_json::from_str(&folder.read("share/doc/petstore/petstore.cdx.json")).unwrap();
