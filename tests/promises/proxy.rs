@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 use tempfile::TempDir;
 use testkit::Process;
@@ -19,10 +20,12 @@ pub struct Upstreams {
 
 /// A running proxy. Ends on drop.
 pub struct Proxy {
+    pub name: &'static str,
     pub address: SocketAddr,
     /// Speaks HTTP/2 without TLS.
     pub http2: SocketAddr,
-    _process: Process,
+    command: Mutex<Command>,
+    process: Mutex<Process>,
     _folder: TempDir,
 }
 
@@ -47,11 +50,22 @@ impl Proxy {
         let config_file = folder.path().join(file);
         std::fs::write(&config_file, config).unwrap();
         let search = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
-        let mut process = Command::new(command[0]);
-        process.args(&command[1..]).arg(config_file).env("PATH", search).env("HOME", path);
+        let mut program = Command::new(command[0]);
+        program.args(&command[1..]).arg(config_file).env("PATH", search).env("HOME", path);
         // Caddy tells HTTP/2 by its first bytes.
         let http2 = if name == "Caddy" { address } else { http2 };
-        Self { address, http2, _process: Process::start(&mut process), _folder: folder }
+        let process = Mutex::new(Process::start(&mut program));
+        Self { name, address, http2, command: Mutex::new(program), process, _folder: folder }
+    }
+
+    /// Starts the proxy again if it has ended, as a supervisor would. Returns whether it had.
+    pub fn restart_if_ended(&self) -> bool {
+        let mut process = self.process.lock().unwrap();
+        let has_ended = process.has_ended();
+        if has_ended {
+            *process = Process::start(&mut self.command.lock().unwrap());
+        }
+        has_ended
     }
 }
 

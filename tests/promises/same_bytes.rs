@@ -88,6 +88,8 @@ struct Site {
     proxies: Vec<Proxy>,
     findings: Arc<Findings>,
     serial: AtomicU32,
+    /// Ends of proxies. Caddy 2.6.2 of Debian 12 crashes if a client is gone when a "100 Continue" arrives.
+    ends: AtomicU32,
 }
 
 impl Site {
@@ -104,7 +106,8 @@ impl Site {
             };
             proxies.push(Proxy::start(name, &secret, &upstreams));
         }
-        let site = Self { origin: store, secret, proxies, findings, serial: AtomicU32::new(0) };
+        let site =
+            Self { origin: store, secret, proxies, findings, serial: AtomicU32::new(0), ends: AtomicU32::new(0) };
         site.is_up().await;
         site
     }
@@ -151,7 +154,7 @@ impl Site {
                 }
             }
         });
-        join_all(clients).await;
+        self.supervised(join_all(clients)).await;
         tally.into_inner().unwrap()
     }
 
@@ -175,7 +178,24 @@ impl Site {
                 answered
             }
         });
-        join_all(clients).await.into_iter().sum()
+        self.supervised(join_all(clients)).await.into_iter().sum()
+    }
+
+    /// Restarts proxies that end during `work`.
+    async fn supervised<T>(&self, work: impl Future<Output = T>) -> T {
+        let restarts = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                for proxy in self.proxies.iter().filter(|proxy| proxy.restart_if_ended()) {
+                    println!("{} has ended", proxy.name);
+                    self.ends.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            () = restarts => unreachable!("proxies are restarted for as long as there is work"),
+        }
     }
 
     fn assert_no_difference(&self) {
@@ -188,8 +208,12 @@ impl Site {
         let [forwarded, answered, unanswered] =
             [&self.findings.forwarded, &self.findings.answered, &self.findings.unanswered]
                 .map(|of| of.load(Ordering::Relaxed));
+        let ends = match self.ends.load(Ordering::Relaxed) {
+            0 => String::new(),
+            ends => format!(" ({ends} times a proxy ended and was restarted)"),
+        };
         format!(
-            "{forwarded} requests forwarded, {answered} answered, {unanswered} closed on, {} relevant differences",
+            "{forwarded} requests forwarded, {answered} answered, {unanswered} closed on, {} relevant differences{ends}",
             self.findings.relevant().len()
         )
     }
