@@ -53,7 +53,7 @@ fn second_signal_skips_the_drain_delay() {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_starts_while_another_process_has_the_database_open() {
+fn after_a_failed_sync_nothing_starts_beside_other_processes() {
     let folder = Folder::with_account();
     folder.write("petstore-data/petstore.sync-failed", "");
     // Holds the lock that an export does.

@@ -40,7 +40,7 @@ class Suite(NamedTuple):
     # Controls that are tests of their own.
     controls: tuple = ()
     BINARY: str = "promises"
-    # Whether the tests run at the same time.
+    # True if the tests run at the same time.
     CONCURRENT: bool = False
 
     @property

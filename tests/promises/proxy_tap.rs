@@ -134,7 +134,7 @@ impl Exchange {
         }
     }
 
-    /// Returns whether the service chose this id: neither the proxy nor a client did.
+    /// Returns whether the service chose this id itself.
     fn is_own(&self, id: &str) -> bool {
         !id.starts_with(&self.ids.secret) && !id.starts_with("d-")
     }
