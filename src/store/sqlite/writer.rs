@@ -339,9 +339,8 @@ impl Worker {
                 Some(format!("a sync failed, so the state of the disk is unknown: {why}"))
             }
             _ if !shared.is_autocommit() => Some("a failed batch could not be rolled back".into()),
-            // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged. The syncs were
-            // checked before it.
-            _ => match if outcome.is_ok() { self.files.check_names() } else { self.files.check() } {
+            // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
+            _ => match self.files.check() {
                 Ok(()) => None,
                 Err(gone) => return (Err(gone.clone()), Some(gone.to_string())),
             },
