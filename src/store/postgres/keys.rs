@@ -23,11 +23,13 @@ const INSERT: &str = "WITH owner AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
 
+/// Not a join, which PostgreSQL could begin with all accounts.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at
-            FROM api_keys k JOIN accounts a ON a.id = k.account_id ",
+            "SELECT k.id, k.name, (SELECT email FROM accounts WHERE id = k.account_id), k.hint,
+                k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+            FROM api_keys k ",
             $rest
         )
     };
