@@ -87,7 +87,11 @@ async fn archive_of_artefacts_installs_and_serves() {
         share/doc/petstore/LICENSE-MIT
         share/doc/petstore/README.md
         share/doc/petstore/SECURITY.md
+        share/doc/petstore/ops/compose.postgres.yml
+        share/doc/petstore/ops/compose.yml
         share/doc/petstore/ops/grafana/petstore.json
+        share/doc/petstore/ops/kubernetes/petstore.yml
+        share/doc/petstore/ops/petstore.toml
         share/doc/petstore/ops/prometheus/alerts.yml
         share/doc/petstore/ops/proxy/Caddyfile
         share/doc/petstore/ops/proxy/haproxy.cfg
