@@ -151,7 +151,7 @@ async fn done(
         ),
         _ => api_call.outcome(&done, "Nothing was changed."),
     };
-    let place = match answer["id"].as_i64().or(order) {
+    let place = match answer["id"].as_i64().or(order.filter(|_| api_call.is_unknown())) {
         Some(id) => Place::before(id.saturating_add(1)),
         None => Place::FIRST,
     };
