@@ -217,7 +217,8 @@ impl Sqlite {
 
     pub fn disk(&self) -> Option<Disk> {
         let disk = rustix::fs::statvfs(&self.file).ok()?;
-        Some(Disk { free: disk.f_bavail * disk.f_frsize, size: disk.f_blocks * disk.f_frsize })
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        Some(Disk { free: bytes(disk.f_bavail), size: bytes(disk.f_blocks) })
     }
 
     pub fn meters(&self) -> Meters<'_> {
