@@ -103,22 +103,23 @@ ${lines(request, (name, value) => `\trequest.Header.Set(${name}, ${value})\n`)}\
   // Makes the tabs of the languages buttons for the keyboard and screen readers. Swagger UI has only a click handler on each.
   const keyboardTabs = (Snippets, { React }) => (props) => {
     const box = React.useRef(null);
-    const tabs = () => [...box.current.querySelectorAll(".curl-command .btn")];
+    const tabs = (node) => [...node.querySelectorAll(".curl-command .btn")];
     React.useEffect(() => {
+      const node = box.current;
       const mark = () => {
-        for (const tab of tabs()) {
+        for (const tab of tabs(node)) {
           tab.tabIndex = 0;
           tab.role = "button";
           tab.ariaPressed = tab.classList.contains("active");
         }
       };
       const changes = new MutationObserver(mark);
-      changes.observe(box.current, { subtree: true, childList: true, attributeFilter: ["class"] });
+      changes.observe(node, { subtree: true, childList: true, attributeFilter: ["class"] });
       mark();
       return () => changes.disconnect();
     }, []);
     const onKeyDown = (event) => {
-      if (!["Enter", " "].includes(event.key) || !tabs().includes(event.target)) return;
+      if (!["Enter", " "].includes(event.key) || !tabs(event.currentTarget).includes(event.target)) return;
       event.preventDefault();
       event.target.click();
     };
