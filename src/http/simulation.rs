@@ -95,6 +95,7 @@ impl<'a> Simulator<'a> {
         }
         if simulation.drops_request || simulation.drops_response {
             caller.simulated = Simulated::Drop;
+            // Without a response, the request did not fail with this code.
             caller.failure = None;
             return Ok(no_response());
         }
