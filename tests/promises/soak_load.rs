@@ -1,6 +1,7 @@
 //! Clients of a soak: they read and write, and repeat each write with its idempotency key until it succeeds. Outside of
 //! announced disturbances, no request may fail.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
@@ -53,6 +54,13 @@ impl Traffic {
             newest: AtomicI64::new(0),
             stop: AtomicBool::new(false),
         }
+    }
+
+    /// Records animals that were imported, their ids by name.
+    pub fn imported(&self, animals: HashMap<String, String>) {
+        let newest = animals.values().map(|id| id.parse().unwrap()).max();
+        self.newest.store(newest.unwrap_or_default(), Ordering::Relaxed);
+        self.ledger.imported(animals);
     }
 
     /// Allows requests to fail while `work` runs.

@@ -74,6 +74,11 @@ impl Ledger {
         }
     }
 
+    /// Records animals that a command reported as imported, their ids by name.
+    pub fn imported(&self, animals: HashMap<String, String>) {
+        self.entries().acknowledged.extend(animals);
+    }
+
     /// Creates an animal and records the outcome.
     pub fn create_pet(&self, service: &Server, key: &str, name: &str) -> Response {
         self.try_create_pet(service, key, name).unwrap()
