@@ -105,7 +105,9 @@ async fn archive_of_artefacts_installs_and_serves() {
         .program("sh")
         .args(["-c", "find * -type f ! -path '*/man1/*' ! -path '*/docs/*' | LC_ALL=C sort"])));
     assert!(folder.names("share/man/man1").len() >= 29);
-    assert!(folder.names("share/doc/petstore/docs").contains(&"operations.md".into()));
+    for page in ["docs/operations.md", "docs/evidence/promises.md", "docs/console/overview.png"] {
+        assert!(folder.path("share/doc/petstore").join(page).exists(), "{page} is missing");
+    }
     let licences = folder.read("share/doc/petstore/third-party-licences.txt");
     assert!(["tokio 1.", "async-nats 0.", "\nSQLite\n", "\nglibc."].iter().all(|part| licences.contains(part)));
     let bill: Value = serde_json::from_str(&folder.read("share/doc/petstore/petstore.cdx.json")).unwrap();
