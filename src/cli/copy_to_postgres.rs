@@ -6,12 +6,14 @@ use tracing::Level;
 use super::progress::{self, counted};
 use super::serve::{block_on, runtime};
 use super::{Failure, Outcome, tell};
-use crate::config::{Common, DATABASE_URL};
+use crate::config::Common;
 use crate::store::copy_to_postgres;
-use crate::store::postgres::DatabaseUrl;
 use crate::store::sqlite::{self, Sqlite};
 
 /// Copy the embedded database to an empty PostgreSQL database
+///
+/// Copies from --data-dir to --database-url. Set PETSTORE_DATABASE_URL if the URL has a password: other users of the
+/// machine can read flags.
 ///
 /// Stop the service first. If it is running, its writes fail during the copy, and its later writes are not copied.
 ///
@@ -20,20 +22,17 @@ use crate::store::sqlite::{self, Sqlite};
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Example:
-  petstore move --data-dir /var/lib/petstore --to postgres://petstore:secret@db1/petstore")]
+  PETSTORE_DATABASE_URL=postgres://petstore:secret@db1/petstore petstore move --data-dir /var/lib/petstore")]
 pub struct Move {
-    /// PostgreSQL database: postgres://USER:PASSWORD@HOST:PORT/DATABASE
-    #[arg(long, value_name = "URL", value_parser = DATABASE_URL)]
-    to: DatabaseUrl,
     #[command(flatten)]
     common: Common,
 }
 
 impl Move {
     pub fn run(self) -> Outcome {
-        if self.common.database_url.is_some() {
-            return Err(Failure("`move` copies from the embedded database: omit --database-url".into()));
-        }
+        let Some(to) = self.common.database_url else {
+            return Err(Failure("set --database-url to the PostgreSQL database to copy to".into()));
+        };
         let options = sqlite::Options {
             deployment: self.common.deployment,
             create: None,
@@ -42,7 +41,7 @@ impl Move {
         let from = Sqlite::open(&options)?;
         let progress = progress::bar(0, "moving", "{msg} {wide_bar} {percent}%{left}");
         let moved = block_on(runtime()?, async {
-            let moved = copy_to_postgres::copy(&from, &self.to, |done, of| {
+            let moved = copy_to_postgres::copy(&from, &to, |done, of| {
                 progress.set_length(of);
                 progress.set_position(done);
             });
@@ -51,7 +50,7 @@ impl Move {
             moved
         });
         progress.finish_and_clear();
-        let moved = moved.map_err(|error| Failure(format!("{}: {error}", self.to)))?;
+        let moved = moved.map_err(|error| Failure(format!("{to}: {error}")))?;
         let tables = moved.0.iter().map(|(table, rows)| {
             let one = match *table {
                 "pets" => "animal",
@@ -61,7 +60,7 @@ impl Move {
             };
             counted(*rows, one)
         });
-        tell(Level::INFO, &format!("moved {} to {}", tables.collect::<Vec<_>>().join(", "), self.to));
+        tell(Level::INFO, &format!("moved {} to {to}", tables.collect::<Vec<_>>().join(", ")));
         Ok(())
     }
 }

@@ -236,7 +236,7 @@ pub struct SecretUrlParser<T> {
     parse: fn(&str) -> Result<T, Invalid>,
 }
 
-pub const DATABASE_URL: SecretUrlParser<DatabaseUrl> =
+const DATABASE_URL: SecretUrlParser<DatabaseUrl> =
     SecretUrlParser { service: "database", parse: DatabaseUrl::parse };
 
 const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { service: "relay", parse: relay_url };

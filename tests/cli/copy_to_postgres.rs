@@ -1,4 +1,4 @@
-//! `petstore move --to postgres://…`
+//! `petstore move`
 
 use expect_test::expect;
 use testkit::postgres::query;
@@ -36,7 +36,7 @@ fn everything_is_copied_and_stays_usable() {
     let (folder, key) = filled();
     let url = PostgresServer::shared().database();
 
-    let moved = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
+    let moved = folder.run(&format!("move --database-url {url}")).shown().replace(&url, "URL");
     // A URL without a password is displayed in full.
     expect![[r#"
         exit 0
@@ -70,7 +70,7 @@ fn database_with_rows_is_rejected_unchanged() {
     let url = PostgresServer::shared().database();
     folder.succeed(&format!("account create grace@example.com --database-url {url}"));
 
-    let refused = folder.run(&format!("move --to {url}")).shown().replace(&url, "URL");
+    let refused = folder.run(&format!("move --database-url {url}")).shown().replace(&url, "URL");
     expect![[r#"
         exit 1
         warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
@@ -87,7 +87,7 @@ fn killed_move_leaves_nothing() {
     folder.write("animals.ndjson", animals.collect::<String>());
     folder.succeed("pets import animals.ndjson");
     let url = PostgresServer::shared().database();
-    let moving = Process::start(&mut folder.command(&format!("move --to {url}")));
+    let moving = Process::start(&mut folder.command(&format!("move --database-url {url}")));
     let under_way =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY pets%'";
     within(TIMEOUT, "the start of the copy", || query(&url, under_way) != "0");
@@ -95,15 +95,15 @@ fn killed_move_leaves_nothing() {
     assert_eq!(moving.end().code, None);
 
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
-    folder.succeed(&format!("move --to {url}"));
+    folder.succeed(&format!("move --database-url {url}"));
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "200000");
 }
 
 #[test]
-fn database_url_is_rejected_as_the_source() {
+fn database_url_is_required() {
     let folder = Folder::new();
-    let refused = folder.run("move --to postgres://db/shop --database-url postgres://db/shop");
-    assert_eq!(refused.shown(), "exit 1\nerror: `move` copies from the embedded database: omit --database-url\n");
+    let refused = folder.run("move");
+    assert_eq!(refused.shown(), "exit 1\nerror: set --database-url to the PostgreSQL database to copy to\n");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn move_of_a_damaged_database_leaves_nothing() {
     std::fs::write(&file, pages).unwrap();
     let url = PostgresServer::shared().database();
 
-    let moved = folder.run(&format!("move --to {url}")).shown();
+    let moved = folder.run(&format!("move --database-url {url}")).shown();
 
     assert!(moved.contains("exit 1") && moved.contains("malformed"), "{moved}");
     assert_eq!(query(&url, "SELECT count(*) FROM accounts"), "0");

@@ -84,7 +84,7 @@ fn password_is_never_displayed() {
         "postgres://ada:s3cret@db/shop?sslmode=verify-full",
         "postgres://ada:s3cret@db/shop?sslcert=s3cret.pem&sslkey=s3cret.key",
     ] {
-        for command in ["serve --database-url", "config show --database-url", "move --to"] {
+        for command in ["serve --database-url", "config show --database-url", "move --database-url"] {
             let ended = folder.run(&format!("{command} {refused}"));
             assert_eq!(ended.code, Some(2), "{ended:?}");
             assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");

@@ -42,7 +42,7 @@ pub const ALL: [Command; 13] = [
     command("messages export FOLDER/output --force", Output::File),
     command("backup FOLDER/copy/petstore.db --force", Output::Copy),
     command("restore FOLDER/backup --force", Output::Nothing),
-    command("move --to URL", Output::Postgres),
+    command("move --database-url URL", Output::Postgres),
     Command { line: MIGRATE, output: Output::Nothing, changes: false },
 ];
 
