@@ -236,8 +236,7 @@ pub struct SecretUrlParser<T> {
     parse: fn(&str) -> Result<T, Invalid>,
 }
 
-const DATABASE_URL: SecretUrlParser<DatabaseUrl> =
-    SecretUrlParser { service: "database", parse: DatabaseUrl::parse };
+const DATABASE_URL: SecretUrlParser<DatabaseUrl> = SecretUrlParser { service: "database", parse: DatabaseUrl::parse };
 
 const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { service: "relay", parse: relay_url };
 

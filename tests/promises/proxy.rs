@@ -24,8 +24,7 @@ pub struct Proxy {
     pub address: SocketAddr,
     /// Speaks HTTP/2 without TLS.
     pub http2: SocketAddr,
-    command: Mutex<Command>,
-    process: Mutex<Process>,
+    running: Mutex<(Command, Process)>,
     _folder: TempDir,
 }
 
@@ -54,16 +53,16 @@ impl Proxy {
         program.args(&command[1..]).arg(config_file).env("PATH", search).env("HOME", path);
         // Caddy tells HTTP/2 by its first bytes.
         let http2 = if name == "Caddy" { address } else { http2 };
-        let process = Mutex::new(Process::start(&mut program));
-        Self { name, address, http2, command: Mutex::new(program), process, _folder: folder }
+        let process = Process::start(&mut program);
+        Self { name, address, http2, running: Mutex::new((program, process)), _folder: folder }
     }
 
     /// Starts the proxy again if it has ended, as a supervisor would. Returns whether it had.
     pub fn restart_if_ended(&self) -> bool {
-        let mut process = self.process.lock().unwrap();
+        let (command, process) = &mut *self.running.lock().unwrap();
         let has_ended = process.has_ended();
         if has_ended {
-            *process = Process::start(&mut self.command.lock().unwrap());
+            *process = Process::start(command);
         }
         has_ended
     }
