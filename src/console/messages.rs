@@ -10,7 +10,7 @@ use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
-use super::pagination::{Links, Place, newest_first};
+use super::pagination::{self, Links, Place, newest_first};
 use super::request_key::RequestKey;
 use super::simulation;
 use super::times::moment;
@@ -31,6 +31,8 @@ struct List<'a> {
     unsent: [CodeSample; 4],
     messages: Vec<Row>,
     links: Links<MessageId>,
+    /// The request of the list. `None` after a form.
+    listed: Option<ApiCall>,
 }
 
 /// A message as the page shows it.
@@ -88,11 +90,15 @@ async fn show(
     let read = |direction, after, limit| store.list_messages_of(account, direction, after, limit);
     let limit = PageLimit::new(PAGE).expect("a page may have ten messages");
     let page = newest_first(&place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
+    let listed = match (&sent, pagination::as_api(&page, None, MessageId::predecessor)) {
+        (None, Some(query)) => Some(ApiCall::list(who, Operation::ListMessages, &query).await),
+        _ => None,
+    };
     let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
     let site = Site::new(who, "Messages", "messages");
     let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &body(text.or_example("Hello, store!")));
-    let list = List { site, text, key, sent, unsent, messages, links: page.links };
-    Ok(ApiCall::page(status, &list, list.sent.as_ref()))
+    let list = List { site, text, key, sent, unsent, messages, links: page.links, listed };
+    Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
 }
 
 /// The body of the API request.

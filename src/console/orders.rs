@@ -176,7 +176,7 @@ async fn show(
     };
     let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
     let (sent, outcome) = done.unzip();
-    let listed = match (&sent, pagination::as_api(&page, status.map(OrderStatus::as_str))) {
+    let listed = match (&sent, pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1)) {
         (None, Some(query)) => Some(ApiCall::list(who, Operation::ListOrders, &query).await),
         _ => None,
     };

@@ -1,5 +1,7 @@
 //! Pagination: lists of the console begin with the newest entry.
 
+use std::fmt::Display;
+
 use super::error::PageError;
 use super::form::Form;
 use crate::domain::{Direction, Invalid, PageLimit};
@@ -102,13 +104,17 @@ where
 }
 
 /// Returns the query for an API request that lists the entries of a page, which the API returns in ascending order. `None`
-/// for a page after the last entry.
-pub fn as_api<T>(page: &ListPage<T, i64>, status: Option<&str>) -> Option<String> {
+/// for a page after the last entry. `predecessor` returns the next smaller id.
+pub fn as_api<T, Id: Copy + Display>(
+    page: &ListPage<T, Id>,
+    status: Option<&str>,
+    predecessor: impl FnOnce(Id) -> Id,
+) -> Option<String> {
     if page.entries.is_empty() && !page.links.is_first {
         return None;
     }
     let status = status.map_or(String::new(), |status| format!("&status={status}"));
-    let after = page.links.older.map_or(String::new(), |last| format!("&after={}", last - 1));
+    let after = page.links.older.map_or(String::new(), |last| format!("&after={}", predecessor(last)));
     let limit = if page.links.is_first { PageLimit::default().get() } else { page.entries.len() as i64 };
     Some(format!("limit={limit}{status}{after}"))
 }

@@ -65,7 +65,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
         Ok((pets, more))
     };
     let page = newest_first(&place, PageLimit::default(), |pet: &Pet<'static>| pet.id, read).await?;
-    let listed = match pagination::as_api(&page, status.map(PetStatus::as_str)) {
+    let listed = match pagination::as_api(&page, status.map(PetStatus::as_str), |id| id - 1) {
         Some(query) => Some(ApiCall::list(&who, Operation::ListPets, &query).await),
         None => None,
     };

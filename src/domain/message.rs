@@ -68,6 +68,11 @@ impl MessageId {
         Self(uuid::Uuid::from_u128(self.0.as_u128().saturating_add(1)))
     }
 
+    /// Returns the next smaller id.
+    pub const fn predecessor(self) -> Self {
+        Self(uuid::Uuid::from_u128(self.0.as_u128().saturating_sub(1)))
+    }
+
     /// Parses an id as displayed. `None` if `text` is not an id.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("msg_").filter(|digits| digits.len() == 32)?;

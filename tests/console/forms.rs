@@ -216,6 +216,13 @@ async fn page_shows_the_response_of_the_api() {
     let listed = service.request("GET", "/v1/pets?limit=20&status=pending&after=2").key(&key).send().await;
     assert_eq!(shown, answer(&listed));
     assert_eq!(listed.json().as_array().unwrap().len(), 20);
+
+    for number in 0..11 {
+        ada.post("/messages", &[("message", &*number.to_string())]).await;
+    }
+    let page = ada.get("/messages").await;
+    let shown = unescaped(between(&page.body, "<code id=\"answer\">", "</code>"));
+    assert_eq!(shown.matches("msg_").count(), 10, "{shown}");
 }
 
 #[tokio::test]
