@@ -105,7 +105,10 @@ pub async fn finish(
         }
     }
     if let Some(backups) = backups {
-        backups.stop().await;
+        tokio::select! {
+            () = backups.stop() => {}
+            () = signals.next() => {}
+        }
     }
     if let Some(relay) = relay {
         tokio::select! {

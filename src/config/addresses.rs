@@ -81,10 +81,6 @@ impl BaseUrl {
         if self.is_at_any_host() { "/v1" } else { &self.url }
     }
 
-    pub fn path(&self, path: &str) -> String {
-        format!("{}{path}", self.url)
-    }
-
     /// Returns the URL without `/v1`, which is the root of the pages.
     pub fn root(&self) -> &str {
         self.url.strip_suffix("/v1").unwrap_or(&self.url)
@@ -111,7 +107,7 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Addresses that appear in responses, pages and the OpenAPI document.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     pub base_url: BaseUrl,
     pub messages_base_url: BaseUrl,

@@ -149,7 +149,7 @@ impl ListenerService {
             let took = in_progress.end(route, response.status());
             let trace = span.as_ref().and_then(Recording::trace);
             if let Some(span) = span {
-                span.end(api.traffic.template(route), response.status(), &id);
+                span.end(route.template(), response.status(), &id);
             }
             if let Some(mut entry) = log_entry {
                 if caller.simulated != Simulated::Nothing {
@@ -158,7 +158,7 @@ impl ListenerService {
                 if let Some(trace) = trace {
                     entry.is_in(trace);
                 }
-                entry.write(&id, caller.account, route.template(), response.status(), took);
+                entry.write(&id, caller.account, route.label(), response.status(), took);
             }
             self.log_cause(&mut response, &id);
             let headers = response.headers_mut();

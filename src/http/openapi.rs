@@ -1,7 +1,7 @@
 //! The OpenAPI document: `docs/openapi.json`, with the addresses of this service.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::HeaderMap;
 use clap::ValueEnum;
@@ -37,38 +37,17 @@ pub enum Version {
 /// them, because making them would delay the start.
 #[derive(Debug)]
 pub struct Documents {
-    /// The service's own addresses.
     addresses: Arc<Addresses>,
     deployment: Deployment,
-    documents: [[Document; 2]; 2],
+    documents: [[Mutex<Option<Document>>; 2]; 2],
 }
 
-#[derive(Debug, Default)]
+/// A document and the addresses in it: those that the last client used, if the service is bound to every address. It is
+/// kept, because making it takes milliseconds, and most clients use one host.
+#[derive(Debug)]
 struct Document {
-    /// The document with the service's own addresses.
-    own: OnceLock<File>,
-    /// The document with the addresses that the last client used, if the service is bound to every address.
-    reached: Mutex<Option<(BaseUrls, Arc<File>)>>,
-}
-
-/// The addresses of the store and of messages.
-type BaseUrls = [BaseUrl; 2];
-
-impl Document {
-    /// Returns the document with `addresses`. Keeps the last one, because making it takes milliseconds, and most clients
-    /// use one host.
-    fn reached(&self, own: &Addresses, addresses: &Addresses, file_at_own: &File) -> Arc<File> {
-        let urls = [addresses.base_url.clone(), addresses.messages_base_url.clone()];
-        let mut last = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((last, document)) if *last == urls => Arc::clone(document),
-            _ => {
-                let document = Arc::new(file(at_addresses(file_at_own.plain(), own, addresses)));
-                *last = Some((urls, Arc::clone(&document)));
-                document
-            }
-        }
-    }
+    addresses: Arc<Addresses>,
+    file: Arc<File>,
 }
 
 impl Documents {
@@ -78,28 +57,19 @@ impl Documents {
 
     /// Handles the request for the document as of `now`.
     pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
-        let served = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
-        let own = served.own.get_or_init(|| file(document(&self.addresses, self.deployment, now, version)));
-        let reached = self.addresses.reached_by(request);
-        let response = match Arc::ptr_eq(&reached, &self.addresses) {
-            true => own.respond(request),
-            false => served.reached(&self.addresses, &reached, own).respond(request),
+        let addresses = self.addresses.reached_by(request);
+        let file = {
+            let kept = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let reusable = kept.take().filter(|kept| kept.addresses == addresses);
+            let document = reusable.unwrap_or_else(|| {
+                let text = document(&addresses, self.deployment, now, version);
+                Document { addresses, file: Arc::new(File::new("application/json", text)) }
+            });
+            Arc::clone(&kept.insert(document).file)
         };
-        response.map(Full::new)
+        file.respond(request).map(Full::new)
     }
-}
-
-fn file(document: String) -> File {
-    File::new("application/json", document)
-}
-
-/// Replaces the addresses in `document` by those that its client reaches.
-fn at_addresses(document: &[u8], own: &Addresses, reached: &Addresses) -> String {
-    let root = |url: &BaseUrl| format!("{}/", url.root());
-    // The messages address goes first. Its replacement keeps its port, so the second step cannot match it.
-    String::from_utf8_lossy(document)
-        .replace(&root(&own.messages_base_url), &root(&reached.messages_base_url))
-        .replace(&root(&own.base_url), &root(&reached.base_url))
 }
 
 /// Returns the document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.

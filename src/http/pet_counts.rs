@@ -16,7 +16,7 @@ const KEPT: u32 = 100;
 pub struct PetCounts(Arc<Mutex<Option<(StatusCounts, Instant)>>>);
 
 impl PetCounts {
-    /// Counts on a blocking thread, because counting may take long. Only one count runs at a time. If its caller goes away,
+    /// Counts in a task of its own, because counting may take long. Only one count runs at a time. If its caller goes away,
     /// later callers get the result, so reloading the page starts no second count.
     pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
         let mut kept = Arc::clone(&self.0).lock_owned().await;
@@ -25,10 +25,10 @@ impl PetCounts {
         {
             return Ok(counts);
         }
-        let (store, runtime) = (Arc::clone(store), tokio::runtime::Handle::current());
-        let counting = tokio::task::spawn_blocking(move || {
+        let store = Arc::clone(store);
+        let counting = tokio::spawn(async move {
             let began = Instant::now();
-            let counts = runtime.block_on(store.count_pets_by_status())?;
+            let counts = store.count_pets_by_status().await?;
             let took = began.elapsed();
             // Small stores are counted each time, so that new animals show at once.
             let shown = if took < Duration::from_millis(50) { Duration::ZERO } else { took * KEPT };

@@ -113,15 +113,11 @@ impl Traffic {
         &self.unmatched
     }
 
-    /// The path template of a route. `None` for unknown paths.
-    pub fn template<'a>(&self, route: &'a Route) -> Option<&'a str> {
-        (!std::ptr::eq(route, &raw const self.unmatched)).then(|| route.template())
-    }
-
     /// Number of requests to the operations of the API; not health checks, pages and files.
     pub fn api_requests(&self) -> u64 {
         let simulated = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let simulated = simulated.iter().filter(|route| route.is_simulated).map(Arc::as_ref);
+        let is_of_api = |route: &&Arc<Route>| route.is_simulated && route.template.starts_with("/v1/");
+        let simulated = simulated.iter().filter(is_of_api).map(Arc::as_ref);
         let api = Operation::documented().map(|operation| self.operation(operation)).chain(simulated);
         api.flat_map(|route| &route.methods).flat_map(|answered| &answered.statuses).map(Counter::get).sum()
     }
@@ -184,8 +180,14 @@ impl Route {
         &labels[..labels.len() - usize::from(!self.is_simulated)]
     }
 
-    pub const fn template(&self) -> &str {
+    /// The path template as metrics and the log show it.
+    pub const fn label(&self) -> &str {
         &self.template
+    }
+
+    /// The path template. `None` for unknown paths.
+    pub fn template(&self) -> Option<&str> {
+        (*self.template != *UNMATCHED).then_some(&self.template)
     }
 
     /// The methods with requests.

@@ -106,9 +106,9 @@ struct Worker<B: Broker> {
     acknowledged: Vec<(AccountId, MessageId)>,
     /// Set during an outage, whose start and end are logged.
     is_failing: bool,
-    /// The next round starts after this message, because the broker accepted none of a batch. `None` to start at the
-    /// oldest queued message.
-    resume_after: Option<MessageId>,
+    /// The next round starts after this message, because the broker accepted none of a batch, for this reason. `None` to
+    /// start at the oldest queued message.
+    resume_after: Option<(MessageId, String)>,
     /// When the lease was last confirmed. `None` if another process holds it.
     lease_confirmed_at: Option<Instant>,
     /// When queued messages were last counted.
@@ -158,8 +158,7 @@ impl<B: Broker> Worker<B> {
         }
         self.mark_sent().await?;
         self.count().await?;
-        let mut after = self.resume_after.take();
-        let mut rejected = None;
+        let (mut after, mut rejected) = self.resume_after.take().unzip();
         loop {
             let batch = self.store.unsent_messages(after, BATCH).await.map_err(database)?;
             // Connects even if there are no messages, to detect an unreachable broker early.
@@ -176,8 +175,9 @@ impl<B: Broker> Worker<B> {
             if none {
                 // Tries another server, and continues with the next messages in case these are the problem.
                 self.stream = None;
-                self.resume_after = after;
-                return Err(published.rejection.unwrap_or_default());
+                let why = published.rejection.unwrap_or_default();
+                self.resume_after = Some((last.id, why.clone()));
+                return Err(why);
             }
             // A message that the broker rejects, for instance because of its size, does not block the others.
             rejected = published.rejection.or(rejected);

@@ -1,6 +1,7 @@
 //! `--relay`: queued messages reach the broker, through failures of either side.
 
 use std::io::Write;
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -239,7 +240,10 @@ fn rejected_messages_do_not_delay_others() {
     let waiting = shop.list("--state waiting --limit 1000");
     assert_eq!(waiting.len(), 300);
     assert!(waiting.iter().all(|message| message["message"] != "small"));
-    server.end_by(Signal::TERM);
+    // Longer than two rounds through all messages.
+    thread::sleep(Duration::from_secs(3));
+    let log = server.end_by(Signal::TERM).stderr;
+    assert!(!log.contains("relaying messages again"), "{log}");
 }
 
 #[test]
