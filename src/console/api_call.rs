@@ -2,18 +2,19 @@
 //! API's own handlers respond, for the account that is signed in.
 
 use askama::Template;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 
 use super::code_samples::{CodeSample, SampleRequest};
 use super::current_user::SignedIn;
+use super::form::Form;
 use super::layout::page;
 use super::request_key::RequestKey;
+use super::simulation;
 use crate::http::auth::{Caller, Simulated};
-use crate::http::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
-use crate::http::prefer::PREFER;
+use crate::http::idempotency::IDEMPOTENT_REPLAYED;
 use crate::http::{ApiError, Cause, Operation, Response};
 
 /// An API call as text.
@@ -53,8 +54,8 @@ impl ApiCall {
     }
 
     /// Calls an operation that writes, as a program would: one that sends the same request, with a key of the same
-    /// account, gets the same response. `body` is JSON, or empty if the operation takes none. `preference` is a value of
-    /// `Prefer`: the failure that the user chose, or empty.
+    /// account, gets the same response. `body` is JSON, or empty if the operation takes none. `fields` are those of the
+    /// form, which may choose a failure to simulate.
     ///
     /// Counts against the rate limit of the account as a program's request does, so that forms are no way around it.
     pub async fn post(
@@ -63,15 +64,16 @@ impl ApiCall {
         id: Option<i64>,
         key: &RequestKey,
         body: &str,
-        preference: &'static str,
+        fields: &Form,
     ) -> Self {
         let target = operation.path_of(id);
         let mut headers = vec![("Idempotency-Key", key.as_str())];
         if !body.is_empty() {
             headers.push(("Content-Type", "application/json"));
         }
-        if !preference.is_empty() {
-            headers.push(("Prefer", preference));
+        match simulation::chosen(fields) {
+            "" => {}
+            preference => headers.push(("Prefer", preference)),
         }
         let url = address(who, operation, &target);
         let samples = SampleRequest { method: "POST", url, headers: &headers, body, is_live: false }.samples();
@@ -79,8 +81,8 @@ impl ApiCall {
         let mut caller = Caller::signed_in(who.session.account);
         let mut answer = match caller.count(who.api(), who.session.account) {
             Ok(()) => {
-                let request = Request::post(target).header(CONTENT_TYPE, "application/json");
-                let request = request.header(IDEMPOTENCY_KEY, key.as_str()).header(PREFER, preference);
+                let request =
+                    headers.iter().fold(Request::post(target), |request, (name, value)| request.header(*name, *value));
                 call(who, operation, request, body, &mut caller).await
             }
             Err(error) => error.answer(),

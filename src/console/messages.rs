@@ -12,7 +12,6 @@ use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, Links, Place, newest_first};
 use super::request_key::RequestKey;
-use super::simulation;
 use super::times::moment;
 use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
 use crate::http::Operation;
@@ -72,8 +71,8 @@ pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
         return show(&who, StatusCode::UNPROCESSABLE_ENTITY, Place::FIRST, text, key, None).await;
     };
-    let (body, preference) = (body(parsed.as_str()), simulation::chosen(&fields));
-    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, preference).await;
+    let body = body(parsed.as_str());
+    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, &fields).await;
     let text = if api_call.status.is_success() { Field::default() } else { text };
     show(&who, api_call.status, Place::FIRST, text, key.after(api_call.status), Some(api_call)).await
 }

@@ -14,7 +14,6 @@ use super::layout::Site;
 use super::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
-use super::simulation;
 use super::times::moment;
 use crate::domain::{Order, OrderQuery, OrderStatus, PageLimit, Transition};
 use crate::http::Operation;
@@ -85,10 +84,7 @@ pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
         return show(&who, StatusCode::UNPROCESSABLE_ENTITY, None, Place::FIRST, pet_id, key, None).await;
     };
-    let preference = simulation::chosen(&fields);
-    let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body(&pet.into()), preference).await;
-    let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
-    done(&who, pet_id, key, None, api_call).await
+    place_order(&who, pet, pet_id, key, &fields).await
 }
 
 /// Redirects to the form with the animal's id, because the address stays in the browser's address bar.
@@ -103,10 +99,19 @@ pub async fn show_pet(user: CurrentUser, Path(id): Path<String>) -> Response {
 pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form) -> Result<Response, PageError> {
     let Some(pet) = integer(&id) else { return Err(PageError::not_found("There is no page at this address.")) };
     let key = RequestKey::of(&fields).of_entry(pet);
-    let preference = simulation::chosen(&fields);
-    let api_call = ApiCall::post(&who, Operation::PlaceOrder, None, &key, &body(&pet.into()), preference).await;
-    let pet_id = if api_call.status.is_success() { Field::default() } else { Field::new(id) };
-    done(&who, pet_id, key, None, api_call).await
+    place_order(&who, pet, Field::new(id), key, &fields).await
+}
+
+async fn place_order(
+    who: &SignedIn,
+    pet: i64,
+    pet_id: Field,
+    key: RequestKey,
+    fields: &Form,
+) -> Result<Response, PageError> {
+    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()), fields).await;
+    let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
+    done(who, pet_id, key, None, api_call).await
 }
 
 pub async fn step(
@@ -123,7 +128,7 @@ pub async fn step(
         Transition::Cancel => Operation::CancelOrder,
     };
     let key = RequestKey::of(&fields);
-    let api_call = ApiCall::post(&who, operation, Some(id), &key.of_entry(id), "", simulation::chosen(&fields)).await;
+    let api_call = ApiCall::post(&who, operation, Some(id), &key.of_entry(id), "", &fields).await;
     done(&who, Field::default(), key, Some(id), api_call).await
 }
 

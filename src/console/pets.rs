@@ -12,7 +12,6 @@ use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, Links, Place, newest_first, parse_integer};
 use super::request_key::RequestKey;
-use super::simulation;
 use crate::domain::{PageLimit, Pet, PetName, PetQuery, PetStatus};
 use crate::http::Operation;
 
@@ -83,8 +82,7 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
     let Some(body) = form.parse() else {
         return Ok(show(&who, StatusCode::UNPROCESSABLE_ENTITY, form, key, None));
     };
-    let preference = simulation::chosen(&fields);
-    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), preference).await;
+    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), &fields).await;
     let status = api_call.status;
     // A successful form is cleared for the next animal. A failed one keeps its values.
     let form = if status.is_success() { PetForm::empty() } else { form };
