@@ -10,7 +10,7 @@ use petstore::http::api_key_cache::ApiKeyCache;
 use petstore::http::rate_limit::RateLimits;
 use petstore::relay;
 use petstore::store::Store;
-use petstore::store::sqlite::{Atomicity, Batch, Options, Sqlite, Worker};
+use petstore::store::sqlite::{Atomicity, Batch, Effect, Options, Sqlite, Worker};
 use rusqlite::Connection;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
@@ -189,7 +189,7 @@ async fn delete_old_messages(store: Arc<Store>, clock: Clock, retention: Duratio
         let before = clock.steady().minus(retention).as_milliseconds();
         let Store::Sqlite(db) = &*store else { unreachable!() };
         let delete = "DELETE FROM messages WHERE created_at < ?1";
-        let _ = db.submit(Atomicity::Statement, move |batch| Ok(batch.execute(delete, [before])?)).await;
+        let _ = db.submit(Atomicity::Statement, Effect::Any, move |batch| Ok(batch.execute(delete, [before])?)).await;
     }
 }
 
@@ -200,6 +200,6 @@ async fn delete_greatest_animal(store: Arc<Store>) {
         let Store::Sqlite(db) = &*store else { unreachable!() };
         let delete = "DELETE FROM pets WHERE id = (SELECT max(id) FROM pets) AND status = 0
             AND id NOT IN (SELECT pet_id FROM orders)";
-        let _ = db.submit(Atomicity::Statement, move |batch| Ok(batch.execute(delete, [])?)).await;
+        let _ = db.submit(Atomicity::Statement, Effect::Any, move |batch| Ok(batch.execute(delete, [])?)).await;
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use petstore::domain::{NewPet, PetQuery, PetStatus};
 use petstore::store::StoreError;
-use petstore::store::sqlite::{Atomicity, Options, Sqlite};
+use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use rusqlite::Connection;
 
 use crate::fixtures::{NOW, email, new_pet, open_sqlite};
@@ -113,7 +113,7 @@ fn writer_syncs_every_commit() {
     let folder = tempfile::tempdir().unwrap();
     let database = Sqlite::open(&Options::new(folder.path())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let settings = runtime.block_on(database.submit(Atomicity::Statement, |conn| {
+    let settings = runtime.block_on(database.submit(Atomicity::Statement, Effect::Any, |conn| {
         let pragma =
             |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get_ref(0).map(|v| format!("{v:?}")));
         Ok([pragma("journal_mode")?, pragma("synchronous")?, pragma("foreign_keys")?])

@@ -2,6 +2,7 @@
 
 use rusqlite::Row;
 
+use super::history::Effect;
 use super::writer::Atomicity;
 use super::{Sqlite, rows};
 use crate::domain::account::PasswordDigest;
@@ -28,7 +29,7 @@ impl Sqlite {
         password: Option<PasswordDigest>,
         now: Timestamp,
     ) -> Result<Option<AccountId>> {
-        self.submit(Atomicity::Statement, move |batch| {
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| {
             let password = password.map(|digest| digest.0);
             let inserted = batch.execute(INSERT, (email.as_str(), email.folded(), password, now.as_milliseconds()))?;
             Ok((inserted == 1).then(|| AccountId(batch.last_insert_rowid())))

@@ -24,15 +24,15 @@ impl Sqlite {
             None => Ok(write(batch)?.into()),
             Some(key) => write_once(batch, &key, write),
         };
-        self.submit_timed(atomicity, effect, write).await
+        self.submit(atomicity, effect, write).await
     }
 
     /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
     pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        self.submit_unlisted(Atomicity::Statement, move |batch| {
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| {
             let delete = "DELETE FROM idempotency_records WHERE rowid IN (
                 SELECT rowid FROM idempotency_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
-            Ok(batch.prepare_cached(delete)?.execute((now.as_milliseconds(), limit))? as u64)
+            Ok(batch.execute(delete, (now.as_milliseconds(), limit))? as u64)
         })
         .await
     }

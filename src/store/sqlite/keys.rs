@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, Row};
 
+use super::history::Effect;
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, rows};
 use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
@@ -60,7 +61,7 @@ const TOUCH: &str =
 
 impl Sqlite {
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
             let (created_at, expires_at) =
                 (key.created_at.as_milliseconds(), key.expires_at.map(Timestamp::as_milliseconds));
             let params = (key.account.0, key.name.as_str(), key.hash.0, &key.hint, created_at, expires_at);
@@ -96,7 +97,7 @@ impl Sqlite {
     }
 
     pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
             let revoked = batch.execute(REVOKE, (id.0, now.as_milliseconds()))?;
             bump_version(batch)?;
             Ok(revoked == 1)
@@ -105,7 +106,7 @@ impl Sqlite {
     }
 
     pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
             let params = (id.0, rotation.hash.0, &rotation.hint, rotation.now.as_milliseconds());
             if batch.execute(INSERT_SUCCESSOR, params)? == 0 {
                 return Ok(None);
@@ -119,7 +120,7 @@ impl Sqlite {
     }
 
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
-        self.submit_unlisted(Atomicity::Savepoint, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
             for (id, at) in &used {
                 batch.execute(TOUCH, (id.0, at.as_milliseconds()))?;
             }

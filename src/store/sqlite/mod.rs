@@ -37,7 +37,7 @@ use rusqlite::Connection;
 pub use atomic_file::{AtomicFile, folder_of};
 pub use data_dir::make_folder;
 use files::Files;
-use history::Effect;
+pub use history::Effect;
 pub use history::Epoch;
 pub use outbox::RelayLease;
 use read_only::ReadOnly;
@@ -155,23 +155,6 @@ impl Sqlite {
     /// [`StoreError::Unavailable`] if the disk does not confirm it within 10 s. The write is still carried out once the
     /// disk continues.
     pub async fn submit<T: Send + 'static>(
-        &self,
-        atomicity: Atomicity,
-        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.submit_timed(atomicity, Effect::Any, write).await
-    }
-
-    /// Runs a write like [`Self::submit`] that leaves animals and orders unchanged, so cached pages stay valid.
-    async fn submit_unlisted<T: Send + 'static>(
-        &self,
-        atomicity: Atomicity,
-        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.submit_timed(atomicity, Effect::Unlisted, write).await
-    }
-
-    async fn submit_timed<T: Send + 'static>(
         &self,
         atomicity: Atomicity,
         effect: Effect,

@@ -6,6 +6,7 @@ use std::io;
 use rusqlite::Row;
 
 use super::data_dir::{own_file, unavailable};
+use super::history::Effect;
 use super::writer::Atomicity;
 use super::{Sqlite, messages, rows};
 use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
@@ -57,7 +58,7 @@ impl Sqlite {
     }
 
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
-        self.submit_unlisted(Atomicity::Batch, move |batch| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |batch| {
             let mark = "UPDATE messages SET sent_at = ?1 WHERE account_id = ?2 AND id = ?3";
             for (account, id) in &messages {
                 batch.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
@@ -68,7 +69,7 @@ impl Sqlite {
     }
 
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        self.submit_unlisted(Atomicity::Batch, move |batch| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |batch| {
             // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
             let oldest = "SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2";
             let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));

@@ -3,6 +3,7 @@
 //! Checking a password takes long, so it happens before the transaction. The statements compare the digest that was
 //! checked again and change nothing if the password has changed since.
 
+use super::history::Effect;
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, keys, orders, rows};
 use crate::domain::account::PasswordDigest;
@@ -29,7 +30,7 @@ const DELETE_ACCOUNT: &str =
 
 impl Sqlite {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |batch| insert(batch, &session, &checked)).await
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| insert(batch, &session, &checked)).await
     }
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
@@ -49,12 +50,16 @@ impl Sqlite {
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
         let params = (hash.0, now.as_milliseconds());
-        self.submit_unlisted(Atomicity::Statement, move |batch| Ok(batch.execute(TOUCH, params).map(drop)?)).await
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| Ok(batch.execute(TOUCH, params).map(drop)?))
+            .await
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
         let delete = "DELETE FROM sessions WHERE token_hash = ?1";
-        self.submit(Atomicity::Statement, move |batch| Ok(batch.execute(delete, [hash.0]).map(drop)?)).await
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| {
+            Ok(batch.execute(delete, [hash.0]).map(drop)?)
+        })
+        .await
     }
 
     pub async fn change_password(
@@ -63,7 +68,7 @@ impl Sqlite {
         checked: PasswordDigest,
         new: PasswordDigest,
     ) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
             let change = "UPDATE accounts SET password_hash = ?3 WHERE id = ?1 AND password_hash = ?2";
             if batch.execute(change, (session.account.0, &checked.0, &new.0))? == 0 {
                 return Ok(false);
@@ -75,7 +80,7 @@ impl Sqlite {
     }
 
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
             let set = "UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL";
             let changed = batch.execute(set, (account.0, &new.0))?;
             delete_all(batch, account)?;
@@ -90,7 +95,7 @@ impl Sqlite {
         checked: Option<PasswordDigest>,
         now: Timestamp,
     ) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Any, move |batch| {
             let checked = checked.map(|digest| digest.0);
             if batch.execute(DELETE_ACCOUNT, (account.0, checked, now.as_milliseconds()))? == 0 {
                 return Ok(false);
