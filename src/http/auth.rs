@@ -5,6 +5,7 @@ use axum::http::header::AUTHORIZATION;
 
 use super::error::{ApiError, Code};
 use super::rate_limit::Quota;
+use super::response::Response;
 use super::state::Api;
 use crate::domain::AccountId;
 
@@ -35,6 +36,12 @@ impl Caller {
     /// A user signed in to the console.
     pub const fn signed_in(account: AccountId) -> Self {
         Self { account: Some(account), quota: None, simulated: Simulated::Nothing, failure: None }
+    }
+
+    /// Returns the response for an error, which it records.
+    pub fn answer(&mut self, error: ApiError) -> Response {
+        self.failure = Some(error.code());
+        error.answer()
     }
 
     /// Checks the API key and the rate limit of its account. Accepts a caller whose account is known.

@@ -12,7 +12,7 @@ use super::openapi::Version;
 use super::operations::Operation::{self, *};
 use super::operations::Target;
 use super::response::Response;
-use super::simulation::{Simulator, respond_at_date};
+use super::simulation::{Simulation, respond_at_date};
 use super::state::Api;
 use super::{deprecation, health, messages, metrics, orders, pets, well_known};
 use crate::config::Listener;
@@ -27,8 +27,8 @@ impl Operation {
         body: &mut impl RequestBody,
         caller: &mut Caller,
     ) -> Result<Response, ApiError> {
-        match Simulator::of(api, self, &head.headers) {
-            Some(simulator) => Box::pin(simulator.call(self, api, head, body, caller)).await,
+        match Simulation::requested(api, self, &head.headers) {
+            Some(simulation) => Box::pin(simulation.call(self, api, head, body, caller)).await,
             None => self.execute(api, head, body, caller).await,
         }
     }

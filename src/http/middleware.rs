@@ -115,10 +115,7 @@ impl ListenerService {
                 let calling = operation.call(api, &head, &mut body, &mut caller);
                 let answered = AssertUnwindSafe(calling).catch_unwind().await;
                 answered.map(|answer| {
-                    let answer = answer.unwrap_or_else(|error| {
-                        caller.failure = Some(error.code());
-                        error.answer()
-                    });
+                    let answer = answer.unwrap_or_else(|error| caller.answer(error));
                     if let (Some(account), Some(code)) = (caller.account, caller.failure) {
                         let is_simulated = caller.simulated != Simulated::Nothing;
                         let request = FailedRequest::new(api.clock.now(), operation, code, is_simulated, &id);

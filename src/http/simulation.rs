@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::auth::{Caller, Simulated};
 use super::deprecation::{self, REMOVED_AT};
-use super::documented_errors::{DocumentedError, DocumentedErrors};
+use super::documented_errors::DocumentedError;
 use super::error::{ApiError, Code};
 use super::input::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
@@ -24,97 +24,37 @@ const DELAYS: RangeInclusive<i64> = 1..=30_000;
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
 
-/// Simulates failures. Only staging services have one.
+/// The simulation that a request asks for. Only staging services simulate.
 #[derive(Debug)]
-pub struct Simulator<'a> {
-    errors: &'a DocumentedErrors,
-}
-
-/// The simulation that a request asks for.
-#[derive(Debug)]
-struct Simulation<'s> {
+pub struct Simulation<'s> {
     error: Option<&'s DocumentedError>,
     delay: Option<Duration>,
     drops_request: bool,
     drops_response: bool,
     date: Option<Timestamp>,
-    /// The value of `Preference-Applied`. Empty if no preference applies.
+    /// The value of `Preference-Applied`.
     applied: String,
 }
 
-impl<'a> Simulator<'a> {
-    /// Returns the simulator for a request with preferences to an operation of the API. `None` in production, which does not
-    /// look for them.
-    pub fn of(api: &'a Api, operation: Operation, headers: &HeaderMap) -> Option<Self> {
+impl<'s> Simulation<'s> {
+    /// Returns the simulation by the preferences of a request that apply to `operation`. Others are ignored. `None` if none
+    /// applies, and in production, which does not look for them.
+    pub fn requested(api: &'s Api, operation: Operation, headers: &HeaderMap) -> Option<Self> {
         let errors = api.simulated_errors.as_ref()?;
-        (headers.contains_key(PREFER) && operation.is_documented()).then(|| Self { errors })
-    }
-
-    /// Calls an operation like [`Operation::execute`], and simulates the failures that the request asks for.
-    ///
-    /// A dropped request, an error or a removal replaces the operation. Then the delay passes. A dropped response is
-    /// discarded last, so every combination of preferences has a meaning.
-    pub async fn call(
-        &self,
-        operation: Operation,
-        api: &Api,
-        head: &Parts,
-        body: &mut impl RequestBody,
-        caller: &mut Caller,
-    ) -> Result<Response, ApiError> {
-        let simulation = self.simulation(operation, &head.headers, api.clock.now());
         // A removed operation responds with 410 even to clients without a key.
-        if simulation.applied.is_empty() || operation.is_removed(api.clock.recent()) {
-            return operation.execute(api, head, body, caller).await;
+        if !headers.contains_key(PREFER) || !operation.is_documented() || operation.is_removed(api.clock.recent()) {
+            return None;
         }
-        caller.authenticate(api, &head.headers).await?;
-        caller.simulated = Simulated::Response;
-        let is_past_removal = simulation.date.is_some_and(|day| day >= REMOVED_AT);
-        let mut response = if simulation.drops_request {
-            no_response()
-        } else if let Some(error) = simulation.error {
-            caller.failure = Some(error.code);
-            error_response(error, operation, api)
-        } else {
-            let executed = if operation == GetPet && is_past_removal {
-                Err(deprecation::removed())
-            } else {
-                operation.execute(api, head, body, caller).await
-            };
-            executed.unwrap_or_else(|error| {
-                caller.failure = Some(error.code());
-                error.answer()
-            })
-        };
-        if operation == CreatePet && is_past_removal {
-            // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
-            response.headers_mut().remove(LOCATION);
-        }
-        if let Some(delay) = simulation.delay {
-            tokio::time::sleep(delay).await;
-        }
-        if simulation.drops_request || simulation.drops_response {
-            caller.simulated = Simulated::Drop;
-            // Without a response, the request did not fail with this code.
-            caller.failure = None;
-            return Ok(no_response());
-        }
-        confirm(&simulation.applied, &mut response);
-        Ok(response)
-    }
-
-    /// Returns the preferences of a request that apply to `operation`. Others are ignored.
-    fn simulation(&self, operation: Operation, headers: &HeaderMap, now: Timestamp) -> Simulation<'_> {
         let preferences = Preferences::of(headers);
         let value = |name| preferences.value(name);
-        let errors = || self.errors.of(operation).iter();
+        let errors = || errors.of(operation).iter();
         let with_code = value("error").and_then(|code| errors().find(|error| error.code.as_str() == code));
         let with_status =
             value("code").and_then(|status| errors().find(|error| error.code.status().as_str() == status));
         let error = with_code.or(with_status);
         let delay = value("delay").and_then(input::integer).filter(|delay| DELAYS.contains(delay));
         let (drops_request, drops_response) = (value("drop") == Some("request"), value("drop") == Some("response"));
-        let date = date(&preferences, now);
+        let date = date(&preferences, api.clock.now());
         let has_status =
             |other: &DocumentedError| error.is_some_and(|error| error.code.status() == other.code.status());
         let applied = [
@@ -127,7 +67,53 @@ impl<'a> Simulator<'a> {
         let applied = applied.into_iter().filter(|(_, is_applied)| *is_applied);
         let applied: Vec<_> = applied.filter_map(|(name, _)| Some(format!("{name}={}", value(name)?))).collect();
         let delay = delay.map(|delay| Duration::from_millis(delay.unsigned_abs()));
-        Simulation { error, delay, drops_request, drops_response, date, applied: applied.join(", ") }
+        let applied = applied.join(", ");
+        (!applied.is_empty()).then_some(Self { error, delay, drops_request, drops_response, date, applied })
+    }
+
+    /// Calls an operation like [`Operation::execute`], and simulates the failures that the request asks for.
+    ///
+    /// A dropped request, an error or a removal replaces the operation. Then the delay passes. A dropped response is
+    /// discarded last, so every combination of preferences has a meaning.
+    pub async fn call(
+        self,
+        operation: Operation,
+        api: &Api,
+        head: &Parts,
+        body: &mut impl RequestBody,
+        caller: &mut Caller,
+    ) -> Result<Response, ApiError> {
+        caller.authenticate(api, &head.headers).await?;
+        caller.simulated = Simulated::Response;
+        let is_past_removal = self.date.is_some_and(|day| day >= REMOVED_AT);
+        let mut response = if self.drops_request {
+            no_response()
+        } else if let Some(error) = self.error {
+            caller.failure = Some(error.code);
+            error_response(error, operation, api)
+        } else {
+            let executed = if operation == GetPet && is_past_removal {
+                Err(deprecation::removed())
+            } else {
+                operation.execute(api, head, body, caller).await
+            };
+            executed.unwrap_or_else(|error| caller.answer(error))
+        };
+        if operation == CreatePet && is_past_removal {
+            // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
+            response.headers_mut().remove(LOCATION);
+        }
+        if let Some(delay) = self.delay {
+            tokio::time::sleep(delay).await;
+        }
+        if self.drops_request || self.drops_response {
+            caller.simulated = Simulated::Drop;
+            // Without a response, the request did not fail with this code.
+            caller.failure = None;
+            return Ok(no_response());
+        }
+        confirm(&self.applied, &mut response);
+        Ok(response)
     }
 }
 
