@@ -56,9 +56,14 @@ impl RateLimits {
     pub fn check(&self, quota: Quota) -> Result<(), ApiError> {
         quota.is_allowed.then_some(()).ok_or_else(|| {
             self.refused.increment();
-            let message = format!("This account may send {}. Try again after the time in `Retry-After`.", self.limit);
-            ApiError::new(Code::RateLimited, message)
+            self.exceeded()
         })
+    }
+
+    /// Returns the error for a request that exceeds the limit.
+    pub fn exceeded(&self) -> ApiError {
+        let message = format!("This account may send {}. Try again after the time in `Retry-After`.", self.limit);
+        ApiError::new(Code::RateLimited, message)
     }
 
     /// Counts a request of `account`.

@@ -14,6 +14,7 @@ use super::error::{ApiError, Code};
 use super::input::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
 use super::prefer::{PREFER, PREFERENCE_APPLIED, Preferences};
+use super::rate_limit::Quota;
 use super::response::Response;
 use super::state::Api;
 use crate::domain::Timestamp;
@@ -90,7 +91,7 @@ impl<'s> Simulation<'s> {
             no_response()
         } else if let Some(error) = self.error {
             caller.failure = Some(error.code);
-            error_response(error, operation, api)
+            error_response(error, operation, api, caller)
         } else {
             let executed = if operation == GetPet && is_past_removal {
                 Err(deprecation::removed())
@@ -161,10 +162,19 @@ fn no_response() -> Response {
     response
 }
 
-/// The response to a request for a documented error.
-fn error_response(error: &DocumentedError, operation: Operation, api: &Api) -> Response {
-    if error.code == Code::MethodNotAllowed {
-        return operation.answer_other_method(api);
+/// The response to a request for a documented error, with the headers about the rate limit that the real error has.
+fn error_response(error: &DocumentedError, operation: Operation, api: &Api, caller: &mut Caller) -> Response {
+    match (error.code, &api.rate_limits, &mut caller.quota) {
+        (Code::MethodNotAllowed, ..) => {
+            caller.quota = None;
+            return operation.answer_other_method(api);
+        }
+        (Code::MissingApiKey | Code::InvalidApiKey, ..) => caller.quota = None,
+        (Code::RateLimited, Some(limits), Some(quota)) => {
+            *quota = Quota { is_allowed: false, remaining: 0, seconds: quota.seconds.max(1) };
+            return limits.exceeded().answer();
+        }
+        _ => {}
     }
     let mut response = ApiError::new(error.code, error.message.clone()).answer();
     if error.has_retry_after {

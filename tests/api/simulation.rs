@@ -339,6 +339,20 @@ async fn key_and_rate_limit_come_first() {
 }
 
 #[tokio::test]
+async fn simulated_errors_have_the_rate_limit_headers_of_real_ones() {
+    let rate_limit = RateLimit::parse("10/min").ok();
+    let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
+    let limited = preferring(&service, Operation::ListPets, "code=429").send().await;
+    let headers = ["ratelimit", "ratelimit-policy", "retry-after"].map(|name| limited.header(name));
+    assert_eq!(headers, [Some(r#""default";r=0;t=6"#), Some(r#""default";q=10;w=60"#), Some("6")]);
+    assert!(limited.body.contains("10 requests per minute"), "{}", limited.body);
+    for preference in ["code=401", "code=405"] {
+        let rejected = preferring(&service, Operation::ListPets, preference).send().await;
+        assert_eq!((applied(&rejected), rejected.header("ratelimit")), (preference, None));
+    }
+}
+
+#[tokio::test]
 async fn errors_are_sent_before_the_body_is_read() {
     let transport = Transport::plain(|_| {}).await;
     let head = transport.begun_post("/v1/pets", "content-length: 100\r\nprefer: code=503\r\n\r\n");
