@@ -24,7 +24,7 @@ const ALLOWED: HeaderValue = HeaderValue::from_static(
 
 /// The response headers that scripts may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "link,location,retry-after,www-authenticate,x-request-id,deprecation,idempotent-replayed,preference-applied,\
+    "allow,link,location,retry-after,www-authenticate,x-request-id,deprecation,idempotent-replayed,preference-applied,\
      sunset,ratelimit,ratelimit-policy",
 );
 

@@ -29,6 +29,7 @@ impl<'b, const N: usize> Fields<'b, N> {
                 Code::InvalidJson,
                 match error.classify() {
                     serde_json::error::Category::Data => "The body is not a JSON object.".to_owned(),
+                    _ if text.trim_ascii().is_empty() => "The body is empty: send a JSON object.".to_owned(),
                     _ => format!("The body is not JSON: {error}."),
                 },
             )
