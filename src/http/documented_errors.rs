@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::deprecation;
 use super::error::Code;
 use super::openapi;
-use super::operations::Operation::{self, GetPet};
+use super::operations::Operation;
 
 /// The errors of each operation, in the order of [`Operation::ALL`].
 #[derive(Debug)]
@@ -25,7 +24,7 @@ impl DocumentedErrors {
         Self(Operation::ALL.map(|operation| documented_errors(&document, operation)))
     }
 
-    /// Returns the errors of an operation in the order of the error table, including the error of its removal.
+    /// Returns the errors of an operation in the order of the error table.
     pub fn of(&self, operation: Operation) -> &[DocumentedError] {
         &self.0[operation as usize]
     }
@@ -37,13 +36,7 @@ fn documented_errors(document: &Value, operation: Operation) -> Vec<DocumentedEr
     let error = |code: Code| {
         let response = target(document, &responses[code.status().as_str()]);
         let example = target(document, &response["content"]["application/json"]["examples"][code.as_str()]);
-        let message = match example["value"]["message"].as_str() {
-            Some(message) => message.to_owned(),
-            None if operation == GetPet && code == Code::OperationRemoved => {
-                deprecation::removed().message().to_owned()
-            }
-            None => return None,
-        };
+        let message = example["value"]["message"].as_str()?.to_owned();
         let has_retry_after = target(document, &response["headers"]["Retry-After"])["required"] == true;
         Some(DocumentedError { code, message, has_retry_after })
     };

@@ -121,7 +121,7 @@ fn server(url: &BaseUrl, description: impl Display) -> Value {
     json!({ "url": url.as_str(), "description": description.to_string(), "x-internal": false })
 }
 
-/// Removes `getPet`, the links to it, and the headers that only its existence explains.
+/// Removes `getPet`, the links to it, and the headers and the example that only its existence explains.
 fn remove_get_pet(document: &mut Value) {
     let paths = object(&mut document["paths"]);
     let path = object(&mut paths["/pets/{petId}"]);
@@ -139,6 +139,7 @@ fn remove_get_pet(document: &mut Value) {
             object(response).shift_remove("links");
         }
     }
+    object(&mut document["components"]["examples"]).shift_remove("operation_removed");
     let headers = object(&mut document["components"]["headers"]);
     for name in ["Location", "Deprecation", "Sunset", "DeprecationLink"] {
         headers.shift_remove(name);

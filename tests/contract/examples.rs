@@ -155,6 +155,9 @@ fn rejected_with(code: &str, operation: &Documented, service: &Service) -> Optio
             *body.as_object_mut().unwrap().values_mut().next().unwrap() = json!(null);
             with_key().json(body.to_string())
         }
+        "invalid_value" if matches!(operation.operation, Operation::GetPet | Operation::GetOrder) => {
+            with_key().header("host", "two hosts")
+        }
         "invalid_value" => with_query("?limit=0"),
         "unknown_parameter" => with_query("?colour=brown").json(operation.example()),
         "missing_api_key" => service.request_to(operation.operation, "1"),
@@ -164,6 +167,7 @@ fn rejected_with(code: &str, operation: &Documented, service: &Service) -> Optio
         "method_not_allowed" => {
             Request::new(service.address_of(operation.operation), "DELETE", operation.operation.path())
         }
+        "operation_removed" => with_key().header("prefer", "date=2030-12-05"),
         "payload_too_large" => with_key().json(" ".repeat(LARGEST + 1)),
         "unsupported_media_type" => with_key().header("content-type", "text/plain").body("x"),
         "conflict" if is_order => with_key().json(operation.example()),
