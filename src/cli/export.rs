@@ -10,17 +10,8 @@ use tracing::Level;
 
 use super::progress::{self, counted};
 use super::{Failure, Outcome, interrupt, tell};
-use crate::store::StoreError;
+use crate::store::ExportError;
 use crate::store::sqlite::{AtomicFile, folder_of};
-
-/// Why an export ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum Stopped {
-    #[error(transparent)]
-    Write(#[from] io::Error),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// Destination of an export.
 #[derive(Args, Debug)]
@@ -56,15 +47,14 @@ pub async fn export(
     target: &Target,
     what: &str,
     progress: &ProgressBar,
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, ExportError>,
 ) -> Outcome {
     let exported = to(target, write).await?;
     progress.finish_and_clear();
     match exported {
         // The reader has closed the pipe, as in `petstore pets export | head`.
-        Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(Stopped::Write(error)) => Err(error.into()),
-        Err(Stopped::Store(error)) => Err(error.into()),
+        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(error.into()),
         Ok(exported) => {
             tell(Level::INFO, &format!("exported {}", counted(exported, what)));
             Ok(())
@@ -74,8 +64,8 @@ pub async fn export(
 
 async fn to(
     target: &Target,
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
-) -> Result<Result<u64, Stopped>, Failure> {
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, ExportError>,
+) -> Result<Result<u64, ExportError>, Failure> {
     Ok(match target.file() {
         None => buffered(&mut io::stdout(), write).await,
         // Devices and pipes are written to, not replaced.
@@ -141,8 +131,8 @@ fn target_of(link: &Path) -> io::Result<PathBuf> {
 
 async fn buffered(
     out: &mut (dyn Write + Send),
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, Stopped>,
-) -> Result<u64, Stopped> {
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, ExportError>,
+) -> Result<u64, ExportError> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
     let exported = write(&mut out).await?;
     out.flush()?;

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::database::find_account;
-use super::export::{self, Stopped};
+use super::export;
 use super::table::{or_dash, strip_bidi, table};
 use super::{Create, Failure, Outcome, print, print_json, with_store};
 use crate::config::Common;
@@ -111,7 +111,7 @@ impl List {
                 messages.push(record);
                 Ok(())
             };
-            store.export_messages(&query, &mut keep).await??;
+            store.export_messages(&query, &mut keep).await?;
             if self.json {
                 print_json(&messages.iter().map(json).collect::<Vec<_>>())
             } else {
@@ -132,7 +132,7 @@ impl Export {
                     serde_json::to_writer(&mut *out, &json(&record))?;
                     out.write_all(b"\n")
                 };
-                store.export_messages(&query, &mut line).await?.map_err(Stopped::from)
+                store.export_messages(&query, &mut line).await
             })
             .await
         })

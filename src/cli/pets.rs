@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use tracing::Level;
 
-use super::export::{self, Stopped, named};
+use super::export::{self, named};
 use super::progress::{self, counted};
 use super::{Create, Failure, Outcome, formats, interrupt, tell, with_store};
 use crate::config::Common;
@@ -236,7 +236,7 @@ impl Export {
                     progress.inc(1);
                     out.write_all(&line)
                 };
-                store.export_pets(&mut write).await?.map_err(Stopped::from)
+                store.export_pets(&mut write).await
             })
             .await
         })

@@ -3,8 +3,20 @@
 
 use std::io;
 
-use super::Result;
+use super::{Result, StoreError};
 use crate::domain::{MessageRecord, Pet};
+
+/// Why an export ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Write(#[from] io::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The number of exported rows.
+pub type Exported = std::result::Result<u64, ExportError>;
 
 /// Receives the animals of an export.
 pub type PetSink<'a> = &'a mut (dyn FnMut(Pet<'_>) -> io::Result<()> + Send);
@@ -26,20 +38,18 @@ pub async fn in_pages<Row, Key>(
     mut page: impl AsyncFnMut(Key) -> Result<Vec<Row>>,
     key: impl Fn(&Row) -> Key,
     mut each: impl FnMut(Row) -> io::Result<()>,
-) -> Result<io::Result<u64>> {
+) -> Exported {
     let (mut after, mut shown) = (first, 0);
     loop {
         let rows = page(after).await?;
         let last = rows.last().map(&key).filter(|_| rows.len() >= size);
         for row in rows {
-            if let Err(error) = each(row) {
-                return Ok(Err(error));
-            }
+            each(row)?;
             shown += 1;
         }
         match last {
             Some(last) => after = last,
-            None => return Ok(Ok(shown)),
+            None => return Ok(shown),
         }
     }
 }

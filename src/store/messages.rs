@@ -1,8 +1,6 @@
 //! Messages and the outbox.
 
-use std::io;
-
-use super::export::MessageSink;
+use super::export::{Exported, MessageSink};
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
 use crate::domain::{AccountId, Direction, Message, MessageId, MessageQuery, PageLimit, Timestamp, TrackedMessage};
 
@@ -63,7 +61,7 @@ impl Store {
 
     /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
     /// during the calls.
-    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Result<io::Result<u64>> {
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
         dispatch!(self, db => db.export_messages(query, each).await)
     }
 

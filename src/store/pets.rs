@@ -1,8 +1,6 @@
 //! Animals.
 
-use std::io;
-
-use super::export::PetSink;
+use super::export::{Exported, PetSink};
 use super::{Outcome, PetSource, Result, Store, WriteKey};
 use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
 
@@ -37,7 +35,7 @@ impl Store {
 
     /// Passes every animal to `each`, in order of ids, and stops at the first error it returns. No transaction is open
     /// during the calls, so `each` may receive animals that were added or changed since the start.
-    pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
         dispatch!(self, db => db.export_pets(each).await)
     }
 

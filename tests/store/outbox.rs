@@ -128,7 +128,7 @@ async fn long_export_covers_all_accounts() {
             records.push(record);
             Ok(())
         };
-        store.export_messages(&MessageQuery::default(), &mut keep).await.unwrap().unwrap();
+        store.export_messages(&MessageQuery::default(), &mut keep).await.unwrap();
         let of = |parity: usize| messages.iter().skip(parity).step_by(2).cloned();
         let expected: Vec<_> = of(0).chain(of(1)).chain([last.clone()]).collect();
         let found: Vec<_> = records.into_iter().map(|record| record.message).collect();
@@ -147,7 +147,7 @@ async fn exported(store: &Store, query: MessageQuery) -> Vec<MessageRecord> {
         records.push(record);
         Ok(())
     };
-    store.export_messages(&query, &mut keep).await.unwrap().unwrap();
+    store.export_messages(&query, &mut keep).await.unwrap();
     records
 }
 

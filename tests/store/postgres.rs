@@ -72,7 +72,7 @@ async fn imported_ids_follow_those_created_meanwhile() {
         names.push(pet.name.into_owned());
         Ok(())
     };
-    store.export_pets(&mut each).await.unwrap().unwrap();
+    store.export_pets(&mut each).await.unwrap();
     let expected: Vec<_> = ["created".into()].into_iter().chain((0..3_000).map(|n| format!("imported {n}"))).collect();
     assert_eq!(names, expected, "a follower that has seen the created animal still receives the imported ones");
 }

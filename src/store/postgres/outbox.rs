@@ -1,7 +1,5 @@
 //! The outbox: queued messages, sent messages, and the relay lease.
 
-use std::io;
-
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -11,7 +9,7 @@ use super::error::within;
 use super::rows::long_query;
 use super::{OPERATION_TIMEOUT, Postgres, messages, rows};
 use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
-use crate::store::export::{self, MessageSink};
+use crate::store::export::{self, Exported, MessageSink};
 use crate::store::{Result, message_query};
 
 /// Ordered by the columns of the index. The planner does not use the index for `id` alone.
@@ -93,7 +91,7 @@ impl Postgres {
         rows::count(rows::only(&rows)?)
     }
 
-    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Result<io::Result<u64>> {
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
         let connection = self.connect().await?;
         let sql = message_query::select(query, "m.sent_at");
         let page = async |(account, id): message_query::Key| {

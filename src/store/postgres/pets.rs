@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::readers::Readers;
 use super::rows::{self, long_query, page};
 use super::write::{Write, WriteResult};
 use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
-use crate::store::export::{self, PetSink};
+use crate::store::export::{self, Exported, PetSink};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
@@ -115,7 +114,7 @@ impl Postgres {
         Ok(added)
     }
 
-    pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
         let connection = self.connect().await?;
         let read = async |after: i64| {
             let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;

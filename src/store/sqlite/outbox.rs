@@ -1,7 +1,6 @@
 //! The outbox in SQLite: queued and sent messages, and the lease of the process that relays them.
 
 use std::fs::{File, TryLockError};
-use std::io;
 
 use rusqlite::Row;
 
@@ -10,7 +9,7 @@ use super::history::Effect;
 use super::writer::Atomicity;
 use super::{Sqlite, messages, rows};
 use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
-use crate::store::export::{self, MessageSink};
+use crate::store::export::{self, Exported, MessageSink};
 use crate::store::{Result, message_query};
 
 /// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
@@ -82,7 +81,7 @@ impl Sqlite {
         .await
     }
 
-    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Result<io::Result<u64>> {
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
         let sql = select(query);
         let page = async |after: message_query::Key| self.read_once(|conn| rows::all(conn, &sql, after, record));
         let (size, first) = (message_query::page_size(query), message_query::first(query));

@@ -1,14 +1,12 @@
 //! Animals in SQLite.
 
-use std::io;
-
 use rusqlite::{Connection, Row};
 
 use super::history::Effect;
 use super::writer::{Atomicity, Batch};
 use super::{Sqlite, rows};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
-use crate::store::export::{self, PetSink};
+use crate::store::export::{self, Exported, PetSink};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)";
@@ -65,7 +63,7 @@ impl Sqlite {
         .await
     }
 
-    pub async fn export_pets(&self, each: PetSink<'_>) -> Result<io::Result<u64>> {
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
         let page = async |after: i64| {
             let params = (after, export::PETS as i64);
             self.read_once(|conn| rows::all(conn, LIST, params, |row| Ok(from_row(row)?.into_owned())))
