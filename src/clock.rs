@@ -13,9 +13,8 @@ use crate::domain::Timestamp;
 /// It has two readings. The wall clock ([`Clock::now`]) is shown to people and moves when the system clock is set. The
 /// steady clock ([`Clock::steady`]) decides what has expired. It is the wall time at process start plus the time elapsed
 /// since, including suspensions of the machine, and never goes backwards.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub enum Clock {
-    #[default]
     System,
     Fixed(Arc<Fixed>),
 }

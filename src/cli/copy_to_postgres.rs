@@ -51,7 +51,7 @@ impl Move {
         });
         progress.finish_and_clear();
         let moved = moved.map_err(|error| Failure(format!("{to}: {error}")))?;
-        let tables = moved.0.iter().map(|(table, rows)| {
+        let tables = moved.iter().map(|(table, rows)| {
             let one = match *table {
                 "pets" => "animal",
                 "api_keys" => "key",

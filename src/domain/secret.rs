@@ -1,7 +1,7 @@
 //! Values that must never be printed.
 
 /// A string whose `Debug` output is `[hidden]`. It has no `Display`; [`Secret::expose`] is easy to search for.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {

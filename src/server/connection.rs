@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::TimedBody;
-use super::deadlines::{Deadlines, Phase};
+use super::deadlines::Deadlines;
 use super::request_line::RequestLine;
 use super::stream::{Secured, Stream};
 use super::tls::Tls;
@@ -117,7 +117,7 @@ impl<S: Service> Connection<S> {
                 if timer.as_mut().poll(cx).is_ready() {
                     match deadlines.check() {
                         Ok(next) => timer.as_mut().reset(next),
-                        Err(phase) => return Poll::Ready(Some(phase)),
+                        Err(expired) => return Poll::Ready(Some(expired)),
                     }
                 } else if !stopping && stop.as_mut().poll(cx).is_ready() {
                     stopping = true;
@@ -129,28 +129,24 @@ impl<S: Service> Connection<S> {
             }
         })
         .await;
-        if let Some(phase) = expired {
-            service.connections().expire(match phase {
-                Phase::Head => Expired::Head,
-                Phase::Idle => Expired::Idle,
-                Phase::Handling | Phase::Answering | Phase::Blocked => Expired::Answer,
-            });
+        if let Some(expired) = expired {
+            service.connections().expire(expired);
         }
         close(http.into_parts().io.into_inner().stream, expired, &self.service, self.limits).await;
     }
 }
 
 /// Closes a connection, and tells the client of an expired deadline if it can read that.
-async fn close(mut stream: Stream, expired: Option<Phase>, service: &impl Service, limits: Limits) {
+async fn close(mut stream: Stream, expired: Option<Expired>, service: &impl Service, limits: Limits) {
     match expired {
-        Some(Phase::Head) => {
+        Some(Expired::Head) => {
             let response = service.reject(Rejection::HeadTimeout(limits.head));
             if timeout(LINGER_TIMEOUT, stream.write_all(&response)).await.is_err() {
                 return;
             }
         }
         // Without a TLS close notification, the client would take the connection for truncated.
-        Some(Phase::Idle) => {
+        Some(Expired::Idle) => {
             let _ = timeout(LINGER_TIMEOUT, stream.shutdown()).await;
             return;
         }

@@ -10,11 +10,12 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 use super::Limits;
+use super::counters::Expired;
 
 /// The activity of a connection, which determines its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Phase {
+enum Phase {
     /// Waiting for the first byte of a request.
     Idle,
     /// The head of a request has begun to arrive.
@@ -103,26 +104,21 @@ impl Deadlines {
     ///
     /// # Errors
     ///
-    /// Returns the phase if it has exceeded its limit.
-    pub fn check(&self) -> Result<Instant, Phase> {
+    /// Fails if the phase has exceeded its limit.
+    pub fn check(&self) -> Result<Instant, Expired> {
         let now = Instant::now();
-        let phase = self.phase();
-        let Some(limit) = self.limit(phase) else { return Ok(now + self.shortest()) };
+        let (limit, expired) = match self.phase() {
+            Phase::Idle => (self.limits.idle, Expired::Idle),
+            Phase::Head => (self.limits.head, Expired::Head),
+            Phase::Blocked => (self.limits.answer, Expired::Answer),
+            Phase::Handling | Phase::Answering => return Ok(now + self.shortest()),
+        };
         let left = limit.saturating_sub(self.lasted());
         if left.is_zero() {
-            return Err(phase);
+            return Err(expired);
         }
         // Another phase may begin at any moment, and lasts at least the shortest limit.
         Ok(now + left.min(self.shortest()))
-    }
-
-    fn limit(&self, phase: Phase) -> Option<Duration> {
-        match phase {
-            Phase::Idle => Some(self.limits.idle),
-            Phase::Head => Some(self.limits.head),
-            Phase::Blocked => Some(self.limits.answer),
-            Phase::Handling | Phase::Answering => None,
-        }
     }
 
     fn shortest(&self) -> Duration {
@@ -175,14 +171,14 @@ mod tests {
         deadlines.received();
         std::thread::sleep(Duration::from_millis(25));
         deadlines.received();
-        assert_eq!(deadlines.check(), Err(Phase::Head), "more bytes of the same head do not extend its deadline");
+        assert_eq!(deadlines.check(), Err(Expired::Head), "more bytes of the same head do not extend its deadline");
         deadlines.request_began();
         assert!(deadlines.check().is_ok(), "handling has no deadline here");
         deadlines.answered();
         deadlines.write_blocked();
         std::thread::sleep(Duration::from_millis(35));
         deadlines.write_blocked();
-        assert_eq!(deadlines.check(), Err(Phase::Blocked), "occasional bytes are not progress");
+        assert_eq!(deadlines.check(), Err(Expired::Answer), "occasional bytes are not progress");
         deadlines.flushed();
         deadlines.request_began();
         deadlines.flush_blocked();
@@ -190,10 +186,10 @@ mod tests {
         deadlines.answered();
         deadlines.flush_blocked();
         std::thread::sleep(Duration::from_millis(35));
-        assert_eq!(deadlines.check(), Err(Phase::Blocked), "a response that only TLS has accepted was not read");
+        assert_eq!(deadlines.check(), Err(Expired::Answer), "a response that only TLS has accepted was not read");
         deadlines.flushed();
         assert!(deadlines.check().is_ok());
         std::thread::sleep(Duration::from_millis(45));
-        assert_eq!(deadlines.check(), Err(Phase::Idle));
+        assert_eq!(deadlines.check(), Err(Expired::Idle));
     }
 }

@@ -59,8 +59,7 @@ enum Part {
 }
 
 /// The number of rows copied from each table.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Copied(pub Vec<(&'static str, u64)>);
+type Copied = Vec<(&'static str, u64)>;
 
 /// Copies everything or nothing. Calls `progress` with the number of rows done and their total. Each row counts twice,
 /// because it is read back.
@@ -205,7 +204,7 @@ async fn receive(
     }
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
-    Ok(Some(Copied(copied)))
+    Ok(Some(copied))
 }
 
 async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {

@@ -60,7 +60,7 @@ async fn unknown_method_is_405_with_allow() {
             if allowed.contains(&method) {
                 continue;
             }
-            let path = operation.path().replace("{petId}", "1").replace("{orderId}", "1");
+            let path = operation.path_of(Some(1));
             let answer = Request::new(service.address_of(operation), method, &path).key(&service.key).send().await;
             assert_eq!(
                 (answer.status(), answer.list("allow").join(" ")),

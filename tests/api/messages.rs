@@ -203,7 +203,7 @@ async fn list(service: &Service, query: &str) -> Response {
 async fn operations_are_on_their_own_listener_only() {
     let service = Service::start().await;
     for operation in Operation::documented() {
-        let path = operation.path().replace("{petId}", "1").replace("{orderId}", "1");
+        let path = operation.path_of(Some(1));
         for address in service.addresses().into_iter().filter(|address| *address != service.address_of(operation)) {
             let answer = Request::new(address, operation.method().as_str(), &path).key(&service.key).send().await;
             assert_eq!(answer.code(), "not_found", "{operation:?} at {address}");

@@ -1,9 +1,9 @@
 //! The example configurations in `ops/proxy/`, each with the real proxy, TLS and two processes.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
+use testkit::postgres::free_port;
 use testkit::{Certificate, Database, Process, TIMEOUT, within};
 
 const NAMES: [&str; 2] = ["pets.example.com", "messages.example.com"];
@@ -63,7 +63,7 @@ fn check_example(file: &str, adapt: fn(String, &str, &str) -> (String, Vec<&'sta
     let certificate = Certificate::of_server(folder.path(), "tls", &NAMES.map(|name| format!("DNS:{name}")).join(","));
     let mut services = [(), ()].map(|()| database.serve_with(SETTINGS));
     let key = database.make_key();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = format!("127.0.0.1:{}", free_port());
     let example = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ops/proxy").join(file)).unwrap();
     let example = services.iter().zip(["10.0.0.11", "10.0.0.12"]).fold(example, |text, (service, host)| {
         text.replace(&format!("{host}:8080"), &service.store().to_string())

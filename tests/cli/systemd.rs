@@ -5,6 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use expect_test::expect;
+use testkit::postgres::free_port;
 use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, petstore};
 
 #[test]
@@ -119,10 +120,6 @@ fn sockets_of_another_process_are_ignored() {
     serve.envs([("LISTEN_PID", "1"), ("LISTEN_FDS", "1"), ("LISTEN_FDNAMES", "store")]);
     let server = Server::start(&mut serve);
     assert_eq!(server.end_by(Signal::TERM).code, Some(0));
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Requests `/livez` as soon as the port is open, and returns the response.

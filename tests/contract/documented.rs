@@ -50,6 +50,11 @@ impl Documented {
         response
     }
 
+    /// The id for a path. The first order is delivered by the time that one is cancelled.
+    pub fn path_id(&self) -> &'static str {
+        if self.operation == Operation::CancelOrder { "2" } else { "1" }
+    }
+
     /// A request with a key and without a body. `id` replaces the parameter of the path.
     pub fn request(&self, service: &Service, id: &str, query: &str) -> Request {
         service.request_to_query(self.operation, id, query).key(&service.key)

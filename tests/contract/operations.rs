@@ -138,8 +138,7 @@ async fn responses_have_the_documented_statuses_and_headers() {
 
 /// Requests that cause every status of `operation` except the rare ones. Their order matters.
 fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
-    // The first order is delivered by the time that one is cancelled.
-    let id = if operation.operation == Operation::CancelOrder { "2" } else { "1" };
+    let id = operation.path_id();
     let example = match operation.example() {
         empty if empty.is_empty() => "{}".to_owned(),
         example => example,

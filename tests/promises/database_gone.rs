@@ -1,11 +1,10 @@
 //! Promise 15: without its PostgreSQL server, the service responds 503 in time, and it recovers without a restart.
 
 use std::collections::HashSet;
-use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::postgres::{query, try_query};
+use testkit::postgres::{free_port, query, try_query};
 use testkit::{Database, PostgresServer, Response, Server, trial, within};
 
 use crate::network::Network;
@@ -50,7 +49,7 @@ fn silent_network_is_503_until_it_returns() {
 
 #[test]
 fn service_does_not_start_without_a_database() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = free_port();
     let began = Instant::now();
     let stderr = Database::url(format!("postgres://ada:s3cret@127.0.0.1:{free}/shop")).rejects("serve");
     assert!(began.elapsed() < Duration::from_secs(15));

@@ -98,8 +98,7 @@ fn further_faults() -> [fn(Request) -> Request; 5] {
 /// Each method and path of the API, with 1 as every id.
 fn targets(service: &Service) -> Vec<Target> {
     let targets = Operation::documented().flat_map(|operation| {
-        let path = operation.path().split('/').map(|part| if part.starts_with('{') { "1" } else { part });
-        let path = path.collect::<Vec<_>>().join("/");
+        let path = operation.path_of(Some(1));
         let address = service.address_of(operation);
         operation.methods().iter().map(move |method| Target { address, method: method.as_str(), path: path.clone() })
     });

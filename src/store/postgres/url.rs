@@ -6,7 +6,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::tls::TlsSettings;
-use crate::domain::{Invalid, Secret};
+use crate::domain::Invalid;
 
 /// Timeout for a connection to one address, unless the URL has its own `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,7 +25,6 @@ pub struct DatabaseUrl {
     /// `config` for each host alone.
     hosts: Vec<Config>,
     tls: TlsSettings,
-    text: Secret,
 }
 
 impl DatabaseUrl {
@@ -48,7 +47,7 @@ impl DatabaseUrl {
         let configure = |text: &str| configure(text, tls.mode()).ok_or_else(why);
         let config = configure(&address)?;
         let hosts = split_hosts(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
-        Ok(Self { config, hosts, tls, text: Secret::new(text) })
+        Ok(Self { config, hosts, tls })
     }
 
     /// The configuration for each host.
@@ -128,12 +127,6 @@ fn split_hosts(text: &str) -> Vec<String> {
         return vec![text.to_owned()];
     }
     text[start..end].split(',').map(|host| format!("{}{host}{}", &text[..start], &text[end..])).collect()
-}
-
-impl PartialEq for DatabaseUrl {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
 }
 
 /// Assembled from the parsed parts, so that a misplaced secret is not displayed.

@@ -164,8 +164,9 @@ impl Readers {
 
 impl Reader {
     fn release(&mut self) {
-        if self.sees.take().is_some() && !self.conn.is_autocommit() {
-            // A failure does not matter, because the next read begins a new transaction.
+        self.sees = None;
+        if !self.conn.is_autocommit() {
+            // A failure does not matter, because the next read tries again.
             let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
         }
     }
