@@ -112,7 +112,7 @@ pub struct Service {
     pub security_contact: Vec<String>,
     /// Whether a staging service simulates the failures that clients request with the Prefer header
     #[arg(long, value_name = "MODE", env = "PETSTORE_SIMULATION", default_value = "on")]
-    pub simulation: Simulation,
+    pub simulation: SimulationMode,
     /// Proxy whose X-Forwarded-For or Forwarded header is trusted: an IP address or a network; can be repeated
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
@@ -194,7 +194,7 @@ pub enum Registration {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Simulation {
+pub enum SimulationMode {
     On,
     Off,
 }
@@ -215,7 +215,7 @@ pub struct Admission {
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
     pub rate_limit: Option<RateLimit>,
-    pub simulation: Simulation,
+    pub simulation: SimulationMode,
 }
 
 impl Admission {

@@ -34,7 +34,7 @@ pub struct PasswordHasher {
 
 /// A place in the queue, until it is dropped and its hash has ended.
 #[derive(Debug)]
-pub struct Place<'p> {
+pub struct QueuePlace<'p> {
     hasher: &'p PasswordHasher,
     permit: Arc<OwnedSemaphorePermit>,
 }
@@ -56,9 +56,9 @@ impl PasswordHasher {
     }
 
     /// Takes a place in the queue. Callers take it before anything else, so that rejected attempts cost nothing.
-    pub fn place(&self) -> Result<Place<'_>, Busy> {
+    pub fn place(&self) -> Result<QueuePlace<'_>, Busy> {
         match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(permit) => Ok(Place { hasher: self, permit: Arc::new(permit) }),
+            Ok(permit) => Ok(QueuePlace { hasher: self, permit: Arc::new(permit) }),
             Err(_) => {
                 self.counters.refused.increment();
                 Err(Busy)
@@ -67,7 +67,7 @@ impl PasswordHasher {
     }
 }
 
-impl Place<'_> {
+impl QueuePlace<'_> {
     pub async fn hash(&self, password: NewPassword) -> PasswordDigest {
         self.run(move |memory| password.hash(memory)).await
     }

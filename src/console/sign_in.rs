@@ -7,7 +7,7 @@ use super::current_user::CurrentUser;
 use super::error::PageError;
 use super::form::{Field, Form, status};
 use super::layout::{NO_SECTION, Site, page};
-use super::password_hasher::Place;
+use super::password_hasher::QueuePlace;
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{AccountId, Email, Secret, SessionToken};
@@ -71,7 +71,7 @@ pub async fn sign_out(user: CurrentUser) -> Result<Response, PageError> {
 /// Does the same work if there is no account, so that the response and its time do not reveal whether there is one.
 pub async fn check_password(
     user: &CurrentUser,
-    place: &Place<'_>,
+    place: &QueuePlace<'_>,
     email: &Email,
     password: Secret,
 ) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
@@ -81,7 +81,7 @@ pub async fn check_password(
 }
 
 /// Counts an attempt. Fails if there were too many. Attempts rejected for lack of hashing capacity are not counted.
-pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<Place<'a>, PageError> {
+pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<QueuePlace<'a>, PageError> {
     let place = user.console.passwords.place()?;
     user.console.throttle.count(user.address, email, user.api().clock.steady()).map_err(|wait| {
         user.api().password_counters.throttled.increment();

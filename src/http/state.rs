@@ -14,7 +14,7 @@ use super::rate_limit::RateLimits;
 use super::request_history::RequestHistory;
 use super::traffic::Traffic;
 use crate::clock::Clock;
-use crate::config::{Addresses, Admission, Network, Simulation};
+use crate::config::{Addresses, Admission, Network, SimulationMode};
 use crate::domain::Deployment;
 use crate::relay;
 use crate::store::Store;
@@ -60,7 +60,7 @@ pub struct PasswordCounters {
 impl Api {
     /// Creates the state. The runtime of the caller becomes that of the workers.
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
-        let simulates = store.deployment() == Deployment::Staging && admission.simulation == Simulation::On;
+        let simulates = store.deployment() == Deployment::Staging && admission.simulation == SimulationMode::On;
         let addresses = Arc::new(addresses);
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),

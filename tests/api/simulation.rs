@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use petstore::config::{RateLimit, Simulation};
+use petstore::config::{RateLimit, SimulationMode};
 use petstore::domain::Deployment;
 use petstore::http::Operation;
 use testkit::{Request, Response, raw, read_to_end, soon};
@@ -307,7 +307,7 @@ async fn other_preferences_are_ignored() {
 #[tokio::test]
 async fn production_ignores_preferences() {
     let production = Setup { deployment: Deployment::Production, ..Setup::default() };
-    let off = Setup { simulation: Simulation::Off, ..Setup::default() };
+    let off = Setup { simulation: SimulationMode::Off, ..Setup::default() };
     for setup in [production, off] {
         let service = Service::start_with(setup).await;
         service.create_pets(1).await;

@@ -1,6 +1,6 @@
 //! Simulated failures in the forms of a staging console.
 
-use petstore::config::Simulation;
+use petstore::config::SimulationMode;
 use petstore::domain::Deployment;
 use testkit::ConsoleUser;
 use testkit::console::between;
@@ -142,7 +142,7 @@ async fn lists_offer_simulation_beside_buttons_only() {
 #[tokio::test]
 async fn production_offers_no_simulation() {
     let production = Setup { deployment: Deployment::Production, ..Setup::default() };
-    let off = Setup { simulation: Simulation::Off, ..Setup::default() };
+    let off = Setup { simulation: SimulationMode::Off, ..Setup::default() };
     for (setup, is_offered) in [(Setup::default(), true), (production, false), (off, false)] {
         let service = Service::start_with(setup).await;
         let mut ada = ConsoleUser::signed_in(&service, ADA).await;

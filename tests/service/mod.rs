@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use petstore::app::{App, Sockets};
 use petstore::clock::Clock;
-use petstore::config::{Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, Simulation};
+use petstore::config::{
+    Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, SimulationMode,
+};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{AccountId, ApiKey, Deployment, Direction, Email, KeyId, PageLimit, Timestamp, TrackedMessage};
 use petstore::http::{Api, Operation};
@@ -47,7 +49,7 @@ pub struct Setup {
     pub registration: Registration,
     pub trusted_proxies: Vec<Network>,
     pub rate_limit: Option<RateLimit>,
-    pub simulation: Simulation,
+    pub simulation: SimulationMode,
     pub queue: usize,
     pub busy_timeout: Duration,
     pub tls: Option<Tls>,
@@ -67,7 +69,7 @@ impl Default for Setup {
             registration: Registration::Open,
             trusted_proxies: Vec::new(),
             rate_limit: None,
-            simulation: Simulation::On,
+            simulation: SimulationMode::On,
             queue: 4_096,
             busy_timeout: Duration::from_secs(5),
             tls: None,
