@@ -8,11 +8,11 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::header::{CACHE_CONTROL, COOKIE, LOCATION, SET_COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-use super::Console;
 use super::form::Form;
+use super::{Console, sign_in};
 use crate::config::Addresses;
 use crate::domain::session::SessionHash;
 use crate::domain::{Session, SessionToken};
@@ -89,6 +89,21 @@ impl CurrentUser {
         (StatusCode::SEE_OTHER, [(LOCATION, to), (CACHE_CONTROL, HeaderValue::from_static("no-store"))]).into_response()
     }
 
+    /// Redirects to the sign-in page, which leads back to the requested page.
+    fn redirect_to_sign_in(&self, request: &Parts) -> Response {
+        let mut query = form_urlencoded::Serializer::for_suffix("sign-in?".to_owned(), "sign-in?".len());
+        if self.presented.is_some() {
+            query.append_pair("notice", "session-ended");
+        }
+        let page = request.uri.path_and_query().and_then(|page| page.as_str().strip_prefix('/'));
+        if request.method == Method::GET
+            && let Some(page) = page.and_then(sign_in::page_to_return_to)
+        {
+            query.append_pair("page", page);
+        }
+        self.redirect(query.finish().trim_end_matches('?'))
+    }
+
     /// Redirects, with the cookie of a new session.
     pub fn redirect_signed_in(&self, path: &str, token: &SessionToken) -> Response {
         self.redirect_with_cookie(path, token.expose(), "")
@@ -133,8 +148,7 @@ impl<S: Sync> FromRequestParts<S> for SignedIn {
         let Ok(user) = CurrentUser::from_request_parts(parts, state).await;
         match user.session.clone() {
             Some(session) => Ok(Self { user, session }),
-            None if user.presented.is_some() => Err(user.redirect("sign-in?notice=session-ended")),
-            None => Err(user.redirect("sign-in")),
+            None => Err(user.redirect_to_sign_in(parts)),
         }
     }
 }

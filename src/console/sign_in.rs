@@ -1,12 +1,13 @@
 //! Signing in and out.
 
 use askama::Template;
+use axum::http::Uri;
 use axum::response::Response;
 
 use super::current_user::CurrentUser;
 use super::error::PageError;
 use super::form::{Field, Form, status};
-use super::layout::{NO_SECTION, Site, page};
+use super::layout::{self, NO_SECTION, Site};
 use super::password_hasher::QueuePlace;
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
@@ -18,37 +19,52 @@ struct SignIn<'a> {
     site: Site<'a>,
     email: Field,
     password: Field,
+    /// Where to go afterwards. Empty for the start page.
+    page: &'a str,
 }
 
-pub async fn show(user: CurrentUser) -> Response {
+pub async fn show(user: CurrentUser, uri: Uri) -> Response {
+    let query = Form::of_query(&uri);
+    let page = page_to_return_to(query.get("page")).unwrap_or_default();
     if user.session.is_some() {
-        return user.redirect("");
+        return user.redirect(page);
     }
-    form(&user, Field::default(), Field::default())
+    form(&user, Field::default(), Field::default(), page)
+}
+
+/// Returns `page` if it is the path and query of a page that requires a session, so that no link leads elsewhere.
+pub fn page_to_return_to(page: &str) -> Option<&str> {
+    const SECTIONS: [&str; 5] = ["account", "animals", "keys", "messages", "orders"];
+    const LONGEST: usize = 200;
+    let section = page.split(['/', '?']).next().unwrap_or_default();
+    let is_plain = page.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=-_".contains(&byte));
+    (SECTIONS.contains(&section) && is_plain && page.len() <= LONGEST).then_some(page)
 }
 
 pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
     let mut email = fields.field("email");
+    let page = page_to_return_to(fields.get("page")).unwrap_or_default();
     let password = fields.password("password", "Enter your password.");
     let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
     let Some(address) = address.filter(|_| password.error.is_none()) else {
-        return Ok(form(&user, email, password));
+        return Ok(form(&user, email, password, page));
     };
     let place = begin_attempt(&user, &address)?;
     let Some((account, checked)) = check_password(&user, &place, &address, fields.secret("password")).await? else {
-        return Ok(refused(&user, email));
+        return Ok(refused(&user, email, page));
     };
-    let signed_in = begin_session(&user, account, checked).await?;
+    let signed_in = begin_session(&user, account, checked, page).await?;
     // `None` if the password was changed while this one was being checked.
-    Ok(signed_in.unwrap_or_else(|| refused(&user, email)))
+    Ok(signed_in.unwrap_or_else(|| refused(&user, email, page)))
 }
 
-/// Begins a session with a new token and ends the user's previous one. `None` if `checked` is no longer the digest
+/// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no longer the digest
 /// of the account's password.
 pub async fn begin_session(
     user: &CurrentUser,
     account: AccountId,
     checked: PasswordDigest,
+    page: &str,
 ) -> Result<Option<Response>, PageError> {
     if let Some(before) = &user.session {
         user.api().store.delete_session(before.hash).await?;
@@ -56,7 +72,7 @@ pub async fn begin_session(
     let token = SessionToken::generate();
     let session = NewSession { hash: token.hash(), account, now: user.api().clock.steady() };
     let begun = user.api().store.create_session(session, checked).await?;
-    Ok(begun.then(|| user.redirect_signed_in("", &token)))
+    Ok(begun.then(|| user.redirect_signed_in(page, &token)))
 }
 
 pub async fn sign_out(user: CurrentUser) -> Result<Response, PageError> {
@@ -90,12 +106,12 @@ pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<QueuePl
     Ok(place)
 }
 
-fn refused(user: &CurrentUser, email: Field) -> Response {
+fn refused(user: &CurrentUser, email: Field, page: &str) -> Response {
     let why = "The e-mail address or the password is wrong.".to_owned();
-    form(user, email, Field { error: Some(why), ..Field::default() })
+    form(user, email, Field { error: Some(why), ..Field::default() }, page)
 }
 
-fn form(user: &CurrentUser, email: Field, password: Field) -> Response {
+fn form(user: &CurrentUser, email: Field, password: Field, page: &str) -> Response {
     let site = Site::new(user, "Sign in", NO_SECTION);
-    page(status(&[&email, &password]), &SignIn { site, email, password })
+    layout::page(status(&[&email, &password]), &SignIn { site, email, password, page })
 }

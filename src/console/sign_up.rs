@@ -42,7 +42,7 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
         email.error = Some("There is already an account with this address. Sign in instead.".to_owned());
         return Ok(form(&user, email, password));
     };
-    let signed_in = begin_session(&user, account, digest).await?;
+    let signed_in = begin_session(&user, account, digest, "").await?;
     // `None` if the operator has changed the password meanwhile, on the command line.
     Ok(signed_in.unwrap_or_else(|| user.redirect("sign-in")))
 }

@@ -9,7 +9,7 @@ use axum::routing::get;
 use petstore::config::Listener;
 use petstore::console;
 use petstore::http::{ListenerService, Operation};
-use testkit::console::between;
+use testkit::console::{PASSWORD, between};
 use testkit::{ConsoleUser, Request};
 
 use crate::service::{NOW, REMOVAL, Service};
@@ -76,10 +76,33 @@ async fn signed_out_users_are_redirected_to_sign_in() {
         let answer = somebody.get(path).await;
         let up = "../".repeat(path.matches('/').count() - 1);
         let root = if up.is_empty() { "./".to_owned() } else { up };
-        assert_eq!((answer.status(), answer.header("location")), (303, Some(&*format!("{root}sign-in"))), "{path}");
+        let to = format!("{root}sign-in?page={}", path[1..].replace('/', "%2F"));
+        assert_eq!((answer.status(), answer.header("location")), (303, Some(&*to)), "{path}");
     }
     for (path, _) in crate::cross_site::forms("1").iter().filter(|(path, _)| !path.starts_with("/sign-")) {
         assert_eq!(somebody.post(path, &[]).await.status(), 303, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn sign_in_leads_back_to_the_requested_page() {
+    let (service, _) = signed_in().await;
+    for (page, destination) in [
+        ("animals%3Fstatus%3Dsold", "./animals?status=sold"),
+        ("", "./"),
+        // Not a page that requires a session.
+        ("%2F%2Fexample.com", "./"),
+        ("https%3A%2F%2Fexample.com", "./"),
+        ("keys%0D%0Aset-cookie", "./"),
+    ] {
+        let mut somebody = ConsoleUser::new(&service);
+        let form = somebody.get(&format!("/sign-in?page={page}")).await.body;
+        let page = form.split_once("name=\"page\" value=\"").map_or("", |(_, rest)| rest.split('"').next().unwrap());
+        assert_eq!(page.is_empty(), destination == "./", "{form}");
+        let again = somebody.post("/sign-in", &[("email", ADA), ("password", ""), ("page", page)]).await;
+        assert!(again.body.contains(&format!("value=\"{page}\"")) || page.is_empty(), "{}", again.body);
+        let answer = somebody.post("/sign-in", &[("email", ADA), ("password", PASSWORD), ("page", page)]).await;
+        assert_eq!((answer.status(), answer.header("location")), (303, Some(destination)));
     }
 }
 

@@ -62,7 +62,7 @@ async fn unused_session_expires() {
     service.clock.set(NOW.plus(almost + almost + IDLE));
     assert!(!ada.is_signed_in().await);
     let answer = ada.get("/keys").await;
-    assert_eq!((answer.status(), answer.header("location")), (303, Some("./sign-in?notice=session-ended")));
+    assert_eq!((answer.status(), answer.header("location")), (303, Some("./sign-in?notice=session-ended&page=keys")));
     assert!(ada.get("/sign-in?notice=session-ended").await.body.contains("Your session has ended."));
 }
 

@@ -276,7 +276,7 @@ async fn two_browsers_have_separate_sessions() {
     desk.submit("/account", &[("current", PASSWORD), ("new", "another fine password")]).await;
     assert_eq!(desk.text("[role=status]").await, "Your password was changed. All your other sessions have ended.");
     phone.open("/keys").await;
-    assert_eq!(phone.path().await, "/sign-in?notice=session-ended");
+    assert_eq!(phone.path().await, "/sign-in?notice=session-ended&page=keys");
     desk.open("/keys").await;
     assert_eq!(desk.text("h1").await, "API keys");
     tokio::join!(desk.close(), phone.close());
