@@ -126,6 +126,17 @@ ${lines(request, (name, value) => `\trequest.Header.Set(${name}, ${value})\n`)}\
     return React.createElement("div", { ref: box, onKeyDown }, React.createElement(Snippets, props));
   };
 
+  // Swagger UI parses JSON to indent it, which changes integers above 2^53. Such a body is shown as it arrived.
+  const exactNumbers = (Body, { React }) => (props) => {
+    let contentType = props.contentType;
+    try {
+      if (JSON.stringify(JSON.parse(props.content)) !== props.content) contentType = "text/plain";
+    } catch {
+      // Not JSON.
+    }
+    return React.createElement(Body, { ...props, contentType });
+  };
+
   SwaggerUIBundle({
     dom_id: "#swagger-ui",
     // Relative to the page, so that it is found behind a path prefix too.
@@ -151,7 +162,7 @@ ${lines(request, (name, value) => `\trequest.Header.Set(${name}, ${value})\n`)}\
           requestSnippetGenerator_python: python,
           requestSnippetGenerator_go: go,
         },
-        wrapComponents: { RequestSnippets: keyboardTabs },
+        wrapComponents: { RequestSnippets: keyboardTabs, responseBody: exactNumbers },
       }),
     ],
     // What is provisional, and the ranges of parameters.

@@ -154,6 +154,13 @@ async fn executing_twice_in_the_reference_counts_twice() {
         assert!(shown.contains(code) && shown.contains("\"Idempotency-Key\"") && shown.contains("Rex"), "{shown}");
     }
 
+    // JavaScript would round this category.
+    service.post("/v1/pets", r#"{"name":"Mimi","categoryId":9223372036854775807}"#).await;
+    ada.click("#operations-pets-listPets .opblock-summary-control").await;
+    ada.click("#operations-pets-listPets .execute").await;
+    let body = ada.text("#operations-pets-listPets .live-responses-table .highlight-code").await;
+    assert!(body.contains(r#""categoryId":9223372036854775807"#), "{body}");
+
     ada.click("#operations-messages-sendMessage .opblock-summary-control").await;
     ada.click("#operations-messages-sendMessage .execute").await;
     assert_eq!(ada.text(&format!("#operations-messages-sendMessage {STATUS}")).await, "202");
