@@ -11,8 +11,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
+use super::Console;
 use super::form::Form;
-use super::{Console, sign_in};
 use crate::config::Addresses;
 use crate::domain::session::SessionHash;
 use crate::domain::{Session, SessionToken};
@@ -97,7 +97,7 @@ impl CurrentUser {
         }
         let page = request.uri.path_and_query().and_then(|page| page.as_str().strip_prefix('/'));
         if request.method == Method::GET
-            && let Some(page) = page.and_then(sign_in::page_to_return_to)
+            && let Some(page) = page.and_then(page_to_return_to)
         {
             query.append_pair("page", page);
         }
@@ -159,6 +159,15 @@ impl Deref for SignedIn {
     fn deref(&self) -> &CurrentUser {
         &self.user
     }
+}
+
+/// Returns `page` if it is the path and query of a page that requires a session, so that no link leads elsewhere.
+pub fn page_to_return_to(page: &str) -> Option<&str> {
+    const SECTIONS: [&str; 5] = ["account", "animals", "keys", "messages", "orders"];
+    const LONGEST: usize = 200;
+    let section = page.split(['/', '?']).next().unwrap_or_default();
+    let is_plain = page.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=-_".contains(&byte));
+    (SECTIONS.contains(&section) && is_plain && page.len() <= LONGEST).then_some(page)
 }
 
 /// Returns the cookie's name. Browsers accept the prefix `__Host-` only from this host and over TLS (RFC 6265bis,

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::http::Uri;
 use axum::response::Response;
 
-use super::current_user::CurrentUser;
+use super::current_user::{CurrentUser, page_to_return_to};
 use super::error::PageError;
 use super::form::{Field, Form, status};
 use super::layout::{self, NO_SECTION, Site};
@@ -19,7 +19,7 @@ struct SignIn<'a> {
     site: Site<'a>,
     email: Field,
     password: Field,
-    /// Where to go afterwards. Empty for the start page.
+    /// The page to show afterwards. Empty for the start page.
     page: &'a str,
 }
 
@@ -30,15 +30,6 @@ pub async fn show(user: CurrentUser, uri: Uri) -> Response {
         return user.redirect(page);
     }
     form(&user, Field::default(), Field::default(), page)
-}
-
-/// Returns `page` if it is the path and query of a page that requires a session, so that no link leads elsewhere.
-pub fn page_to_return_to(page: &str) -> Option<&str> {
-    const SECTIONS: [&str; 5] = ["account", "animals", "keys", "messages", "orders"];
-    const LONGEST: usize = 200;
-    let section = page.split(['/', '?']).next().unwrap_or_default();
-    let is_plain = page.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=-_".contains(&byte));
-    (SECTIONS.contains(&section) && is_plain && page.len() <= LONGEST).then_some(page)
 }
 
 pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
