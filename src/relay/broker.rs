@@ -1,9 +1,11 @@
 //! The interface of the relay to a broker: NATS, or the simulated one of the tests.
 
+use std::fmt::Display;
+
 use crate::domain::{AccountId, Deployment, Message, MessageId};
 
 /// A message broker with a stream for each deployment.
-pub trait Broker: Send + 'static {
+pub trait Broker: Display + Send + 'static {
     type Stream: Stream;
 
     /// Connects to the stream of the deployment. The error is the reason, for the log.

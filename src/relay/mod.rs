@@ -106,8 +106,8 @@ struct Worker<B: Broker> {
     acknowledged: Vec<(AccountId, MessageId)>,
     /// Set during an outage, whose start and end are logged.
     is_failing: bool,
-    /// The next round starts after this message, because the broker accepted none of a batch, for this reason. `None` to
-    /// start at the oldest queued message.
+    /// The last message of a batch of which the broker accepted none, and the reason. The next round starts after it.
+    /// `None` to start at the oldest queued message.
     resume_after: Option<(MessageId, String)>,
     /// When the lease was last confirmed. `None` if another process holds it.
     lease_confirmed_at: Option<Instant>,
@@ -164,7 +164,13 @@ impl<B: Broker> Worker<B> {
             // Connects even if there are no messages, to detect an unreachable broker early.
             let stream = match &mut self.stream {
                 Some(stream) if stream.is_connected() => stream,
-                lost => lost.insert(self.broker.connect(self.store.deployment()).await?),
+                lost => {
+                    let connected = self.broker.connect(self.store.deployment()).await?;
+                    if !self.is_failing {
+                        tracing::info!(server = %self.broker, "relaying messages");
+                    }
+                    lost.insert(connected)
+                }
             };
             let Some(last) = batch.last() else { break };
             after = Some(last.id);

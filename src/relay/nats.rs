@@ -72,7 +72,7 @@ impl Broker for RelayUrl {
         };
         let stream = context.get_or_create_stream(config).await;
         stream.map_err(|error| format!("cannot open stream {name} of {self}: {error}"))?;
-        tracing::info!(server = %self, stream = name, subject, "relaying messages");
+        tracing::debug!(server = %self, stream = name, subject, "stream opened");
         Ok(JetStream { context, subject })
     }
 }

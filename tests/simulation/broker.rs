@@ -83,6 +83,12 @@ impl Route {
     }
 }
 
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the simulated broker")
+    }
+}
+
 impl Broker for Route {
     type Stream = Connection;
 
