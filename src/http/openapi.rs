@@ -42,8 +42,8 @@ pub struct Documents {
     documents: [[Mutex<Option<Document>>; 2]; 2],
 }
 
-/// A document and the addresses in it: those that the last client used, if the service is bound to every address. It is
-/// kept, because making it takes milliseconds, and most clients use one host.
+/// A document and the addresses in it. If the service is bound to every address, the last client determines them. The
+/// document is kept, because making it takes milliseconds, and most clients use one host.
 #[derive(Debug)]
 struct Document {
     addresses: Arc<Addresses>,
@@ -171,6 +171,18 @@ mod tests {
     fn at(pointer: &str) -> Value {
         let source: Value = serde_json::from_str(SOURCE).unwrap();
         source.pointer(&format!("/components{pointer}")).unwrap_or_else(|| panic!("no {pointer}")).clone()
+    }
+
+    #[test]
+    fn source_has_no_duplicate_keys() {
+        let (mut in_string, mut is_escaped) = (false, false);
+        let compact = SOURCE.chars().filter(|&character| {
+            in_string ^= character == '"' && !is_escaped;
+            is_escaped = character == '\\' && !is_escaped;
+            in_string || !character.is_whitespace()
+        });
+        // Parsing keeps only one of several fields with the same key.
+        assert_eq!(compact.collect::<String>(), source().to_string());
     }
 
     #[test]

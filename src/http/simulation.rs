@@ -94,6 +94,7 @@ impl<'s> Simulation<'s> {
             error_response(error, operation, api, caller)
         } else {
             let executed = if operation == GetPet && is_past_removal {
+                caller.quota = None;
                 Err(deprecation::removed())
             } else {
                 operation.execute(api, head, body, caller).await
@@ -169,7 +170,7 @@ fn error_response(error: &DocumentedError, operation: Operation, api: &Api, call
             caller.quota = None;
             return operation.answer_other_method(api);
         }
-        (Code::MissingApiKey | Code::InvalidApiKey, ..) => caller.quota = None,
+        (Code::MissingApiKey | Code::InvalidApiKey | Code::OperationRemoved, ..) => caller.quota = None,
         (Code::RateLimited, Some(limits), Some(quota)) => {
             *quota = Quota { is_allowed: false, remaining: 0, seconds: quota.seconds.max(1) };
             return limits.exceeded().answer();
