@@ -126,11 +126,12 @@ ${lines(request, (name, value) => `\trequest.Header.Set(${name}, ${value})\n`)}\
     return React.createElement("div", { ref: box, onKeyDown }, React.createElement(Snippets, props));
   };
 
-  // Swagger UI parses JSON to indent it, which changes integers above 2^53. Such a body is shown as it arrived.
+  // Swagger UI parses JSON to indent it, which changes integers above 2^53. Such a body is shown as it arrived: with a type
+  // that Swagger UI does not know. It would offer text/plain for download as HTML.
   const exactNumbers = (Body, { React }) => (props) => {
     let contentType = props.contentType;
     try {
-      if (JSON.stringify(JSON.parse(props.content)) !== props.content) contentType = "text/plain";
+      if (JSON.stringify(JSON.parse(props.content)) !== props.content) contentType = "text/unknown";
     } catch {
       // Not JSON.
     }
