@@ -518,7 +518,10 @@ ROWS = (
         "one worker and with two: the operations listener responds within 1 s (`/readyz` with 503), and is ready afterwards",
         CONTROL="a suspended process is noticed, by the health checks and by the wait for its end; while all workers are blocked, "
         "a public listener does not respond",
-        HEADLINE=(r"health checks and metrics within (\S+) \(.*?the end within (\S+)", "health checks within {0}, end within {1}"),
+        HEADLINE=(
+            r"health checks and metrics within (\S+) \(.*?the end within (\S+).*?listener responds within (\S+) .*?the end within (\S+)",
+            "health checks within {0}, end within {1}; on a frozen file system {2} and {3}",
+        ),
         ROUNDS=20,
         tests=(
             "blocked::blocked_neighbours_stall_no_health_check_and_no_stop",
@@ -570,7 +573,8 @@ ROWS = (
         "within 20 %, descriptors within 8, the 99th percentile of latency within a factor of 2",
         CONTROL="connections that accumulate, growth of each resource in made-up samples, and a deleted row are noticed",
         HEADLINE=(
-            r"sqlite for.*? (\d+) requests, (\d+) acknowledged.*?(\d+) lost", "{2} of {1} writes lost in {0} requests on SQLite"
+            r"sqlite for.*? with (\d+) imported animals: (\d+) requests, (\d+) acknowledged.*?(\d+) lost",
+            "{3} of {2} rows lost in {1} requests on SQLite ({0} rows were imported before)",
         ),
         ROUNDS=120,
         tests=(

@@ -52,7 +52,7 @@ fn blocked_neighbours_stall_no_health_check_and_no_stop() {
     }
     suspended_process_is_noticed();
     trial::measured(&format!(
-        "{rounds} rounds beside {} blocked neighbours: health checks and metrics within {:.1?} ({}); the end within {:.1?} of \
+        "{rounds} rounds beside {} blocked neighbours: health checks and metrics within {:?} ({}); the end within {:?} of \
          SIGTERM ({}); a suspended process is noticed",
         neighbours::ALL.len(),
         slowest.0,
@@ -100,7 +100,7 @@ fn start_ends_on_sigterm_while_its_certificate_hangs() {
     }
     assert!(longest < stop_limit(), "{longest:?}");
     trial::measured(&format!(
-        "{} starts beside a certificate that hangs: the end within {longest:.1?} of SIGTERM",
+        "{} starts beside a certificate that hangs: the end within {longest:?} of SIGTERM",
         2 * rounds
     ));
 }

@@ -33,7 +33,7 @@ fn frozen_file_system_stalls_no_health_check_and_no_stop() {
     }
     trial::measured(&format!(
         "{rounds} rounds on a file system that does not respond, with one worker and with two: the operations listener \
-         responds within {slowest:.1?} and is ready afterwards; the end within {longest:.1?} of SIGTERM"
+         responds within {slowest:?} and is ready afterwards; the end within {longest:?} of SIGTERM"
     ));
 }
 

@@ -285,7 +285,9 @@ fn import(database: &Database, animals: usize, traffic: &Traffic) {
     (0..animals).for_each(|number| writeln!(file, "{}", new_pet(&format!("imported-{number:064}"))).unwrap());
     let file = file.into_inner().unwrap();
     database.run(&format!("pets import {}", file.path().display()));
-    traffic.imported(pairs(&database.sql(ANIMAL_ROWS)));
+    let imported: HashMap<_, _> = pairs(&database.sql(ANIMAL_ROWS));
+    assert_eq!(imported.len(), animals);
+    traffic.imported(imported);
 }
 
 /// The pairs in lines with a name and an id.
