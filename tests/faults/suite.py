@@ -567,10 +567,11 @@ ROWS = (
         NUMBER=42,
         PROMISE="nothing is lost and nothing grows over a long time",
         FIGURE="2 hours on SQLite over TLS, and at the same time on PostgreSQL with a synchronous standby, under a mixed load "
-        "on a million animals, more than the caches hold; every 10 minutes a restart, a key rotation, a log rotation and clock "
-        "steps of a day, on SQLite a backup that is restored and a new certificate, on PostgreSQL a fail-over: 0 acknowledged "
-        "writes lost or duplicated, requests fail only during restarts and fail-overs; the write-ahead log below 64 MiB, memory "
-        "within 20 %, descriptors within 8, the 99th percentile of latency within a factor of 2",
+        "on a million animals, more than the caches hold; every 10 minutes a restart, a key rotation, a log rotation, the "
+        "expiry of stored responses and clock steps of a day, on SQLite a backup that is restored and a new certificate, on "
+        "PostgreSQL a fail-over: 0 acknowledged writes lost or duplicated, requests fail only during restarts and fail-overs; "
+        "the write-ahead log below 64 MiB, memory within 20 %, descriptors within 8, the 99th percentile of latency within a "
+        "factor of 2",
         CONTROL="connections that accumulate, growth of each resource in made-up samples, and a deleted row are noticed",
         HEADLINE=(
             r"sqlite for.*? with (\d+) imported animals: (\d+) requests, (\d+) acknowledged.*?(\d+) lost",

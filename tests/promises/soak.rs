@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testkit::{Certificate, Connection, Database, Random, Request, Signal, TIMEOUT, new_pet, succeed, trial, within};
 
@@ -23,7 +23,8 @@ const CLIENTS: usize = 8;
 /// Each event happens once per cycle.
 const CYCLE: Duration = Duration::from_secs(600);
 
-/// Animals at the start of a full run. Each process reads them at random, so SQLite's caches fill at the same rate in all.
+/// Animals at the start of a full run. Each process reads them at random, so the caches of SQLite's readers fill at the same
+/// rate in all.
 const ANIMALS: usize = 1_000_000;
 
 /// Time until an old key stops working beside its successor.
@@ -35,6 +36,7 @@ enum Event {
     KeyRotation,
     CertificateRenewal,
     LogRotation,
+    Expiry,
     ClockStep,
     Restart,
     FailOver,
@@ -44,7 +46,7 @@ use Event::*;
 
 #[test]
 fn embedded_database_stays_flat_through_every_event() {
-    let events = [Backup, KeyRotation, CertificateRenewal, LogRotation, ClockStep, Restart];
+    let events = [Backup, KeyRotation, CertificateRenewal, LogRotation, Expiry, ClockStep, Restart];
     let folder = tempfile::tempdir().unwrap();
     let authority = Certificate::of_authority(folder.path(), "authority");
     let soak = Soak::start(Database::folder(&folder.path().join("data")), folder.path(), 1, Some(authority), None);
@@ -55,7 +57,7 @@ fn embedded_database_stays_flat_through_every_event() {
 
 #[test]
 fn postgresql_stays_flat_through_every_event() {
-    let events = [KeyRotation, LogRotation, ClockStep, Restart, FailOver];
+    let events = [KeyRotation, LogRotation, Expiry, ClockStep, Restart, FailOver];
     let folder = tempfile::tempdir().unwrap();
     let pair = PostgresPair::start();
     let soak = Soak::start(Database::url(pair.url()), folder.path(), 2, None, Some(pair));
@@ -147,6 +149,7 @@ impl Soak {
             Backup => self.back_up(number),
             KeyRotation => self.rotate_key(),
             CertificateRenewal => self.renew_certificate(number),
+            Expiry => self.expire_responses(),
             LogRotation => self.each(|instance| instance.rotate_log(&self.traffic)),
             ClockStep => {
                 for step in ["+1d", "-1h", "+0"] {
@@ -201,6 +204,21 @@ impl Soak {
             let request = Request::new(address, "GET", "/v1/pets?limit=1").key(&old);
             self.traffic.exchange(address, request).is_ok_and(|response| response.status() == 401)
         });
+    }
+
+    /// Lets stored responses expire, as a day does. Otherwise, their index would grow in SQLite's cache during the whole run.
+    /// Those of the cycle before must be deleted.
+    fn expire_responses(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let left = format!("SELECT count(*) FROM idempotency_records WHERE expires_at <= {}", now.as_millis());
+        let left = self.database.sql(&left);
+        if left != "0" {
+            self.traffic.violation(format!("{left} responses are kept after their expiry"));
+        }
+        // Clients may still retry the requests of the last minute.
+        let old = now + Duration::from_hours(24) - Duration::from_mins(1);
+        let (now, old) = (now.as_millis(), old.as_millis());
+        self.database.sql(&format!("UPDATE idempotency_records SET expires_at = {now} WHERE expires_at < {old}"));
     }
 
     /// Replaces the certificate. The process must use it after SIGHUP.
