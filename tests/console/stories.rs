@@ -302,7 +302,7 @@ async fn ended_session_leads_to_sign_in() {
     ada.type_into("#email", ADA).await;
     ada.type_into("#password", PASSWORD).await;
     ada.follow("main button").await;
-    assert_eq!(ada.text("h1").await, "Overview");
+    assert_eq!(ada.text("h1").await, "API keys");
     ada.close().await;
 }
 
