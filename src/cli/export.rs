@@ -10,8 +10,8 @@ use tracing::Level;
 
 use super::progress::{self, counted};
 use super::{Failure, Outcome, interrupt, tell};
-use crate::store::ExportError;
 use crate::store::sqlite::{AtomicFile, folder_of};
+use crate::store::{ExportError, Exported};
 
 /// Destination of an export.
 #[derive(Args, Debug)]
@@ -47,7 +47,7 @@ pub async fn export(
     target: &Target,
     what: &str,
     progress: &ProgressBar,
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, ExportError>,
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
 ) -> Outcome {
     let exported = to(target, write).await?;
     progress.finish_and_clear();
@@ -64,8 +64,8 @@ pub async fn export(
 
 async fn to(
     target: &Target,
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, ExportError>,
-) -> Result<Result<u64, ExportError>, Failure> {
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+) -> Result<Exported, Failure> {
     Ok(match target.file() {
         None => buffered(&mut io::stdout(), write).await,
         // Devices and pipes are written to, not replaced.
@@ -131,8 +131,8 @@ fn target_of(link: &Path) -> io::Result<PathBuf> {
 
 async fn buffered(
     out: &mut (dyn Write + Send),
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<u64, ExportError>,
-) -> Result<u64, ExportError> {
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+) -> Exported {
     let mut out = BufWriter::with_capacity(1 << 18, out);
     let exported = write(&mut out).await?;
     out.flush()?;

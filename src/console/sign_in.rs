@@ -49,8 +49,8 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
     Ok(signed_in.unwrap_or_else(|| refused(&user, email, page)))
 }
 
-/// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no longer the digest
-/// of the account's password.
+/// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no
+/// longer the digest of the account's password.
 pub async fn begin_session(
     user: &CurrentUser,
     account: AccountId,

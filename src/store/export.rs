@@ -15,7 +15,7 @@ pub enum ExportError {
     Store(#[from] StoreError),
 }
 
-/// The number of exported rows.
+/// The number of exported rows, or why the export ended early.
 pub type Exported = std::result::Result<u64, ExportError>;
 
 /// Receives the animals of an export.

@@ -34,7 +34,7 @@ pub mod sqlite;
 
 pub use backup_status::BackupStatus;
 pub use error::StoreError;
-pub use export::ExportError;
+pub use export::{ExportError, Exported};
 pub use idempotency::{Outcome, StoredResponse, WriteKey};
 pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;

@@ -299,7 +299,7 @@ const ANIMAL_ROWS: &str = "SELECT name || ' ' || id FROM pets";
 /// Imports animals and records them in the ledger.
 fn import(database: &Database, animals: usize, traffic: &Traffic) {
     let mut file = BufWriter::new(tempfile::NamedTempFile::new().unwrap());
-    // Names of usual length: a database larger than the caches.
+    // Long names, so that the database is larger than the caches.
     (0..animals).for_each(|number| writeln!(file, "{}", new_pet(&format!("imported-{number:064}"))).unwrap());
     let file = file.into_inner().unwrap();
     database.run(&format!("pets import {}", file.path().display()));
