@@ -45,6 +45,14 @@ struct New<'a> {
     unsent: [CodeSample; 4],
 }
 
+impl New<'_> {
+    /// Returns the outcome of the form that sent this request.
+    fn outcome(&self, sent: &ApiCall) -> String {
+        let pet: serde_json::Value = serde_json::from_str(&sent.body).unwrap_or_default();
+        sent.outcome(&format!("Animal {} was added.", pet["id"]), "The animal was not added.")
+    }
+}
+
 /// The fields of an animal.
 struct PetForm {
     name: Field,

@@ -200,6 +200,7 @@ async fn page_shows_the_response_of_the_api() {
     let key = ada.key("laptop").await;
 
     let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", " 3 "), ("status", "pending")]).await;
+    assert!(added.body.contains("Animal 1 was added."), "{}", added.body);
     let shown = unescaped(between(&added.body, "<code id=\"answer\">", "</code>"));
     let created =
         service.request("POST", "/v1/pets").key(&key).json(r#"{"name":"Rex","categoryId":3,"status":"pending"}"#);
