@@ -116,10 +116,10 @@ mod tests {
     fn session_ends_after_idle_time_and_after_maximum_lifetime() {
         let begun = Timestamp::from_milliseconds(1_795_167_000_123);
         let mut session = begun_at(begun);
-        assert!(session.lasts(begun.plus(IDLE).minus_one_millisecond()));
+        assert!(session.lasts(begun.plus(IDLE).minus(Duration::from_millis(1))));
         assert!(!session.lasts(begun.plus(IDLE)));
 
-        let last = begun.plus(ABSOLUTE).minus_one_millisecond();
+        let last = begun.plus(ABSOLUTE).minus(Duration::from_millis(1));
         session.last_used_at = last;
         assert!(session.lasts(last));
         assert!(!session.lasts(begun.plus(ABSOLUTE)));
@@ -130,7 +130,7 @@ mod tests {
         let begun = Timestamp::from_milliseconds(1_795_167_000_123);
         let session = begun_at(begun);
         assert!(session.lasts(begun.minus(SKEW)));
-        assert!(!session.lasts(begun.minus(SKEW).minus_one_millisecond()));
+        assert!(!session.lasts(begun.minus(SKEW).minus(Duration::from_millis(1))));
         let used = Session { last_used_at: begun.plus(Duration::from_secs(60 * 60)), ..session };
         assert!(!used.lasts(begun));
     }

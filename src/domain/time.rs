@@ -29,10 +29,6 @@ impl Timestamp {
         Self(self.0 - self.0.rem_euclid(86_400_000))
     }
 
-    pub const fn minus_one_millisecond(self) -> Self {
-        Self(self.0 - 1)
-    }
-
     pub fn minus(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }

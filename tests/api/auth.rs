@@ -130,7 +130,7 @@ async fn key_works_until_it_expires() {
     let expiry = NOW.plus(Duration::from_secs(60));
     let (_, key) = service.another_key(Some(expiry)).await;
 
-    service.clock.set(expiry.minus_one_millisecond());
+    service.clock.set(expiry.minus(Duration::from_millis(1)));
     assert_eq!(list(&service, &key).await.status(), 200);
     service.clock.set(expiry);
     assert_invalid(&service, &key).await;
@@ -149,7 +149,7 @@ async fn rotated_key_works_during_the_overlap() {
     service.store.rotate_key(id, rotation).await.unwrap().unwrap();
     service.api.api_keys.note_change();
 
-    for (now, old_status) in [(NOW, 200), (old_until.minus_one_millisecond(), 200), (old_until, 401)] {
+    for (now, old_status) in [(NOW, 200), (old_until.minus(Duration::from_millis(1)), 200), (old_until, 401)] {
         service.clock.set(now);
         assert_eq!(list(&service, &old).await.status(), old_status, "{now}");
         assert_eq!(list(&service, new.expose()).await.status(), 200, "{now}");

@@ -1,5 +1,7 @@
 //! `GET /pets/{petId}` before and after its removal at 2030-12-05T00:00:00Z.
 
+use std::time::Duration;
+
 use petstore::config::BaseUrl;
 use testkit::{Request, Response};
 
@@ -59,7 +61,7 @@ async fn other_paths_are_not_deprecated() {
 #[tokio::test]
 async fn operation_works_until_the_last_millisecond() {
     let service = with_an_animal(Setup::default()).await;
-    service.clock.set(REMOVAL.minus_one_millisecond());
+    service.clock.set(REMOVAL.minus(Duration::from_millis(1)));
 
     assert_eq!(service.get("/v1/pets/1").await.status(), 200);
     assert_eq!(service.get("/v1/pets/9").await.code(), "not_found");
@@ -75,7 +77,7 @@ async fn removed_operation_is_410_with_or_without_a_key() {
     let service = with_an_animal(Setup::default()).await;
     let root = format!("http://{}", service.store_address);
     for days in [0, 1, 366] {
-        service.clock.set(REMOVAL.plus(std::time::Duration::from_hours(24 * days)));
+        service.clock.set(REMOVAL.plus(Duration::from_hours(24 * days)));
         for path in ["/v1/pets/1", "/v1/pets/99", "/v1/pets/abc", "/v1/pets/1?x=1"] {
             let get = || service.request("GET", path);
             for request in [

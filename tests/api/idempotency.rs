@@ -119,7 +119,7 @@ async fn key_is_scoped_to_account_and_operation() {
 async fn key_expires_after_a_day() {
     Service::on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
-        service.clock.set(NOW.plus(DAY).minus_one_millisecond());
+        service.clock.set(NOW.plus(DAY).minus(Duration::from_millis(1)));
         let again = create(service, "a").json(REX).send().await;
         assert_eq!((&again.body, is_replayed(&again)), (&first.body, true));
 
@@ -130,7 +130,7 @@ async fn key_expires_after_a_day() {
         assert_eq!(create(service, "a").json(REX).send().await.code(), "idempotency_key_reused");
 
         // The new record is kept for a day.
-        service.clock.set(NOW.plus(DAY).plus(DAY).minus_one_millisecond());
+        service.clock.set(NOW.plus(DAY).plus(DAY).minus(Duration::from_millis(1)));
         let again = create(service, "a").json(MIMI).send().await;
         assert_eq!((again.body, animals(service).await), (new.body, 2));
     })
@@ -140,7 +140,7 @@ async fn key_expires_after_a_day() {
 #[tokio::test]
 async fn replayed_response_ignores_later_changes() {
     let service = Service::start().await;
-    service.clock.set(REMOVAL.minus_one_millisecond());
+    service.clock.set(REMOVAL.minus(Duration::from_millis(1)));
     let first = create(&service, "a").json(REX).send().await;
     service.clock.set(REMOVAL);
     let again = create(&service, "a").json(REX).send().await;
