@@ -17,13 +17,13 @@ impl PostgresPair {
         primary.set("synchronous_standby_names", "*");
         let standby = primary.standby();
         let (first, name) = url.rsplit_once('/').unwrap();
-        let url = format!("{first},127.0.0.1:{}/{name}", standby.port());
+        let url = format!("{first},127.0.0.1:{}/{name}?target_session_attrs=read-write", standby.port());
         let pair = Self { primary, standby: Some(standby), url };
         pair.wait_for_standby();
         pair
     }
 
-    /// The URL of a database, with both servers.
+    /// The URL of a database, with both servers. psql connects to the primary too.
     pub fn url(&self) -> &str {
         &self.url
     }
