@@ -79,6 +79,32 @@ async fn queued_writes_share_one_wait_for_a_foreign_lock() {
 }
 
 #[tokio::test]
+async fn other_writers_get_their_turn_beside_one_that_never_rests() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy = Sqlite::open(&Options::new(folder.path())).unwrap();
+    let other = open_sqlite(&Options::new(folder.path()));
+    let slow_write = || {
+        busy.submit(Atomicity::Statement, Effect::Any, |_| {
+            std::thread::sleep(Duration::from_millis(50));
+            Ok(())
+        })
+    };
+    // One is always queued while the other is carried out, as behind a disk with slow syncs.
+    let never_rests = async || loop {
+        slow_write().await.unwrap();
+    };
+    let writes = async {
+        for _ in 0..5 {
+            other.create_pet(rex(), None).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = async { tokio::join!(never_rests(), never_rests()); } => unreachable!("they never end"),
+        () = writes => {}
+    }
+}
+
+#[tokio::test]
 async fn writer_panic_is_reported_to_callers_and_process() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_sqlite(&Options::new(folder.path()));

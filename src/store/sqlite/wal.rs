@@ -13,6 +13,7 @@ use super::Options;
 use super::data_dir::{FILE, beside, unavailable};
 use super::readers::Readers;
 use super::wal_index::WalIndex;
+use super::writer::LOCK_POLL;
 use crate::store::{Result, StoreError};
 
 /// Sizes of the WAL's header and of the header of each page in it (sqlite.org/walformat.html, section 1).
@@ -111,6 +112,7 @@ impl Wal {
     /// although the disk may not have them. The next process would read them, and append commits that a power loss
     /// destroys with them (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
     pub fn remove_failed_commit(&self, conn: &Connection) -> Result<()> {
+        conn.busy_timeout(self.busy_timeout)?;
         // Keeps other processes from appending. Pages that one has appended already have replaced the failed ones.
         let _lock = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
         let pages = u64::from(self.index.version().wal_pages());
@@ -133,7 +135,7 @@ impl Wal {
         let checkpoint =
             conn.busy_timeout(CHECKPOINT_TIMEOUT).and_then(|()| self.readers.without_kept(CHECKPOINT_TIMEOUT, run));
         // Setting a timeout only stores a number and cannot fail.
-        let _ = conn.busy_timeout(self.busy_timeout);
+        let _ = conn.busy_timeout(LOCK_POLL);
         match checkpoint.map_err(StoreError::from) {
             Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
             // After any other error, commits are safe in the WAL, and the next checkpoint retries.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -25,6 +25,15 @@ const BATCH: usize = 512;
 
 /// Interval at which an idle writer ends unused read transactions and checks the database's files.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
+
+/// Time after which the writer pauses, and the length of the pause. While writes are queued, it releases the lock on the
+/// database only for an instant, which other processes would seldom meet.
+const TURN: Duration = Duration::from_millis(500);
+const TURN_PAUSE: Duration = Duration::from_millis(2);
+
+/// Interval of attempts to take the lock from another process. Shorter than the pause of its writer. SQLite waits for so
+/// long in each attempt.
+pub const LOCK_POLL: Duration = Duration::from_millis(1);
 
 /// Scope of the rollback if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,10 +254,16 @@ impl Worker {
     /// Runs until it receives `Stop`. An error is fatal to the process.
     fn run(&mut self, conn: &Connection) -> std::result::Result<(), String> {
         let batches = Batch::new(conn);
+        let mut turn_began = Instant::now();
         while self.step(&batches, HOUSEKEEPING)?.is_continue() {
-            // If threads share a core, the callers can send their next writes first, which makes the next batch larger.
-            // A commit is most of a write's cost. With a core of its own, this returns at once.
-            thread::yield_now();
+            if turn_began.elapsed() < TURN {
+                // If threads share a core, the callers can send their next writes first, which makes the next batch
+                // larger. A commit is most of a write's cost. With a core of its own, this returns at once.
+                thread::yield_now();
+            } else {
+                thread::sleep(TURN_PAUSE);
+                turn_began = Instant::now();
+            }
         }
         Ok(())
     }
@@ -348,8 +363,22 @@ impl Worker {
         (outcome, fatal)
     }
 
+    /// Begins a transaction that can write. Waits while other processes write.
+    ///
+    /// SQLite's own wait would sleep for up to 100 ms at a time, and find the lock taken each time if another process writes
+    /// without a pause.
+    fn begin(&self, shared: &Batch<'_>) -> Result<()> {
+        let mut polls = self.busy_timeout.as_millis() / LOCK_POLL.as_millis();
+        loop {
+            match shared.execute("BEGIN IMMEDIATE", []) {
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && polls > 1 => polls -= 1,
+                begun => return Ok(begun.map(drop)?),
+            }
+        }
+    }
+
     fn commit(&self, shared: &Batch<'_>, batch: &mut [Box<dyn Job>]) -> Result<()> {
-        shared.execute("BEGIN IMMEDIATE", [])?;
+        self.begin(shared)?;
         let before = self.readers.current();
         let run = batch.iter_mut().try_for_each(|job| job.run(shared));
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
