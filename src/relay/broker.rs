@@ -25,4 +25,6 @@ pub struct Published {
     pub acknowledged: Vec<(AccountId, MessageId)>,
     /// Why the last of the other messages was not acknowledged. `None` if all were.
     pub rejection: Option<String>,
+    /// False if a message got no response from the stream, because of a timeout, a lost connection or a missing stream.
+    pub is_answered: bool,
 }

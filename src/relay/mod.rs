@@ -30,6 +30,10 @@ pub use url::RelayUrl;
 /// Maximum number of messages in flight to the broker, of at most 40 kB each.
 const BATCH: u32 = 256;
 
+/// Number of batches rejected as a whole before the relay tries another server and waits. Fewer would let the messages that
+/// a broker never accepts delay others; more would load a broker that accepts none.
+const REJECTED_BATCHES: usize = 16;
+
 /// Interval of checks for messages queued by other processes, and for a free lease.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -159,6 +163,7 @@ impl<B: Broker> Worker<B> {
         self.mark_sent().await?;
         self.count().await?;
         let (mut after, mut rejected) = self.resume_after.take().unzip();
+        let (mut rejected_batches, mut has_relayed) = (0, false);
         loop {
             let batch = self.store.unsent_messages(after, BATCH).await.map_err(database)?;
             // Connects even if there are no messages, to detect an unreachable broker early.
@@ -176,9 +181,11 @@ impl<B: Broker> Worker<B> {
             after = Some(last.id);
             let published = stream.publish(&batch).await;
             let none = published.acknowledged.is_empty();
+            rejected_batches += usize::from(none);
+            has_relayed |= !none;
             self.acknowledged.extend(published.acknowledged);
             self.mark_sent().await?;
-            if none {
+            if none && !published.is_answered || rejected_batches == REJECTED_BATCHES {
                 // Tries another server, and continues with the next messages in case these are the problem.
                 self.stream = None;
                 let why = published.rejection.unwrap_or_default();
@@ -192,7 +199,11 @@ impl<B: Broker> Worker<B> {
             }
             self.count().await?;
         }
-        Ok(rejected.map_or(Round::Relayed, Round::Rejected))
+        match rejected {
+            None => Ok(Round::Relayed),
+            Some(why) if has_relayed => Ok(Round::Rejected(why)),
+            Some(why) => Err(why),
+        }
     }
 
     async fn has_lease(&mut self) -> Result<bool, String> {
@@ -238,7 +249,7 @@ impl<B: Broker> Worker<B> {
 /// Result of a round.
 enum Round {
     Relayed,
-    /// The broker rejected some of the messages, the last one for this reason.
+    /// The broker accepted some of the messages and rejected others, the last one for this reason.
     Rejected(String),
     /// Another process is the active relay.
     Standby,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::connection::State;
-use async_nats::jetstream::context::Context;
+use async_nats::jetstream::context::{Context, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, StorageType};
 use tokio::time::{Instant, timeout_at};
@@ -84,7 +84,8 @@ impl Stream for JetStream {
 
     async fn publish(&self, messages: &[Message]) -> Published {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
-        let mut published = Published { acknowledged: Vec::with_capacity(messages.len()), rejection: None };
+        let acknowledged = Vec::with_capacity(messages.len());
+        let mut published = Published { acknowledged, rejection: None, is_answered: true };
         let mut sent = Vec::with_capacity(messages.len());
         for message in messages {
             let publish = PublishMessage::build()
@@ -93,14 +94,24 @@ impl Stream for JetStream {
                 .payload(message.to_json().into());
             match self.context.send_publish(self.subject, publish).await {
                 Ok(acknowledgement) => sent.push((message, acknowledgement)),
-                Err(error) => published.rejection = Some(format!("message {}: {error}", message.id)),
+                Err(error) => {
+                    published.is_answered &= error.kind() == PublishErrorKind::MaxPayloadExceeded;
+                    published.rejection = Some(format!("message {}: {error}", message.id));
+                }
             }
         }
         for (message, acknowledgement) in sent {
             match timeout_at(deadline, acknowledgement.into_future()).await {
                 Ok(Ok(_)) => published.acknowledged.push((message.account, message.id)),
-                Ok(Err(error)) => published.rejection = Some(format!("message {}: {error}", message.id)),
-                Err(_) => published.rejection = Some(format!("no acknowledgement within {REQUEST_TIMEOUT:?}")),
+                Ok(Err(error)) => {
+                    // The stream's own errors have no other kind.
+                    published.is_answered &= error.kind() == PublishErrorKind::Other;
+                    published.rejection = Some(format!("message {}: {error}", message.id));
+                }
+                Err(_) => {
+                    published.rejection = Some(format!("no acknowledgement within {REQUEST_TIMEOUT:?}"));
+                    published.is_answered = false;
+                }
             }
         }
         published

@@ -223,12 +223,26 @@ fn service_starts_without_a_broker() {
 }
 
 #[test]
+fn deleted_stream_is_created_again() {
+    let shop = Shop::on_sqlite();
+    let broker = NatsServer::start();
+    let server = shop.serve(&broker);
+    shop.send(&server, "before");
+    arrived(&broker, 1);
+    broker.delete(STREAM);
+
+    shop.send(&server, "after");
+
+    assert!(arrived(&broker, 1)[0].body.contains("after"));
+}
+
+#[test]
 fn rejected_messages_do_not_delay_others() {
     let shop = Shop::on_sqlite();
     let folder = Folder::new();
     folder.write("nats.conf", "max_payload: 2048");
     let broker = NatsServer::start_with(&["--config", folder.path("nats.conf").to_str().unwrap()]);
-    let server = shop.serve(&broker);
+    let server = shop.database.serve_with(&format!("--relay {} --log-level debug", broker.url()));
     // More messages than a batch has, so that the broker rejects a whole batch.
     for _ in 0..300 {
         shop.send(&server, &"x".repeat(3_000));
@@ -244,6 +258,7 @@ fn rejected_messages_do_not_delay_others() {
     thread::sleep(Duration::from_secs(3));
     let log = server.end_by(Signal::TERM).stderr;
     assert_eq!(log.matches("relaying messages").count(), 1, "{log}");
+    assert_eq!(log.matches("stream opened").count(), 1, "rejections do not end the connection: {log}");
 }
 
 #[test]

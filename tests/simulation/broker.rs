@@ -42,6 +42,12 @@ pub struct Connection {
     number: u64,
 }
 
+enum Reply {
+    Acknowledged,
+    Rejected,
+    Nothing,
+}
+
 impl Nats {
     pub fn new(random: Random, planted: Option<Bug>) -> Self {
         Self { stream: BTreeMap::new(), is_up: true, loss: 0, connection: 0, random, planted }
@@ -52,11 +58,15 @@ impl Nats {
         self.connection += 1;
     }
 
-    /// Carries a message to the stream and its acknowledgement back. Returns whether the relay receives it.
-    fn publish(&mut self, message: &Message) -> bool {
+    /// Carries a message to the stream and the response back. Returns what the relay receives.
+    fn publish(&mut self, message: &Message) -> Reply {
         let claims = self.planted == Some(Bug::SentWithoutAcknowledgement);
+        let reply = |is_received: bool| if claims || is_received { Reply::Acknowledged } else { Reply::Nothing };
         if self.random.below(100) < self.loss {
-            return claims;
+            return reply(false);
+        }
+        if self.random.below(50) == 0 {
+            return Reply::Rejected;
         }
         let ids = self.stream.entry(message.text.as_str().to_owned()).or_default();
         // The stream recognizes a repeated message by its id.
@@ -64,7 +74,7 @@ impl Nats {
             ids.push(message.id);
         }
         trace::note_text("stored", message.text.as_str());
-        claims || self.random.below(100) >= self.loss
+        reply(self.random.below(100) >= self.loss)
     }
 }
 
@@ -110,16 +120,20 @@ impl Stream for Connection {
     }
 
     async fn publish(&self, messages: &[Message]) -> Published {
-        let mut published = Published { acknowledged: Vec::new(), rejection: None };
+        let mut published = Published { acknowledged: Vec::new(), rejection: None, is_answered: true };
         for message in messages {
             self.route.travel(3).await;
-            if self.is_connected() && self.route.nats().publish(message) {
-                published.acknowledged.push((message.account, message.id));
-            } else {
-                published.rejection = Some("no acknowledgement".into());
+            let reply = if self.is_connected() { self.route.nats().publish(message) } else { Reply::Nothing };
+            match reply {
+                Reply::Acknowledged => published.acknowledged.push((message.account, message.id)),
+                Reply::Rejected => published.rejection = Some("rejected".into()),
+                Reply::Nothing => {
+                    published.rejection = Some("no acknowledgement".into());
+                    published.is_answered = false;
+                }
             }
         }
-        if published.rejection.is_some() && self.is_connected() {
+        if !published.is_answered && self.is_connected() {
             sleep(TIMEOUT).await;
         }
         self.route.travel(20).await;

@@ -83,15 +83,27 @@ impl NatsServer {
 
     /// The messages of a stream, read with credentials.
     pub fn stored_by(&self, stream: &str, options: async_nats::ConnectOptions) -> Vec<Stored> {
-        // A separate thread, because some tests run inside a runtime.
-        std::thread::scope(|scope| {
-            let read = scope.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(read(&self.url(), stream, options))
-            });
-            read.join().unwrap()
-        })
+        wait_for(read(&self.url(), stream, options))
     }
+
+    pub fn delete(&self, stream: &str) {
+        let deleted = wait_for(async {
+            let client = async_nats::connect(self.url()).await.unwrap();
+            async_nats::jetstream::new(client).delete_stream(stream).await.unwrap()
+        });
+        assert!(deleted.success);
+    }
+}
+
+/// Runs a future on a separate thread, because some tests run inside a runtime.
+fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(future)
+        });
+        waiting.join().unwrap()
+    })
 }
 
 async fn read(url: &str, stream: &str, options: async_nats::ConnectOptions) -> Vec<Stored> {
