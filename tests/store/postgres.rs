@@ -401,6 +401,46 @@ async fn server_settings_cannot_make_commits_less_durable() {
     }
 }
 
+#[tokio::test]
+async fn server_settings_cannot_change_the_isolation_level() {
+    let url = database();
+    open_postgresql(&url).await.close().await;
+    query(
+        &url,
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN NEW.name = current_setting('transaction_isolation'); RETURN NEW; END $$;
+        CREATE TRIGGER note BEFORE INSERT ON pets FOR EACH ROW EXECUTE FUNCTION note()",
+    );
+    let name = url.rsplit('/').next().unwrap();
+    query(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"));
+    let store = open_postgresql(&url).await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    store.import_pets(Box::new(std::iter::once(Ok(new_pet("Rex", PetStatus::Available))))).await.unwrap();
+    assert_eq!(query(&url, "SELECT DISTINCT name FROM pets"), "read committed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn import_whose_commit_is_in_doubt_says_so() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let store = open_postgresql(&url).await;
+    // Commits wait for a standby that does not exist.
+    server.set("synchronous_standby_names", "*");
+    let import = tokio::spawn({
+        let store = Arc::clone(&store);
+        let animals = std::iter::once(Ok(new_pet("Rex", PetStatus::Available)));
+        async move { store.import_pets(Box::new(animals)).await }
+    });
+    let waiting = "wait_event = 'SyncRep'";
+    within(TIMEOUT, "waiting for a standby", || sessions(&url, waiting) == 1);
+
+    query(&url, &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {waiting}"));
+
+    let error = import.await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("the animals may have been added"), "{error}");
+    assert_eq!(query(&url, "SELECT count(*) FROM pets"), "1");
+}
+
 async fn open(settings: Settings) -> (Arc<Store>, String) {
     let url = database();
     (open_with(&Options { settings, ..options(&url) }).await, url)

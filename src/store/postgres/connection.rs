@@ -27,8 +27,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// Warnings must arrive, because an answer may depend on one (see [`Connection::warnings`]). `synchronous_commit` is at
 /// least `on`, or `remote_write` or `remote_apply` if the operator chose that. It is set to its own value too, because
-/// a later change of the server's configuration must not reach this connection.
-const DURABLE: &str = "SET client_min_messages = warning;
+/// a later change of the server's configuration must not reach this connection. The isolation level lets each statement
+/// of a transaction see what was committed before it.
+const DURABLE: &str = "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed';
     SELECT set_config('synchronous_commit', CASE WHEN chosen IN ('off', 'local') THEN 'on' ELSE chosen END, false)
     FROM current_setting('synchronous_commit') AS chosen";
 

@@ -27,9 +27,8 @@ use crate::store::{Outcome, Result as StoreResult, StoredResponse, WriteKey};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Begins a transaction. The isolation level lets each statement see everything that was committed before it. The timeout
-/// bounds how long a process that hangs, or has lost its network, delays others.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '500ms'";
+/// Begins a transaction. The timeout bounds how long a process that hangs, or has lost its network, delays others.
+const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '500ms'";
 
 /// Claims keys that are new or whose record has expired, and locks the rows of the others. Returns the claimed keys and,
 /// with `busy`, those that are in progress elsewhere.

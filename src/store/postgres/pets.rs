@@ -10,7 +10,7 @@ use tokio_postgres::{Error, Row};
 
 use super::Postgres;
 use super::connection::PreparedConnection;
-use super::error::within;
+use super::error::{describe, ends_connection, within};
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows::{self, long_query, page};
@@ -108,6 +108,15 @@ impl Postgres {
         }
         // Both are sent without waiting for a response in between, so a process that hangs here does not keep the lock.
         let (added, committed) = tokio::join!(client.execute(&insert, &[]), client.batch_execute("COMMIT"));
+        // If PostgreSQL reports that it refused them, the commit was a rollback.
+        let is_refused = |error: &Error| error.as_db_error().is_some();
+        if let Err(error) = &committed
+            && !added.as_ref().is_err_and(is_refused)
+            && ends_connection(error)
+        {
+            let why = "the animals may have been added, count them before you retry";
+            return Err(StoreError::Unavailable(format!("{}: {why}", describe(error))));
+        }
         let added = added?;
         committed?;
         connection.not_warned_since(warnings)?;
