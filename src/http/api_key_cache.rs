@@ -9,6 +9,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
+use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::domain::api_key::KeyGrant;
@@ -136,8 +137,14 @@ impl ApiKeyCache {
     pub async fn follow(&self) {
         let mut version = None;
         loop {
-            let now = self.store.keys_version().await.ok();
-            // If the version cannot be read, entries may be outdated.
+            // While the version cannot be read, entries may be outdated.
+            let mut reading = std::pin::pin!(self.store.keys_version());
+            let now = loop {
+                match timeout(2 * WATCH, &mut reading).await {
+                    Ok(read) => break read.ok(),
+                    Err(_) => self.note_change(),
+                }
+            };
             if now.is_none() || version != now {
                 self.note_change();
             }
