@@ -84,7 +84,7 @@ fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &R
                 status.succeeded(now, made.bytes);
                 tracing::info!(file = %file.display(), bytes = made.bytes, "backed up");
                 if let Err(error) = remove_oldest(schedule, &file) {
-                    tracing::error!(%error, folder = %schedule.folder.display(), "cannot remove an old backup");
+                    tracing::error!(%error, "cannot remove an old backup");
                 }
                 until(now.plus(schedule.every), clock.now()).min(schedule.every)
             }
@@ -120,11 +120,21 @@ fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
 }
 
-/// Removes the oldest backups beyond the number to keep. Never removes the one just made, even if the clock was set back.
+/// Removes the oldest backups beyond the number to keep. Never removes the one just made.
+///
+/// # Errors
+///
+/// Returns the first error after trying to remove all of them.
 fn remove_oldest(schedule: &Schedule, just_made: &Path) -> io::Result<()> {
-    let others: Vec<_> = made(&schedule.folder)?.into_iter().filter(|(_, file)| file != just_made).collect();
+    let mut others: Vec<_> = made(&schedule.folder)?.into_iter().filter(|(_, file)| file != just_made).collect();
+    // Later times are from before the clock was set back.
+    others.sort_by_key(|(_, file)| file.as_path() < just_made);
     let too_many = (others.len() + 1).saturating_sub(schedule.keep.max(1));
-    others.iter().take(too_many).try_for_each(|(_, file)| fs::remove_file(file))
+    others.iter().take(too_many).map(|(_, file)| remove(file)).fold(Ok(()), io::Result::and)
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    fs::remove_file(file).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
 }
 
 /// Returns the backups in a folder by their names, oldest first. Ignores other files.
@@ -198,8 +208,25 @@ mod tests {
             Ok(Copied { deployment: Deployment::Staging, bytes: 4 })
         });
         assert_eq!((attempts, status.failures(), status.last_bytes()), (9, 4, 4));
-        let left: Vec<_> = made(folder.path()).unwrap().into_iter().map(|(_, file)| file).collect();
-        assert_eq!(left.len(), 2);
-        assert!(left.contains(names.last().unwrap()), "the one made last is there");
+        let mut made_last = names.split_off(names.len() - 2);
+        made_last.sort();
+        assert_eq!(files(folder.path()), made_last);
+    }
+
+    #[test]
+    fn backup_that_cannot_be_removed_keeps_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let schedule = Schedule { every: Duration::from_secs(1), keep: 2, folder: folder.path().to_owned() };
+        let file = |day| folder.path().join(format!("petstore-202001{day:02}T000000Z.db"));
+        fs::create_dir(file(1)).unwrap();
+        (2..=5).for_each(|day| fs::write(file(day), "good").unwrap());
+
+        remove_oldest(&schedule, &file(5)).unwrap_err();
+
+        assert_eq!(files(folder.path()), [file(1), file(4), file(5)]);
+    }
+
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        made(folder).unwrap().into_iter().map(|(_, file)| file).collect()
     }
 }
