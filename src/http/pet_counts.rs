@@ -8,8 +8,10 @@ use tokio::sync::Mutex;
 use crate::domain::StatusCounts;
 use crate::store::{self, Store};
 
-/// Lifetime of a count, as a multiple of the time that it took. Counting takes at most 1 % of one core.
+/// Lifetime of a count, as a multiple of the time that it took, and its limit, because that may be the time of an outage.
+/// Counting takes at most 1 % of one core if one count takes up to 0.6 s.
 const KEPT: u32 = 100;
+const KEPT_LIMIT: Duration = Duration::from_mins(1);
 
 /// The last counts and their expiry. In a small store they expire at once.
 #[derive(Debug, Default)]
@@ -31,8 +33,8 @@ impl PetCounts {
             let counts = store.count_pets_by_status().await?;
             let took = began.elapsed();
             // Small stores are counted each time, so that new animals show at once.
-            let shown = if took < Duration::from_millis(50) { Duration::ZERO } else { took * KEPT };
-            *kept = Some((counts, began + shown));
+            let shown = if took < Duration::from_millis(50) { Duration::ZERO } else { (took * KEPT).min(KEPT_LIMIT) };
+            *kept = Some((counts, Instant::now() + shown));
             Ok(counts)
         });
         counting.await.expect("counting does not panic")
