@@ -134,7 +134,8 @@ pub struct Service {
         action = ArgAction::Set
     )]
     pub insecure: bool,
-    /// Maximum number of open connections; further ones get a 503 response [default: limited by file descriptors]
+    /// Maximum number of open connections; further ones get a 503 response, or are closed with TLS [default: limited by
+    /// file descriptors]
     #[arg(long, value_name = "NUMBER", env = "PETSTORE_MAX_CONNECTIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
     /// Time to keep accepting requests after a stop signal, until proxies have noticed that /readyz responds 503

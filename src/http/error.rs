@@ -9,7 +9,7 @@ use axum::http::header::{CONNECTION, CONTENT_LENGTH, DATE, RETRY_AFTER, WWW_AUTH
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 
-use super::request_id::{X_REQUEST_ID, new_request_id};
+use super::request_id::X_REQUEST_ID;
 use super::response::{self, Response};
 use crate::domain::Invalid;
 use crate::store::StoreError;
@@ -168,6 +168,10 @@ impl ApiError {
         &self.message
     }
 
+    pub const fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+
     /// The body, as it is sent.
     pub fn body(&self) -> Vec<u8> {
         let (code, status) = self.code.parts();
@@ -199,7 +203,7 @@ impl ApiError {
     }
 
     /// The bytes of the error as the last response on a connection without a complete request.
-    pub fn last_response(self) -> Vec<u8> {
+    pub fn last_response(self, request_id: HeaderValue) -> Vec<u8> {
         let body = self.body();
         let mut response = self.answer();
         let date = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now().max(UNIX_EPOCH)))
@@ -208,7 +212,7 @@ impl ApiError {
         headers.insert(CONTENT_LENGTH, body.len().into());
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         headers.insert(DATE, date);
-        headers.insert(X_REQUEST_ID, new_request_id());
+        headers.insert(X_REQUEST_ID, request_id);
         let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
         for (name, value) in response.headers() {
             bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());

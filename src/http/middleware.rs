@@ -24,7 +24,7 @@ use super::framing;
 use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
-use super::request_id::{X_REQUEST_ID, request_id};
+use super::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use super::state::Api;
 use crate::config::{BaseUrl, Listener, Scheme};
 use crate::server::{self, Connections, Rejection, TimedBody};
@@ -157,7 +157,9 @@ impl ListenerService {
                 }
                 entry.write(&id, caller.account, route.label(), response.status(), took);
             }
-            self.log_cause(&mut response, &id);
+            if let Some(cause) = response.extensions_mut().remove() {
+                self.log_cause(response.status(), &cause, &id);
+            }
             let headers = response.headers_mut();
             self.write_headers(target, &caller, allowed_origin, headers);
             headers.insert(X_REQUEST_ID, id);
@@ -180,17 +182,15 @@ impl ListenerService {
     }
 
     /// Logs the cause of a 5xx error.
-    fn log_cause(&self, response: &mut Response<Sent>, id: &HeaderValue) {
-        let Some(Cause(cause)) = response.extensions_mut().remove() else { return };
-        let status = response.status().as_u16();
+    fn log_cause(&self, status: StatusCode, Cause(cause): &Cause, id: &HeaderValue) {
         let request_id = id.to_str().unwrap_or_default();
-        match response.status() {
+        match status {
             // Sampled, because overload and outages reject many requests at once.
-            StatusCode::SERVICE_UNAVAILABLE if self.api.traffic.refusals.is_first(&cause) => {
-                tracing::warn!(request_id, status, cause, "request refused");
+            StatusCode::SERVICE_UNAVAILABLE if self.api.traffic.refusals.is_first(cause) => {
+                tracing::warn!(request_id, status = status.as_u16(), cause, "request refused");
             }
             StatusCode::SERVICE_UNAVAILABLE => {}
-            _ => tracing::error!(request_id, status, cause, "request failed"),
+            _ => tracing::error!(request_id, status = status.as_u16(), cause, "request failed"),
         }
     }
 
@@ -245,7 +245,11 @@ impl server::Service for ListenerService {
             // Not a redirect: it would work despite having sent the key in plain text.
             Rejection::TlsRequired => ApiError::new(Code::InvalidValue, "This port requires TLS: use https://."),
         };
-        error.last_response()
+        let id = new_request_id();
+        if let Some(cause) = error.cause() {
+            self.log_cause(error.code().status(), cause, &id);
+        }
+        error.last_response(id)
     }
 }
 

@@ -103,9 +103,12 @@ impl<S: Service> Connection<S> {
         let (mut awaited, mut stopping) = (false, false);
         let expired = poll_fn(|cx| {
             loop {
-                // Errors need no handling. The client sent a reset, or bytes that are not HTTP, and hyper has responded to
-                // these bytes. Or the service had no response.
-                if Pin::new(&mut http).poll(cx).is_ready() {
+                // Errors need no other handling. The client sent a reset, or bytes that are not HTTP, and hyper has
+                // responded to these bytes. Or the service had no response.
+                if let Poll::Ready(ended) = Pin::new(&mut http).poll(cx) {
+                    if ended.is_err_and(|error| error.is_parse()) {
+                        service.connections().reject_malformed();
+                    }
                     return Poll::Ready(None);
                 }
                 // Polling the timer and the stop costs several times what checking their state does. Once polled,

@@ -9,6 +9,7 @@ pub struct Connections {
     accepted: Counter,
     refused: Counter,
     expired: [Counter; 4],
+    malformed: Counter,
 }
 
 /// The reason for closing a connection at a deadline.
@@ -40,6 +41,10 @@ impl Connections {
         self.expired[what as usize].increment();
     }
 
+    pub fn reject_malformed(&self) {
+        self.malformed.increment();
+    }
+
     /// Writes the counters of all listeners, each with its name.
     pub fn write(listeners: &[(String, &Self)], out: &mut Exposition) {
         let each = || listeners.iter().map(|(name, connections)| (("listener", name.as_str()), *connections));
@@ -62,6 +67,11 @@ impl Connections {
             for (reason, name) in Expired::ALL {
                 expired.sample(&[listener, ("reason", name)], connections.expired[reason as usize].get());
             }
+        }
+        let why = "Requests that are not valid HTTP or whose head is too large. They are not logged.";
+        let mut malformed = out.counter("petstore_http_requests_malformed_total", why);
+        for (listener, connections) in each() {
+            malformed.sample(&[listener], connections.malformed.get());
         }
     }
 }

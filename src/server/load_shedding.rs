@@ -49,13 +49,12 @@ impl LoadShedding {
     /// connection, and the client might never see the response.
     ///
     /// Closes encrypted connections without a response, because a flood must not cost TLS handshakes.
-    pub async fn reject(&mut self, stream: TcpStream, encrypted: bool, response: impl FnOnce() -> Vec<u8>) {
+    pub async fn reject(&mut self, stream: TcpStream, encrypted: bool, response: Vec<u8>) {
         let second = Duration::from_secs(1);
         self.next = self.next.max(Instant::now() - second) + second / REJECTIONS_PER_SECOND;
         if encrypted {
             return;
         }
-        let response = response();
         if let Some(stream) = reject_at_once(stream, &response) {
             let permit = Arc::clone(&self.waiting).acquire_owned().await;
             tokio::spawn(async move {

@@ -139,7 +139,8 @@ async fn accept<S: Service>(
             }
             (Ok((stream, _)), None) => {
                 service.connections().refuse();
-                let response = || service.reject(Rejection::ConnectionLimit);
+                // Also logs the rejection, although TLS clients get no response.
+                let response = service.reject(Rejection::ConnectionLimit);
                 load_shedding.reject(stream, tls.is_some(), response).await;
             }
             // The client went away while it was queued.

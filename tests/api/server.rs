@@ -208,6 +208,8 @@ async fn bytes_that_are_not_http_are_rejected() {
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "the connection ends: {answer}");
     }
     assert_eq!(service.get("/livez").await.status(), 200);
+    let metrics = Request::new(service.ops_address, "GET", "/metrics").send().await.body;
+    assert!(metrics.contains(r#"petstore_http_requests_malformed_total{listener="store"} 5"#), "{metrics}");
 }
 
 #[tokio::test]

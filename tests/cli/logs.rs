@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Folder, Request};
+use testkit::{Connection, Folder, Request};
 
 /// The id of the trace in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -31,6 +31,23 @@ async fn log_requests_logs_every_request() {
     Request::new(store, "GET", "/elsewhere").send().await;
     let line = server.logged("request");
     assert_eq!((&line["route"], &line["account"]), (&Value::from("unmatched"), &Value::Null));
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_logged() {
+    let folder = Folder::new();
+    let server = folder.serve("serve --max-connections 1");
+    let mut held = Connection::open(server.store()).unwrap();
+    assert_eq!(held.send(&Request::new(server.store(), "GET", "/livez")).unwrap().status(), 200);
+
+    let refused = Request::new(server.store(), "GET", "/livez").send().await;
+    let line = server.logged("request refused");
+
+    assert_eq!(refused.status(), 503);
+    assert_eq!(
+        (&line["cause"], line["request_id"].as_str()),
+        (&"all connections are taken".into(), refused.header("x-request-id"))
+    );
 }
 
 #[tokio::test]
