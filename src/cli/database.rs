@@ -50,6 +50,11 @@ pub async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
             let options = postgres::Options { deployment, create, settings, ..postgres::Options::new(url.clone()) };
             Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
         }
+        None if common.require_standbys => {
+            return Err(Failure(
+                "an embedded database has no standbys: give --database-url with --require-standbys".into(),
+            ));
+        }
         None => {
             let options = sqlite::Options { deployment, create, ..sqlite::Options::new(&common.data_dir) };
             Sqlite::open(&options).map(Store::Sqlite)

@@ -24,8 +24,8 @@ const MAX_RESPONSE: u64 = 64 << 10;
 
 /// Check whether the service is ready
 ///
-/// Sends `GET /readyz` to the configured address. The exit status is 0 if the service is ready, and 1 if it is not ready
-/// or does not respond within 3 seconds.
+/// Sends `GET /readyz` to the operations listener or, without one, the store or messages listener. The exit status is 0 if
+/// the service is ready, and 1 if it is not ready or does not respond within 3 seconds.
 #[derive(Args, Debug)]
 pub struct Healthcheck {
     #[command(flatten)]

@@ -41,6 +41,7 @@ impl BaseUrl {
         let well_formed = url.is_some_and(|url| {
             matches!(url.scheme_str(), Some("http" | "https"))
                 && url.host().is_some_and(|host| !host.is_empty())
+                && (url.port_u16().is_some() || url.host() == url.authority().map(Authority::as_str))
                 && url.query().is_none()
         });
         if !well_formed
@@ -267,6 +268,8 @@ mod tests {
             "https:///v1",
             "https://a/v1?x=/v1",
             "https://a/<>/v1",
+            "https://a:99999/v1",
+            "https://a:/v1",
         ] {
             assert!(BaseUrl::parse(refused).is_err(), "{refused}");
         }

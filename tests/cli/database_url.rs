@@ -35,6 +35,17 @@ async fn every_command_works_on_postgresql() {
     assert!(!folder.path("petstore-data").exists());
 }
 
+#[test]
+fn embedded_database_has_no_standbys() {
+    let folder = Folder::new();
+    expect![[r#"
+        exit 1
+        error: an embedded database has no standbys: give --database-url with --require-standbys
+    "#]]
+    .assert_eq(&folder.run("key list --require-standbys").shown());
+    assert!(!folder.path("petstore-data").exists());
+}
+
 #[tokio::test]
 async fn quickstart_keeps_its_key_in_the_folder() {
     let folder = Folder::new();

@@ -17,14 +17,16 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// Maximum time for the peer to acknowledge sent data before the connection is closed.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A URL `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE` with petstore's timeouts. Displayed without its
-/// password.
+/// A URL `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?PARAMETERS` with petstore's timeouts. Displayed without
+/// its password.
 #[derive(Clone)]
 pub struct DatabaseUrl {
     config: Config,
     /// `config` for each host alone.
     hosts: Vec<Config>,
     tls: TlsSettings,
+    /// Parameters to display, as given.
+    parameters: Vec<String>,
 }
 
 impl DatabaseUrl {
@@ -47,7 +49,9 @@ impl DatabaseUrl {
         let configure = |text: &str| configure(text, tls.mode()).ok_or_else(why);
         let config = configure(&address)?;
         let hosts = split_hosts(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
-        Ok(Self { config, hosts, tls })
+        let query = text.split_once('?').map_or("", |(_, query)| query).split('&');
+        let parameters = query.filter(|pair| DISPLAYED.iter().any(|name| pair.starts_with(name)));
+        Ok(Self { config, hosts, tls, parameters: parameters.map(str::to_owned).collect() })
     }
 
     /// The configuration for each host.
@@ -59,6 +63,10 @@ impl DatabaseUrl {
         &self.tls
     }
 }
+
+/// Parameters to display: those that decide how to connect. Others may have a piece of a misplaced password.
+const DISPLAYED: [&str; 6] =
+    ["channel_binding=", "connect_timeout=", "hostaddr=", "sslmode=", "sslnegotiation=", "sslrootcert="];
 
 /// Supported parameters of an address.
 const PARAMETERS: &str =
@@ -129,7 +137,7 @@ fn split_hosts(text: &str) -> Vec<String> {
     text[start..end].split(',').map(|host| format!("{}{host}{}", &text[..start], &text[end..])).collect()
 }
 
-/// Assembled from the parsed parts, so that a misplaced secret is not displayed.
+/// Assembled from the parsed parts and the parameters in [`DISPLAYED`], so that a misplaced secret is not displayed.
 impl std::fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("postgres://")?;
@@ -146,10 +154,13 @@ impl std::fmt::Display for DatabaseUrl {
                 Host::Unix(folder) => write!(f, "{comma}{}:{port}", folder.display())?,
             }
         }
-        match self.config.get_dbname() {
-            Some(name) => write!(f, "/{name}"),
-            None => Ok(()),
+        if let Some(name) = self.config.get_dbname() {
+            write!(f, "/{name}")?;
         }
+        for (position, pair) in self.parameters.iter().enumerate() {
+            write!(f, "{}{pair}", if position > 0 { "&" } else { "?" })?;
+        }
+        Ok(())
     }
 }
 
@@ -165,9 +176,10 @@ mod tests {
 
     #[test]
     fn several_hosts_are_parsed_and_the_password_is_hidden() {
-        let url =
-            DatabaseUrl::parse("postgres://ada:s%40cret@db1:5433,db2:5434/shop?application_name=s%40cret").unwrap();
-        assert_eq!(url.to_string(), "postgres://ada:[hidden]@db1:5433,db2:5434/shop");
+        let url = "postgres://ada:s%40cret@db1:5433,db2:5434/shop?application_name=s%40cret&sslmode=require&connect_timeout=3";
+        let url = DatabaseUrl::parse(url).unwrap();
+        let displayed = "postgres://ada:[hidden]@db1:5433,db2:5434/shop?sslmode=require&connect_timeout=3";
+        assert_eq!(url.to_string(), displayed);
         assert_eq!(format!("{url:?}"), url.to_string());
         assert_eq!(DatabaseUrl::parse("postgresql://db/shop").unwrap().to_string(), "postgres://db:5432/shop");
     }
