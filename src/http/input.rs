@@ -122,7 +122,12 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 fn is_json(content_type: &str) -> bool {
-    let mut parts = content_type.split(';').map(str::trim);
+    let mut quoted = false;
+    let is_separator = |character| {
+        quoted ^= character == '"';
+        character == ';' && !quoted
+    };
+    let mut parts = content_type.split(is_separator).map(str::trim);
     parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
         && parts.all(|parameter| match parameter.split_once('=') {
             Some((name, value)) if name.trim_end().eq_ignore_ascii_case("charset") => {
@@ -192,9 +197,12 @@ mod tests {
 
     #[test]
     fn only_json_in_utf_8_is_accepted() {
-        for accepted in
-            ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\"; a=b"]
-        {
+        for accepted in [
+            "application/json",
+            "Application/JSON; charset=UTF-8",
+            "application/json;charset=\"utf-8\"; a=b",
+            "application/json; profile=\"a;charset=b\"",
+        ] {
             assert!(is_json(accepted), "{accepted}");
         }
         for refused in
