@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use testkit::{Folder, Server};
 
-/// The service on free ports, with its own folder, 30 animals and a key. Stopped on drop.
+/// The service on free ports, with its own folder, 30 animals and a key. Stopped on drop. As in a container, the store
+/// listens on every address, so that `Location` and `Link` are relative.
 pub struct Petstore {
     pub store: String,
     pub messages: String,
@@ -23,8 +24,9 @@ impl Petstore {
     pub fn start_on(url: Option<String>) -> Self {
         let folder = Folder::new();
         let url = url.map(|url| format!("--database-url={url}")).unwrap_or_default();
-        let server = folder.serve(&format!("quickstart --data-dir data {url}"));
-        let listener = |name: &str| format!("http://{}", server.address(name));
+        let listen = "--listen=0.0.0.0:0 --messages-listen=127.0.0.1:0 --ops-listen=127.0.0.1:0";
+        let server = Server::start(&mut folder.command(&format!("quickstart --data-dir data {url} {listen}")));
+        let listener = |name: &str| format!("http://127.0.0.1:{}", server.address(name).port());
         let key = folder.read("data/quickstart.key").trim().to_owned();
         Self { store: listener("store"), messages: listener("messages"), key, _server: server, _folder: folder }
     }
