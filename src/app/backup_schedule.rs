@@ -72,11 +72,9 @@ impl Backups {
 type BackUp<'a> = &'a mut dyn FnMut(&Path, &mut dyn FnMut(u64, u64) -> bool) -> Result<Copied, StoreError>;
 
 fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &Receiver<()>, back_up: BackUp<'_>) {
-    let mut wait = match status.last_success() {
-        // Bounded by the schedule, because the clock may have been set back.
-        Some(last) => until(last.plus(schedule.every), clock.now()).min(schedule.every),
-        None => Duration::ZERO,
-    };
+    // Bounded by the schedule, because the clock may have been set back.
+    let wait_after = |last: Timestamp| until(last.plus(schedule.every), clock.now()).min(schedule.every);
+    let mut wait = status.last_success().map_or(Duration::ZERO, wait_after);
     while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
         let now = clock.now();
         wait = match make(schedule, now, stopped, back_up) {
@@ -86,7 +84,7 @@ fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &R
                 if let Err(error) = remove_oldest(schedule, &file) {
                     tracing::error!(%error, "cannot remove an old backup");
                 }
-                until(now.plus(schedule.every), clock.now()).min(schedule.every)
+                wait_after(now)
             }
             Err(_) if is_stopped(stopped) => return,
             Err(error) => {

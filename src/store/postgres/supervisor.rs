@@ -67,7 +67,7 @@ impl Supervisor {
         Err(StoreError::Unavailable(match state {
             Ok(Ok(State::Open(current))) => return Ok(current),
             Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL ({why})"),
-            Ok(Ok(State::Lost) | Err(_)) | Err(_) if self.is_open() => "no connection to PostgreSQL in time".into(),
+            _ if self.is_open() => "no connection to PostgreSQL in time".into(),
             _ => "the store is closed".into(),
         }))
     }

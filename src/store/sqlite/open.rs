@@ -15,7 +15,7 @@ use super::files::Files;
 use super::read_only::ReadOnly;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::writer::{LOCK_POLL, Worker, Writer};
+use super::writer::{Worker, Writer};
 use super::{Options, Sqlite, Writes, migrations, rows, wal};
 use crate::domain::Deployment;
 use crate::store::{BackupStatus, Result, StoreError, deployment};
@@ -70,7 +70,7 @@ impl Sqlite {
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
         wal::sync_recovered(&conn).inspect_err(|_| files.mark_failed_sync())?;
         drop(opening);
-        conn.busy_timeout(LOCK_POLL)?;
+        conn.busy_timeout(wal::LOCK_POLL)?;
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);

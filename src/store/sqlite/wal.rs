@@ -13,7 +13,6 @@ use super::Options;
 use super::data_dir::{FILE, beside, unavailable};
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::writer::LOCK_POLL;
 use crate::store::{Result, StoreError};
 
 /// Sizes of the WAL's header and of the header of each page in it (sqlite.org/walformat.html, section 1).
@@ -23,6 +22,10 @@ const PAGE_HEADER: u64 = 24;
 /// Maximum time that a checkpoint waits for readers of this process, and again for those of other processes. The next
 /// checkpoint continues.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Time that an attempt to begin a transaction waits for the lock of another process. The writer repeats the attempts: see
+/// `Worker::begin`.
+pub const LOCK_POLL: Duration = Duration::from_millis(1);
 
 /// Interval between attempts to truncate a full WAL.
 const FULL_FOR: Duration = Duration::from_millis(500);

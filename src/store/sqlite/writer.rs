@@ -16,7 +16,7 @@ use super::Options;
 use super::files::Files;
 use super::history::Effect;
 use super::readers::Readers;
-use super::wal::{self, Wal};
+use super::wal::{self, LOCK_POLL, Wal};
 use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError, WriterMeter};
 
@@ -27,13 +27,9 @@ const BATCH: usize = 512;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
 /// Time after which the writer pauses, and the length of the pause. While writes are queued, it releases the lock on the
-/// database only for an instant, which other processes would seldom meet.
+/// database only for an instant, which other processes would seldom meet. The pause is longer than [`LOCK_POLL`].
 const TURN: Duration = Duration::from_millis(500);
 const TURN_PAUSE: Duration = Duration::from_millis(2);
-
-/// Interval of attempts to take the lock from another process. Shorter than the pause of its writer. SQLite waits for so
-/// long in each attempt.
-pub const LOCK_POLL: Duration = Duration::from_millis(1);
 
 /// Scope of the rollback if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
