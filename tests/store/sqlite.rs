@@ -83,9 +83,12 @@ async fn other_writers_get_their_turn_beside_one_that_never_rests() {
     let folder = tempfile::tempdir().unwrap();
     let busy = Sqlite::open(&Options::new(folder.path())).unwrap();
     let other = open_sqlite(&Options::new(folder.path()));
+    let (began, mut has_begun) = tokio::sync::watch::channel(());
     let slow_write = || {
-        busy.submit(Atomicity::Statement, Effect::Any, |_| {
-            std::thread::sleep(Duration::from_millis(50));
+        let began = began.clone();
+        busy.submit(Atomicity::Statement, Effect::Any, move |_| {
+            began.send_replace(());
+            std::thread::sleep(Duration::from_millis(250));
             Ok(())
         })
     };
@@ -95,6 +98,7 @@ async fn other_writers_get_their_turn_beside_one_that_never_rests() {
     };
     let writes = async {
         for _ in 0..5 {
+            has_begun.changed().await.unwrap();
             other.create_pet(rex(), None).await.unwrap();
         }
     };

@@ -26,8 +26,8 @@ const BATCH: usize = 512;
 /// Interval at which an idle writer ends unused read transactions and checks the database's files.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
-/// Time after which the writer pauses, and the length of the pause. While writes are queued, it releases the lock on the
-/// database only for an instant, which other processes would seldom meet. The pause is longer than [`LOCK_POLL`].
+/// Time after which the writer pauses, and the length of the pause, which is longer than [`LOCK_POLL`]. While writes are
+/// queued, it releases the lock on the database for so short a time that other processes rarely find it free.
 const TURN: Duration = Duration::from_millis(500);
 const TURN_PAUSE: Duration = Duration::from_millis(2);
 
@@ -162,6 +162,7 @@ impl Writer {
             report,
             busy_timeout: options.busy_timeout,
             queue: options.queue,
+            turn_began: Instant::now(),
         };
         (Self { queue, meter, state }, worker)
     }
@@ -234,6 +235,8 @@ pub struct Worker {
     busy_timeout: Duration,
     /// Maximum number of queued writes.
     queue: usize,
+    /// The end of the last wait for another process, or of the last pause.
+    turn_began: Instant,
 }
 
 impl Worker {
@@ -250,15 +253,14 @@ impl Worker {
     /// Runs until it receives `Stop`. An error is fatal to the process.
     fn run(&mut self, conn: &Connection) -> std::result::Result<(), String> {
         let batches = Batch::new(conn);
-        let mut turn_began = Instant::now();
         while self.step(&batches, HOUSEKEEPING)?.is_continue() {
-            if turn_began.elapsed() < TURN {
+            if self.turn_began.elapsed() < TURN {
                 // If threads share a core, the callers can send their next writes first, which makes the next batch
                 // larger. A commit is most of a write's cost. With a core of its own, this returns at once.
                 thread::yield_now();
             } else {
                 thread::sleep(TURN_PAUSE);
-                turn_began = Instant::now();
+                self.turn_began = Instant::now();
             }
         }
         Ok(())
@@ -363,17 +365,21 @@ impl Worker {
     ///
     /// SQLite's own wait would sleep for up to 100 ms at a time, and find the lock taken each time if another process writes
     /// without a pause.
-    fn begin(&self, shared: &Batch<'_>) -> Result<()> {
-        let mut polls = self.busy_timeout.as_millis() / LOCK_POLL.as_millis();
-        loop {
+    fn begin(&mut self, shared: &Batch<'_>) -> Result<()> {
+        let began = Instant::now();
+        // In a simulation, time stands still. On a busy machine, a poll takes longer.
+        for _ in 1..self.busy_timeout.as_millis() / LOCK_POLL.as_millis() {
             match shared.execute("BEGIN IMMEDIATE", []) {
-                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && polls > 1 => polls -= 1,
+                Err(error) if is_busy(&error) && began.elapsed() < self.busy_timeout => {
+                    self.turn_began = Instant::now();
+                }
                 begun => return Ok(begun.map(drop)?),
             }
         }
+        Ok(shared.execute("BEGIN IMMEDIATE", []).map(drop)?)
     }
 
-    fn commit(&self, shared: &Batch<'_>, batch: &mut [Box<dyn Job>]) -> Result<()> {
+    fn commit(&mut self, shared: &Batch<'_>, batch: &mut [Box<dyn Job>]) -> Result<()> {
         self.begin(shared)?;
         let before = self.readers.current();
         let run = batch.iter_mut().try_for_each(|job| job.run(shared));
@@ -391,6 +397,10 @@ impl Worker {
         }
         committed
     }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 /// Adds queued jobs to the batch, up to `most` in all. Returns whether to stop after them.
