@@ -82,7 +82,7 @@ fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &R
                 status.succeeded(now, made.bytes);
                 tracing::info!(file = %file.display(), bytes = made.bytes, "backed up");
                 if let Err(error) = remove_oldest(schedule, &file) {
-                    tracing::error!(%error, "cannot remove an old backup");
+                    tracing::error!(%error, folder = %schedule.folder.display(), "cannot remove an old backup");
                 }
                 wait_after(now)
             }
