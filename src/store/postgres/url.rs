@@ -137,7 +137,7 @@ fn split_hosts(text: &str) -> Vec<String> {
     text[start..end].split(',').map(|host| format!("{}{host}{}", &text[..start], &text[end..])).collect()
 }
 
-/// Assembled from the parsed parts and the parameters in [`DISPLAYED`], so that a misplaced secret is not displayed.
+/// Assembled from the parsed parts and the parameters in `DISPLAYED`, so that a misplaced secret is not displayed.
 impl std::fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("postgres://")?;
