@@ -365,13 +365,7 @@ async fn server_settings_cannot_make_commits_less_durable() {
     let server = PostgresServer::start();
     let url = server.database();
     open_postgresql(&url).await.close().await;
-    // A trigger names each new animal after its transaction's `synchronous_commit`.
-    query(
-        &url,
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN NEW.name = current_setting('synchronous_commit'); RETURN NEW; END $$;
-        CREATE TRIGGER note BEFORE INSERT ON pets FOR EACH ROW EXECUTE FUNCTION note()",
-    );
+    name_animals_after_setting(&url, "synchronous_commit");
     let waits_for = async |store: &Arc<Store>| {
         let id = create(Arc::clone(store), "Rex".into()).await.unwrap();
         store.find_pet(id).await.unwrap().unwrap().name.clone()
@@ -405,12 +399,7 @@ async fn server_settings_cannot_make_commits_less_durable() {
 async fn server_settings_cannot_change_the_isolation_level() {
     let url = database();
     open_postgresql(&url).await.close().await;
-    query(
-        &url,
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN NEW.name = current_setting('transaction_isolation'); RETURN NEW; END $$;
-        CREATE TRIGGER note BEFORE INSERT ON pets FOR EACH ROW EXECUTE FUNCTION note()",
-    );
+    name_animals_after_setting(&url, "transaction_isolation");
     let name = url.rsplit('/').next().unwrap();
     query(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"));
     let store = open_postgresql(&url).await;
@@ -439,6 +428,15 @@ async fn import_whose_commit_is_in_doubt_says_so() {
     let error = import.await.unwrap().unwrap_err().to_string();
     assert!(error.contains("the animals may have been added"), "{error}");
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "1");
+}
+
+/// Creates a trigger that names each new animal after the value of a setting in its transaction.
+fn name_animals_after_setting(url: &str, setting: &str) {
+    let function = format!(
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN NEW.name = current_setting('{setting}'); RETURN NEW; END $$"
+    );
+    query(url, &format!("{function}; CREATE TRIGGER note BEFORE INSERT ON pets FOR EACH ROW EXECUTE FUNCTION note()"));
 }
 
 async fn open(settings: Settings) -> (Arc<Store>, String) {
