@@ -367,7 +367,8 @@ impl Worker {
     /// without a pause.
     fn begin(&mut self, shared: &Batch<'_>) -> Result<()> {
         let began = Instant::now();
-        // In a simulation, time stands still. On a busy machine, a poll takes longer.
+        // Limited by number, because time stands still in a simulation, and by time, because a poll takes longer on a busy
+        // machine.
         for _ in 1..self.busy_timeout.as_millis() / LOCK_POLL.as_millis() {
             match shared.execute("BEGIN IMMEDIATE", []) {
                 Err(error) if is_busy(&error) && began.elapsed() < self.busy_timeout => {
