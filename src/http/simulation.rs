@@ -146,7 +146,7 @@ pub fn respond_at_date(
 fn date(preferences: &Preferences, now: Timestamp) -> Option<Timestamp> {
     let date: jiff::civil::Date =
         preferences.value("date").filter(|day| day.len() == "2030-12-05".len())?.parse().ok()?;
-    let midnight = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+    let midnight = date.to_zoned_datetime(jiff::tz::TimeZone::UTC).ok()?.timestamp();
     let day = Timestamp::from_milliseconds(midnight.as_millisecond());
     (day.plus(Duration::from_hours(24)) > now).then_some(day)
 }
