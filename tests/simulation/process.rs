@@ -10,7 +10,7 @@ use petstore::http::api_key_cache::ApiKeyCache;
 use petstore::http::rate_limit::RateLimits;
 use petstore::relay;
 use petstore::store::Store;
-use petstore::store::sqlite::{Atomicity, Batch, Effect, Options, Sqlite, Worker};
+use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite, WriteConnection, Writer};
 use rusqlite::Connection;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
@@ -61,9 +61,9 @@ impl Process {
             wal_pages: plan.wal_pages,
             ..Options::new(&world.folder)
         };
-        let mut worker = None;
+        let mut writer = None;
         let opened = Sqlite::open_with(&options, |conn, started| {
-            worker = Some((conn, started));
+            writer = Some((conn, started));
             Ok(())
         });
         let store = Arc::new(Store::Sqlite(opened?));
@@ -83,8 +83,8 @@ impl Process {
             store: Arc::clone(&store),
             keys: Arc::clone(&keys),
         });
-        let worker = worker.expect("an opened store has a worker");
-        process.spawn(write(Rc::clone(world), id, worker, Arc::clone(&store), failed));
+        let writer = writer.expect("an opened store has a writer");
+        process.spawn(write(Rc::clone(world), id, writer, Arc::clone(&store), failed));
         process.spawn(relay::run(route, plan.retention, Arc::clone(&store), clock.clone(), status, stopped));
         if plan.planted != Some(Bug::CacheAlone) {
             let keys = Arc::clone(&keys);
@@ -147,12 +147,12 @@ impl Process {
 async fn write(
     world: Rc<World>,
     id: ProcessId,
-    (conn, mut worker): (Connection, Worker),
+    (conn, mut writer): (Connection, Writer),
     store: Arc<Store>,
     failed: Rc<Cell<bool>>,
 ) {
     let mut stepped = Instant::now();
-    let batches = Batch::new(&conn);
+    let connection = WriteConnection::new(&conn);
     let end = loop {
         sleep(world.plan.latency(&world)).await;
         if store.meters().writers[0].1.queued.get() == 0 && stepped.elapsed() < HOUSEKEEPING && !world.is_closing() {
@@ -160,7 +160,7 @@ async fn write(
         }
         stepped = Instant::now();
         disk::with(|disk| (disk.running, disk.shows_lengths) = (id, false));
-        match worker.step(&batches, Duration::ZERO) {
+        match writer.step(&connection, Duration::ZERO) {
             Ok(flow) if flow.is_continue() => {}
             Ok(_) => break Ok(()),
             Err(why) => break Err(why),
@@ -171,8 +171,8 @@ async fn write(
         disk::with(|disk| disk.follow_truncation("petstore.db-wal"));
         failed.set(true);
     }
-    drop(batches);
-    worker.end(conn, end);
+    drop(connection);
+    writer.end(conn, end);
 }
 
 async fn delete_expired(store: Arc<Store>, clock: Clock) {
@@ -189,7 +189,7 @@ async fn delete_old_messages(store: Arc<Store>, clock: Clock, retention: Duratio
         let before = clock.steady().minus(retention).as_milliseconds();
         let Store::Sqlite(db) = &*store else { unreachable!() };
         let delete = "DELETE FROM messages WHERE created_at < ?1";
-        let _ = db.submit(Atomicity::Statement, Effect::Any, move |batch| Ok(batch.execute(delete, [before])?)).await;
+        let _ = db.submit(Atomicity::Statement, Effect::Any, move |conn| Ok(conn.execute(delete, [before])?)).await;
     }
 }
 
@@ -200,6 +200,6 @@ async fn delete_greatest_animal(store: Arc<Store>) {
         let Store::Sqlite(db) = &*store else { unreachable!() };
         let delete = "DELETE FROM pets WHERE id = (SELECT max(id) FROM pets) AND status = 0
             AND id NOT IN (SELECT pet_id FROM orders)";
-        let _ = db.submit(Atomicity::Statement, Effect::Any, move |batch| Ok(batch.execute(delete, [])?)).await;
+        let _ = db.submit(Atomicity::Statement, Effect::Any, move |conn| Ok(conn.execute(delete, [])?)).await;
     }
 }

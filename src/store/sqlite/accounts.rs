@@ -29,10 +29,10 @@ impl Sqlite {
         password: Option<PasswordDigest>,
         now: Timestamp,
     ) -> Result<Option<AccountId>> {
-        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
             let password = password.map(|digest| digest.0);
-            let inserted = batch.execute(INSERT, (email.as_str(), email.folded(), password, now.as_milliseconds()))?;
-            Ok((inserted == 1).then(|| AccountId(batch.last_insert_rowid())))
+            let inserted = conn.execute(INSERT, (email.as_str(), email.folded(), password, now.as_milliseconds()))?;
+            Ok((inserted == 1).then(|| AccountId(conn.last_insert_rowid())))
         })
         .await
     }

@@ -2,7 +2,7 @@
 
 use super::Sqlite;
 use super::history::Effect;
-use super::writer::{Atomicity, Batch};
+use super::writer::{Atomicity, WriteConnection};
 use crate::domain::{KeyedRequest, Timestamp};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
@@ -16,23 +16,23 @@ impl Sqlite {
         atomicity: Atomicity,
         effect: Effect,
         key: Option<WriteKey<T>>,
-        write: impl FnOnce(&Batch<'_>) -> Result<std::result::Result<T, R>> + Send + 'static,
+        write: impl FnOnce(&WriteConnection<'_>) -> Result<std::result::Result<T, R>> + Send + 'static,
     ) -> Result<Outcome<T, R>> {
         // With a key, the write and its stored response are several statements.
         let atomicity = if key.is_some() { Atomicity::Savepoint } else { atomicity };
-        let write = move |batch: &Batch<'_>| match key {
-            None => Ok(write(batch)?.into()),
-            Some(key) => write_once(batch, &key, write),
+        let write = move |conn: &WriteConnection<'_>| match key {
+            None => Ok(write(conn)?.into()),
+            Some(key) => write_once(conn, &key, write),
         };
         self.submit(atomicity, effect, write).await
     }
 
     /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
     pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
             let delete = "DELETE FROM idempotency_records WHERE rowid IN (
                 SELECT rowid FROM idempotency_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
-            Ok(batch.execute(delete, (now.as_milliseconds(), limit))? as u64)
+            Ok(conn.execute(delete, (now.as_milliseconds(), limit))? as u64)
         })
         .await
     }
@@ -43,34 +43,34 @@ impl Sqlite {
 /// Jobs of the writer run one after another, so the second of two equal requests finds the response of the first. Both
 /// are acknowledged only after the commit.
 fn write_once<T, R>(
-    batch: &Batch<'_>,
+    conn: &WriteConnection<'_>,
     key: &WriteKey<T>,
-    write: impl FnOnce(&Batch<'_>) -> Result<std::result::Result<T, R>>,
+    write: impl FnOnce(&WriteConnection<'_>) -> Result<std::result::Result<T, R>>,
 ) -> Result<Outcome<T, R>> {
-    if let Some((fingerprint, response)) = find(batch, &key.request)? {
+    if let Some((fingerprint, response)) = find(conn, &key.request)? {
         let is_same = fingerprint == key.request.fingerprint;
         return Ok(if is_same { Outcome::Replayed(response) } else { Outcome::KeyMismatch });
     }
-    let result = write(batch)?;
+    let result = write(conn)?;
     if let Ok(value) = &result {
-        insert(batch, &key.request, &key.response(value))?;
+        insert(conn, &key.request, &key.response(value))?;
     }
     Ok(result.into())
 }
 
 /// Returns the fingerprint and the response stored under a key. `None` if there is none or it has expired.
-fn find(batch: &Batch<'_>, request: &KeyedRequest) -> Result<Option<([u8; 32], StoredResponse)>> {
+fn find(conn: &WriteConnection<'_>, request: &KeyedRequest) -> Result<Option<([u8; 32], StoredResponse)>> {
     let find = "SELECT fingerprint, status, location, body FROM idempotency_records
                 WHERE key_hash = ?1 AND expires_at > ?2";
     let key = (request.key_hash, request.now.as_milliseconds());
-    let found = batch.find(find, key, |row| {
+    let found = conn.find(find, key, |row| {
         Ok((row.get(0)?, StoredResponse { status: row.get(1)?, location: row.get(2)?, body: row.get(3)? }))
     });
     Ok(found?)
 }
 
 /// Replaces an expired record.
-fn insert(batch: &Batch<'_>, request: &KeyedRequest, response: &StoredResponse) -> Result<()> {
+fn insert(conn: &WriteConnection<'_>, request: &KeyedRequest, response: &StoredResponse) -> Result<()> {
     let insert = "INSERT OR REPLACE INTO idempotency_records
                       (key_hash, account_id, fingerprint, expires_at, status, location, body)
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -83,6 +83,6 @@ fn insert(batch: &Batch<'_>, request: &KeyedRequest, response: &StoredResponse) 
         response.location.as_deref(),
         &*response.body,
     );
-    batch.execute(insert, params)?;
+    conn.execute(insert, params)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Row};
 
 use super::history::Effect;
-use super::writer::{Atomicity, Batch};
+use super::writer::{Atomicity, WriteConnection};
 use super::{Sqlite, rows};
 use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
@@ -61,16 +61,16 @@ const TOUCH: &str =
 
 impl Sqlite {
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let (created_at, expires_at) =
                 (key.created_at.as_milliseconds(), key.expires_at.map(Timestamp::as_milliseconds));
             let params = (key.account.0, key.name.as_str(), key.hash.0, &key.hint, created_at, expires_at);
-            if batch.execute(INSERT, params)? == 0 {
+            if conn.execute(INSERT, params)? == 0 {
                 // Deleting an account revokes its keys, so it must not get another one afterwards.
                 return Err(StoreError::Refused("the account no longer exists".into()));
             }
-            let id = KeyId(batch.last_insert_rowid());
-            bump_version(batch)?;
+            let id = KeyId(conn.last_insert_rowid());
+            bump_version(conn)?;
             Ok(id)
         })
         .await
@@ -97,32 +97,32 @@ impl Sqlite {
     }
 
     pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
-            let revoked = batch.execute(REVOKE, (id.0, now.as_milliseconds()))?;
-            bump_version(batch)?;
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+            let revoked = conn.execute(REVOKE, (id.0, now.as_milliseconds()))?;
+            bump_version(conn)?;
             Ok(revoked == 1)
         })
         .await
     }
 
     pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let params = (id.0, rotation.hash.0, &rotation.hint, rotation.now.as_milliseconds());
-            if batch.execute(INSERT_SUCCESSOR, params)? == 0 {
+            if conn.execute(INSERT_SUCCESSOR, params)? == 0 {
                 return Ok(None);
             }
-            let new = KeyId(batch.last_insert_rowid());
-            batch.execute(SHORTEN, (id.0, rotation.old_until.as_milliseconds()))?;
-            bump_version(batch)?;
+            let new = KeyId(conn.last_insert_rowid());
+            conn.execute(SHORTEN, (id.0, rotation.old_until.as_milliseconds()))?;
+            bump_version(conn)?;
             Ok(Some(new))
         })
         .await
     }
 
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             for (id, at) in &used {
-                batch.execute(TOUCH, (id.0, at.as_milliseconds()))?;
+                conn.execute(TOUCH, (id.0, at.as_milliseconds()))?;
             }
             Ok(())
         })
@@ -134,18 +134,18 @@ impl Sqlite {
     }
 }
 
-pub fn revoke_all(batch: &Batch<'_>, account: AccountId, now: Timestamp) -> Result<()> {
+pub fn revoke_all(conn: &WriteConnection<'_>, account: AccountId, now: Timestamp) -> Result<()> {
     let revoke = "UPDATE api_keys SET revoked_at = ?2 WHERE account_id = ?1 AND revoked_at IS NULL";
-    batch.execute(revoke, (account.0, now.as_milliseconds()))?;
-    bump_version(batch)
+    conn.execute(revoke, (account.0, now.as_milliseconds()))?;
+    bump_version(conn)
 }
 
 pub fn version(conn: &Connection) -> Result<i64> {
     Ok(conn.prepare_cached("SELECT value FROM meta WHERE key = 'keys_version'")?.query_row([], |row| row.get(0))?)
 }
 
-fn bump_version(batch: &Batch<'_>) -> Result<()> {
-    batch.execute("UPDATE meta SET value = value + 1 WHERE key = 'keys_version'", [])?;
+fn bump_version(conn: &WriteConnection<'_>) -> Result<()> {
+    conn.execute("UPDATE meta SET value = value + 1 WHERE key = 'keys_version'", [])?;
     Ok(())
 }
 

@@ -23,9 +23,9 @@ const LIST_OF_DESCENDING: &str = select!("AND id < ?2 ORDER BY id DESC LIMIT ?3"
 
 impl Sqlite {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
-        self.write_keyed(Atomicity::Statement, Effect::Unlisted, key, move |batch| {
+        self.write_keyed(Atomicity::Statement, Effect::Unlisted, key, move |conn| {
             let created_at = message.created_at.as_milliseconds();
-            batch.execute(INSERT, (message.id.as_bytes(), message.account.0, message.text.as_str(), created_at))?;
+            conn.execute(INSERT, (message.id.as_bytes(), message.account.0, message.text.as_str(), created_at))?;
             Ok(Ok(message))
         })
         .await

@@ -42,8 +42,8 @@ pub use outbox::RelayLease;
 use read_only::ReadOnly;
 use readers::Readers;
 pub use wal_index::Version;
-use writer::Writer;
-pub use writer::{Atomicity, Batch, Worker};
+use writer::WriteQueue;
+pub use writer::{Atomicity, WriteConnection, Writer};
 
 use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
@@ -103,7 +103,7 @@ pub struct Sqlite {
 
 #[derive(Debug)]
 enum Writes {
-    Accepted(Writer),
+    Accepted(WriteQueue),
     /// The disk is read-only.
     Refused(ReadOnly),
 }
@@ -157,9 +157,9 @@ impl Sqlite {
         &self,
         atomicity: Atomicity,
         effect: Effect,
-        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let written = tokio::time::timeout(WRITE_TIMEOUT, self.writer()?.submit(atomicity, effect, write)).await;
+        let written = tokio::time::timeout(WRITE_TIMEOUT, self.queue()?.submit(atomicity, effect, write)).await;
         written.unwrap_or_else(|_| {
             Err(StoreError::Unavailable(format!("the write was not committed within {WRITE_TIMEOUT:?}")))
         })
@@ -169,14 +169,14 @@ impl Sqlite {
     pub async fn submit_long<T: Send + 'static>(
         &self,
         atomicity: Atomicity,
-        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer()?.submit(atomicity, Effect::Any, write).await
+        self.queue()?.submit(atomicity, Effect::Any, write).await
     }
 
-    fn writer(&self) -> Result<&Writer> {
+    fn queue(&self) -> Result<&WriteQueue> {
         match &self.writes {
-            Writes::Accepted(writer) => Ok(writer),
+            Writes::Accepted(queue) => Ok(queue),
             Writes::Refused(_) => Err(StoreError::Unavailable("the disk is read-only".into())),
         }
     }
@@ -191,7 +191,7 @@ impl Sqlite {
 
     pub fn check(&self) -> Result<()> {
         match &self.writes {
-            Writes::Accepted(writer) => writer.check().and_then(|()| self.files.check())?,
+            Writes::Accepted(queue) => queue.check().and_then(|()| self.files.check())?,
             Writes::Refused(_) => self.files.check_names()?,
         }
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
@@ -205,7 +205,7 @@ impl Sqlite {
 
     pub fn meters(&self) -> Meters<'_> {
         let writers = match &self.writes {
-            Writes::Accepted(writer) => vec![("all", writer.meter())],
+            Writes::Accepted(queue) => vec![("all", queue.meter())],
             Writes::Refused(_) => Vec::new(),
         };
         Meters { writers, readers: self.readers.meter(), reads: self.readers.in_use() as i64, connections: Vec::new() }
@@ -213,14 +213,14 @@ impl Sqlite {
 
     pub async fn failed(&self) -> String {
         match &self.writes {
-            Writes::Accepted(writer) => writer.failed().await,
+            Writes::Accepted(queue) => queue.failed().await,
             Writes::Refused(read_only) => read_only.ended(&self.files).await,
         }
     }
 
     pub async fn close(&self) {
         match &self.writes {
-            Writes::Accepted(writer) => writer.close().await,
+            Writes::Accepted(queue) => queue.close().await,
             Writes::Refused(_) => self.readers.close(),
         }
     }

@@ -15,7 +15,7 @@ use super::files::Files;
 use super::read_only::ReadOnly;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::writer::{Worker, Writer};
+use super::writer::{WriteQueue, Writer};
 use super::{Options, Sqlite, Writes, migrations, rows, wal};
 use crate::domain::Deployment;
 use crate::store::{BackupStatus, Result, StoreError, deployment};
@@ -26,11 +26,11 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 impl Sqlite {
     /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
     pub fn open(options: &Options) -> Result<Self> {
-        Self::open_with(options, |conn, worker| worker.start(conn))
+        Self::open_with(options, |conn, writer| writer.start(conn))
     }
 
-    /// Opens a database like [`Self::open`], and passes the worker that writes to `start`, with its connection.
-    pub fn open_with(options: &Options, start: impl FnOnce(Connection, Worker) -> Result<()>) -> Result<Self> {
+    /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection.
+    pub fn open_with(options: &Options, start: impl FnOnce(Connection, Writer) -> Result<()>) -> Result<Self> {
         if rusqlite::version_number() < OLDEST_SQLITE {
             return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
         }
@@ -75,10 +75,10 @@ impl Sqlite {
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let readers = Arc::new(Readers::open(options.readers, read, Arc::clone(&wal_index))?);
-        let (writer, worker) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
-        start(conn, worker)?;
+        let (queue, writer) = WriteQueue::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
+        start(conn, writer)?;
         let backups = BackupStatus::default();
-        Ok(Self { file, files, deployment, writes: Writes::Accepted(writer), readers, backups, _in_use: Some(in_use) })
+        Ok(Self { file, files, deployment, writes: Writes::Accepted(queue), readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, options: &Options) -> Result<Self> {

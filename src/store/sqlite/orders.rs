@@ -3,7 +3,7 @@
 use rusqlite::Row;
 
 use super::history::Effect;
-use super::writer::{Atomicity, Batch};
+use super::writer::{Atomicity, WriteConnection};
 use super::{Sqlite, pets, rows};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
@@ -57,7 +57,7 @@ impl Sqlite {
         order: NewOrder,
         key: Option<WriteKey<Order>>,
     ) -> Result<Outcome<Order, PlaceOrderError>> {
-        self.write_keyed(Atomicity::Batch, Effect::Any, key, move |batch| place(batch, &order)).await
+        self.write_keyed(Atomicity::Batch, Effect::Any, key, move |conn| place(conn, &order)).await
     }
 
     pub async fn transition_order(
@@ -65,7 +65,7 @@ impl Sqlite {
         transition: OrderTransition,
         key: Option<WriteKey<Order>>,
     ) -> Result<Outcome<Order, TransitionError>> {
-        self.write_keyed(Atomicity::Savepoint, Effect::Any, key, move |batch| apply(batch, transition)).await
+        self.write_keyed(Atomicity::Savepoint, Effect::Any, key, move |conn| apply(conn, transition)).await
     }
 
     pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
@@ -96,54 +96,54 @@ impl Sqlite {
 
 /// The constraint `orders_of_pet` decides: an ordered animal gets no second order, even if its own row says that it is
 /// available.
-fn place(batch: &Batch<'_>, order: &NewOrder) -> Result<std::result::Result<Order, PlaceOrderError>> {
+fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<std::result::Result<Order, PlaceOrderError>> {
     let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
-    let reserved = batch.execute(
+    let reserved = conn.execute(
         "UPDATE pets SET status = ?3 WHERE id = ?1 AND status = ?4
             AND (SELECT deleted_at IS NULL FROM accounts WHERE id = ?2)",
         (order.pet_id, order.account.0, placed.pet().code(), available.code()),
     )?;
     if reserved == 0 {
-        let exists = batch.find("SELECT 1 FROM pets WHERE id = ?1", [order.pet_id], |_| Ok(()))?.is_some();
+        let exists = conn.find("SELECT 1 FROM pets WHERE id = ?1", [order.pet_id], |_| Ok(()))?.is_some();
         return Ok(Err(if exists { PlaceOrderError::NotAvailable } else { PlaceOrderError::PetNotFound }));
     }
-    let inserted = batch.execute(
+    let inserted = conn.execute(
         "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
          ON CONFLICT DO NOTHING",
         (order.account.0, order.pet_id, placed.code(), order.now.as_milliseconds()),
     )?;
     if inserted == 0 {
-        pets::set_status(batch, order.pet_id, available)?;
+        pets::set_status(conn, order.pet_id, available)?;
         return Ok(Err(PlaceOrderError::NotAvailable));
     }
-    Ok(Ok(order.with_id(batch.last_insert_rowid())))
+    Ok(Ok(order.with_id(conn.last_insert_rowid())))
 }
 
-fn apply(batch: &Batch<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
+fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
     let OrderTransition { account, order: id, transition, now } = request;
-    let Some(order) = batch.find(FIND, (id, account.0), from_row)? else { return Ok(Err(TransitionError::NotFound)) };
+    let Some(order) = conn.find(FIND, (id, account.0), from_row)? else { return Ok(Err(TransitionError::NotFound)) };
     let Some(moved) = order.after(transition, now) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
     };
-    batch.execute(
+    conn.execute(
         "UPDATE orders SET status = ?2, updated_at = ?3 WHERE id = ?1",
         (id, moved.status.code(), moved.updated_at.as_milliseconds()),
     )?;
     if moved.status.pet() != order.status.pet() {
-        pets::set_status(batch, moved.pet_id, moved.status.pet())?;
+        pets::set_status(conn, moved.pet_id, moved.status.pet())?;
     }
     Ok(Ok(moved))
 }
 
 /// Cancels an account's open orders. After the account's deletion, nobody else could release their animals.
-pub fn cancel_all(batch: &Batch<'_>, account: AccountId, now: Timestamp) -> Result<()> {
+pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, now: Timestamp) -> Result<()> {
     let (from, to) = Transition::Cancel.rule();
     for status in from {
-        batch.execute(
+        conn.execute(
             "UPDATE pets SET status = ?3 WHERE id IN (SELECT pet_id FROM orders WHERE account_id = ?1 AND status = ?2)",
             (account.0, status.code(), to.pet().code()),
         )?;
-        batch.execute(
+        conn.execute(
             "UPDATE orders SET status = ?3, updated_at = max(updated_at, ?4) WHERE account_id = ?1 AND status = ?2",
             (account.0, status.code(), to.code(), now.as_milliseconds()),
         )?;

@@ -41,7 +41,7 @@ impl Sqlite {
             Err(TryLockError::Error(error)) => return Err(unavailable(&path)(error)),
             Ok(()) => {}
         }
-        self.submit_long(Atomicity::Statement, |batch| Ok(batch.execute_batch(INDEX)?)).await?;
+        self.submit_long(Atomicity::Statement, |conn| Ok(conn.execute_batch(INDEX)?)).await?;
         lease.0 = Some(file);
         Ok(true)
     }
@@ -57,10 +57,10 @@ impl Sqlite {
     }
 
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
-        self.submit(Atomicity::Batch, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             let mark = "UPDATE messages SET sent_at = ?1 WHERE account_id = ?2 AND id = ?3";
             for (account, id) in &messages {
-                batch.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
+                conn.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
             }
             Ok(())
         })
@@ -68,13 +68,13 @@ impl Sqlite {
     }
 
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Batch, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
             let oldest = "SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2";
             let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-            let keys: Vec<(i64, [u8; 16])> = rows::all(batch, oldest, (before.as_milliseconds(), limit), read)?;
+            let keys: Vec<(i64, [u8; 16])> = rows::all(conn, oldest, (before.as_milliseconds(), limit), read)?;
             for key in &keys {
-                batch.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", *key)?;
+                conn.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", *key)?;
             }
             Ok(keys.len() as u64)
         })

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Row};
 
 use super::history::Effect;
-use super::writer::{Atomicity, Batch};
+use super::writer::{Atomicity, WriteConnection};
 use super::{Sqlite, rows};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
@@ -30,7 +30,7 @@ const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = ?1 AND id < ?2 O
 
 impl Sqlite {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
-        let write = move |batch: &Batch<'_>| insert(batch, &pet).map(|id| Ok(pet.with_id(id)));
+        let write = move |conn: &WriteConnection<'_>| insert(conn, &pet).map(|id| Ok(pet.with_id(id)));
         self.write_keyed(Atomicity::Statement, Effect::AddsPets, key, write).await
     }
 
@@ -52,10 +52,10 @@ impl Sqlite {
     }
 
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
-        self.submit_long(Atomicity::Savepoint, move |batch| {
+        self.submit_long(Atomicity::Savepoint, move |conn| {
             let mut added = 0;
             for pet in source {
-                insert(batch, &pet.map_err(StoreError::Refused)?)?;
+                insert(conn, &pet.map_err(StoreError::Refused)?)?;
                 added += 1;
             }
             Ok(added)
@@ -88,17 +88,17 @@ impl Sqlite {
     }
 }
 
-fn insert(batch: &Batch<'_>, pet: &NewPet) -> Result<i64> {
-    batch.execute(INSERT, (pet.name.as_str(), pet.category_id, pet.status.code()))?;
-    Ok(batch.last_insert_rowid())
+fn insert(conn: &WriteConnection<'_>, pet: &NewPet) -> Result<i64> {
+    conn.execute(INSERT, (pet.name.as_str(), pet.category_id, pet.status.code()))?;
+    Ok(conn.last_insert_rowid())
 }
 
 pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet<'static>>> {
     rows::first(conn, FIND, [id], |row| Ok(from_row(row)?.into_owned()))
 }
 
-pub fn set_status(batch: &Batch<'_>, id: i64, status: PetStatus) -> Result<()> {
-    batch.execute("UPDATE pets SET status = ?2 WHERE id = ?1", (id, status.code()))?;
+pub fn set_status(conn: &WriteConnection<'_>, id: i64, status: PetStatus) -> Result<()> {
+    conn.execute("UPDATE pets SET status = ?2 WHERE id = ?1", (id, status.code()))?;
     Ok(())
 }
 

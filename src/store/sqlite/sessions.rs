@@ -4,7 +4,7 @@
 //! checked again and change nothing if the password has changed since.
 
 use super::history::Effect;
-use super::writer::{Atomicity, Batch};
+use super::writer::{Atomicity, WriteConnection};
 use super::{Sqlite, keys, orders, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
@@ -30,7 +30,7 @@ const DELETE_ACCOUNT: &str =
 
 impl Sqlite {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| insert(batch, &session, &checked)).await
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| insert(conn, &session, &checked)).await
     }
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
@@ -50,16 +50,14 @@ impl Sqlite {
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
         let params = (hash.0, now.as_milliseconds());
-        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| Ok(batch.execute(TOUCH, params).map(drop)?))
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| Ok(conn.execute(TOUCH, params).map(drop)?))
             .await
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
         let delete = "DELETE FROM sessions WHERE token_hash = ?1";
-        self.submit(Atomicity::Statement, Effect::Unlisted, move |batch| {
-            Ok(batch.execute(delete, [hash.0]).map(drop)?)
-        })
-        .await
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| Ok(conn.execute(delete, [hash.0]).map(drop)?))
+            .await
     }
 
     pub async fn change_password(
@@ -68,22 +66,22 @@ impl Sqlite {
         checked: PasswordDigest,
         new: PasswordDigest,
     ) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let change = "UPDATE accounts SET password_hash = ?3 WHERE id = ?1 AND password_hash = ?2";
-            if batch.execute(change, (session.account.0, &checked.0, &new.0))? == 0 {
+            if conn.execute(change, (session.account.0, &checked.0, &new.0))? == 0 {
                 return Ok(false);
             }
-            delete_all(batch, session.account)?;
-            insert(batch, &session, &new)
+            delete_all(conn, session.account)?;
+            insert(conn, &session, &new)
         })
         .await
     }
 
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let set = "UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL";
-            let changed = batch.execute(set, (account.0, &new.0))?;
-            delete_all(batch, account)?;
+            let changed = conn.execute(set, (account.0, &new.0))?;
+            delete_all(conn, account)?;
             Ok(changed == 1)
         })
         .await
@@ -95,14 +93,14 @@ impl Sqlite {
         checked: Option<PasswordDigest>,
         now: Timestamp,
     ) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Any, move |batch| {
+        self.submit(Atomicity::Savepoint, Effect::Any, move |conn| {
             let checked = checked.map(|digest| digest.0);
-            if batch.execute(DELETE_ACCOUNT, (account.0, checked, now.as_milliseconds()))? == 0 {
+            if conn.execute(DELETE_ACCOUNT, (account.0, checked, now.as_milliseconds()))? == 0 {
                 return Ok(false);
             }
-            delete_all(batch, account)?;
-            keys::revoke_all(batch, account, now)?;
-            orders::cancel_all(batch, account, now)?;
+            delete_all(conn, account)?;
+            keys::revoke_all(conn, account, now)?;
+            orders::cancel_all(conn, account, now)?;
             Ok(true)
         })
         .await
@@ -110,14 +108,14 @@ impl Sqlite {
 }
 
 /// Also deletes expired sessions, which would otherwise accumulate.
-fn insert(batch: &Batch<'_>, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
+fn insert(conn: &WriteConnection<'_>, session: &NewSession, checked: &PasswordDigest) -> Result<bool> {
     let now = session.now;
     let (began, used, future) = (now.minus(ABSOLUTE), now.minus(IDLE), now.plus(SKEW));
-    batch.execute(DELETE_ENDED, (began.as_milliseconds(), used.as_milliseconds(), future.as_milliseconds()))?;
-    Ok(batch.execute(INSERT, (session.hash.0, session.account.0, now.as_milliseconds(), &checked.0))? == 1)
+    conn.execute(DELETE_ENDED, (began.as_milliseconds(), used.as_milliseconds(), future.as_milliseconds()))?;
+    Ok(conn.execute(INSERT, (session.hash.0, session.account.0, now.as_milliseconds(), &checked.0))? == 1)
 }
 
-fn delete_all(batch: &Batch<'_>, account: AccountId) -> Result<()> {
-    batch.execute("DELETE FROM sessions WHERE account_id = ?1", [account.0])?;
+fn delete_all(conn: &WriteConnection<'_>, account: AccountId) -> Result<()> {
+    conn.execute("DELETE FROM sessions WHERE account_id = ?1", [account.0])?;
     Ok(())
 }

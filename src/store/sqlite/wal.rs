@@ -24,7 +24,7 @@ const PAGE_HEADER: u64 = 24;
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Time that an attempt to begin a transaction waits for the lock of another process. The writer repeats the attempts: see
-/// `Worker::begin`.
+/// `Writer::begin`.
 pub const LOCK_POLL: Duration = Duration::from_millis(1);
 
 /// Interval between attempts to truncate a full WAL.

@@ -44,14 +44,14 @@ pub enum Atomicity {
 }
 
 #[derive(Debug)]
-pub struct Writer {
+pub struct WriteQueue {
     queue: SyncSender<Command>,
     meter: Arc<WriterMeter>,
     state: watch::Receiver<State>,
 }
 
 enum Command {
-    Write(Box<dyn Job>),
+    Write(Box<dyn AnyJob>),
     /// Commits the writes queued before, then stops.
     Stop,
 }
@@ -65,12 +65,12 @@ enum State {
 }
 
 /// The writer's connection, with the statements that jobs repeat.
-pub struct Batch<'c> {
+pub struct WriteConnection<'c> {
     conn: &'c Connection,
     statements: RefCell<Vec<(&'static str, CachedStatement<'c>)>>,
 }
 
-impl<'c> Batch<'c> {
+impl<'c> WriteConnection<'c> {
     pub fn new(conn: &'c Connection) -> Self {
         Self { conn, statements: RefCell::default() }
     }
@@ -108,7 +108,7 @@ impl<'c> Batch<'c> {
     }
 }
 
-impl Deref for Batch<'_> {
+impl Deref for WriteConnection<'_> {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -117,9 +117,9 @@ impl Deref for Batch<'_> {
 }
 
 /// A write in two steps, so that it is acknowledged only once it is durable.
-trait Job: Send {
+trait AnyJob: Send {
     /// Runs the write in the batch's transaction. An error undoes the whole batch.
-    fn run(&mut self, batch: &Batch<'_>) -> Result<()>;
+    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()>;
     fn effect(&self) -> Effect;
     /// Reports the result to the caller once the batch was committed or has failed, and passes on the other jobs.
     fn finish(self: Box<Self>, committed: Result<()>, others: Unreported);
@@ -128,9 +128,9 @@ trait Job: Send {
 /// The jobs of a finished batch. Reports their results on drop.
 ///
 /// The writer passes all of them to the first job's caller, which wakes the others from inside the runtime. A wake-up from
-/// outside the runtime costs a system call, and on a shared core it preempts the writer.
+/// outside the runtime costs a system call, and on a conn core it preempts the writer.
 struct Unreported {
-    jobs: Vec<Box<dyn Job>>,
+    jobs: Vec<Box<dyn AnyJob>>,
     committed: Result<()>,
 }
 
@@ -142,18 +142,18 @@ impl Drop for Unreported {
     }
 }
 
-impl Writer {
-    /// Returns the writer, and the worker that carries out its writes.
+impl WriteQueue {
+    /// Returns the queue, and the writer that carries out its writes.
     pub fn new(
         readers: Arc<Readers>,
         wal_index: Arc<WalIndex>,
         files: Arc<Files>,
         options: &Options,
-    ) -> (Self, Worker) {
+    ) -> (Self, Writer) {
         let (queue, commands) = mpsc::sync_channel(options.queue);
         let (report, state) = watch::channel(State::Running);
         let meter = Arc::new(WriterMeter::default());
-        let worker = Worker {
+        let writer = Writer {
             commands,
             meter: Arc::clone(&meter),
             wal: Wal::new(wal_index, Arc::clone(&readers), options),
@@ -164,7 +164,7 @@ impl Writer {
             queue: options.queue,
             turn_began: Instant::now(),
         };
-        (Self { queue, meter, state }, worker)
+        (Self { queue, meter, state }, writer)
     }
 
     /// Queues `write` and waits for its commit. It is carried out even if the caller stops waiting.
@@ -172,10 +172,10 @@ impl Writer {
         &self,
         atomicity: Atomicity,
         effect: Effect,
-        write: impl FnOnce(&Batch<'_>) -> Result<T> + Send + 'static,
+        write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, result) = oneshot::channel();
-        let job = Write { atomicity, effect, write: Some(write), result: None, reply };
+        let job = Job { atomicity, effect, write: Some(write), result: None, reply };
         self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
             StoreError::Unavailable(match rejected {
                 TrySendError::Full(_) => {
@@ -224,7 +224,7 @@ impl Writer {
 }
 
 /// Carries out the queued writes, batch by batch, on a thread of its own or driven by a simulation.
-pub struct Worker {
+pub struct Writer {
     commands: Receiver<Command>,
     meter: Arc<WriterMeter>,
     readers: Arc<Readers>,
@@ -239,7 +239,7 @@ pub struct Worker {
     turn_began: Instant,
 }
 
-impl Worker {
+impl Writer {
     /// Starts the thread that writes.
     pub fn start(mut self, conn: Connection) -> Result<()> {
         let work = move || {
@@ -252,8 +252,8 @@ impl Worker {
 
     /// Runs until it receives `Stop`. An error is fatal to the process.
     fn run(&mut self, conn: &Connection) -> std::result::Result<(), String> {
-        let batches = Batch::new(conn);
-        while self.step(&batches, HOUSEKEEPING)?.is_continue() {
+        let conn = WriteConnection::new(conn);
+        while self.step(&conn, HOUSEKEEPING)?.is_continue() {
             if self.turn_began.elapsed() < TURN {
                 // If threads share a core, the callers can send their next writes first, which makes the next batch
                 // larger. A commit is most of a write's cost. With a core of its own, this returns at once.
@@ -268,9 +268,9 @@ impl Worker {
 
     /// Commits the queued writes as one batch. Waits for the first one, and does the housekeeping if none comes within
     /// `wait`. Breaks at `Stop`. An error is fatal to the process.
-    pub fn step(&mut self, shared: &Batch<'_>, wait: Duration) -> std::result::Result<ControlFlow<()>, String> {
+    pub fn step(&mut self, conn: &WriteConnection<'_>, wait: Duration) -> std::result::Result<ControlFlow<()>, String> {
         match self.commands.recv_timeout(wait) {
-            Ok(Command::Write(first)) => self.write(shared, first),
+            Ok(Command::Write(first)) => self.write(conn, first),
             Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => self.stop(),
             Err(RecvTimeoutError::Timeout) => {
                 self.readers.release_idle();
@@ -280,12 +280,16 @@ impl Worker {
         }
     }
 
-    fn write(&mut self, shared: &Batch<'_>, first: Box<dyn Job>) -> std::result::Result<ControlFlow<()>, String> {
+    fn write(
+        &mut self,
+        conn: &WriteConnection<'_>,
+        first: Box<dyn AnyJob>,
+    ) -> std::result::Result<ControlFlow<()>, String> {
         let mut batch = vec![first];
         let mut stop = gather(&self.commands, &mut batch, BATCH);
         let (size, began) = (batch.len(), Instant::now());
         self.meter.queued.subtract(size);
-        let (outcome, fatal) = self.carry_out(shared, &mut batch);
+        let (outcome, fatal) = self.carry_out(conn, &mut batch);
         if outcome.is_err() && began.elapsed() >= self.busy_timeout {
             // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
             // with the batch.
@@ -305,7 +309,7 @@ impl Worker {
         if let Some(why) = fatal {
             return Err(why);
         }
-        self.wal.checkpoint_if_due(shared).inspect_err(|_| self.files.mark_failed_sync())?;
+        self.wal.checkpoint_if_due(conn).inspect_err(|_| self.files.mark_failed_sync())?;
         if stop { self.stop() } else { Ok(ControlFlow::Continue(())) }
     }
 
@@ -336,22 +340,22 @@ impl Worker {
     }
 
     /// Commits a batch. Also returns why the process must end, if it must.
-    fn carry_out(&mut self, shared: &Batch<'_>, batch: &mut [Box<dyn Job>]) -> (Result<()>, Option<String>) {
+    fn carry_out(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> (Result<()>, Option<String>) {
         let outcome =
-            catch_unwind(AssertUnwindSafe(|| self.wal.make_room(shared).and_then(|()| self.commit(shared, batch))));
+            catch_unwind(AssertUnwindSafe(|| self.wal.make_room(conn).and_then(|()| self.commit(conn, batch))));
         let Ok(outcome) = outcome else {
             return (Err(StoreError::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
         };
         let fatal = match &outcome {
             Err(StoreError::SyncFailed(why)) => {
                 self.files.mark_failed_sync();
-                let removed = self.files.check_names().and_then(|()| self.wal.remove_failed_commit(shared));
+                let removed = self.files.check_names().and_then(|()| self.wal.remove_failed_commit(conn));
                 if let Err(error) = removed {
                     tracing::error!(%error, "failed commit not removed from the write-ahead log");
                 }
                 Some(format!("a sync failed, so the state of the disk is unknown: {why}"))
             }
-            _ if !shared.is_autocommit() => Some("a failed batch could not be rolled back".into()),
+            _ if !conn.is_autocommit() => Some("a failed batch could not be rolled back".into()),
             // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
             _ => match self.files.check() {
                 Ok(()) => None,
@@ -365,32 +369,32 @@ impl Worker {
     ///
     /// SQLite's own wait would sleep for up to 100 ms at a time, and find the lock taken each time if another process writes
     /// without a pause.
-    fn begin(&mut self, shared: &Batch<'_>) -> Result<()> {
+    fn begin(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
         let began = Instant::now();
         // Limited by number, because time stands still in a simulation, and by time, because a poll takes longer on a busy
         // machine.
         for _ in 1..self.busy_timeout.as_millis() / LOCK_POLL.as_millis() {
-            match shared.execute("BEGIN IMMEDIATE", []) {
+            match conn.execute("BEGIN IMMEDIATE", []) {
                 Err(error) if is_busy(&error) && began.elapsed() < self.busy_timeout => {
                     self.turn_began = Instant::now();
                 }
                 begun => return Ok(begun.map(drop)?),
             }
         }
-        Ok(shared.execute("BEGIN IMMEDIATE", []).map(drop)?)
+        Ok(conn.execute("BEGIN IMMEDIATE", []).map(drop)?)
     }
 
-    fn commit(&mut self, shared: &Batch<'_>, batch: &mut [Box<dyn Job>]) -> Result<()> {
-        self.begin(shared)?;
+    fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
+        self.begin(conn)?;
         let before = self.readers.current();
-        let run = batch.iter_mut().try_for_each(|job| job.run(shared));
+        let run = batch.iter_mut().try_for_each(|job| job.run(conn));
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
         // that process marks the failure at once.
         let checked = run.and_then(|()| self.files.check_syncs());
-        let committed = checked.and_then(|()| Ok(shared.execute("COMMIT", []).map(drop)?));
-        if committed.is_err() && !shared.is_autocommit() {
+        let committed = checked.and_then(|()| Ok(conn.execute("COMMIT", []).map(drop)?));
+        if committed.is_err() && !conn.is_autocommit() {
             // No write of the batch was acknowledged. The caller checks the connection's state for success.
-            let _ = shared.execute("ROLLBACK", []);
+            let _ = conn.execute("ROLLBACK", []);
         }
         if committed.is_ok() {
             let effect = batch.iter().map(|job| job.effect()).max().unwrap_or(Effect::Any);
@@ -405,7 +409,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// Adds queued jobs to the batch, up to `most` in all. Returns whether to stop after them.
-fn gather(commands: &Receiver<Command>, batch: &mut Vec<Box<dyn Job>>, most: usize) -> bool {
+fn gather(commands: &Receiver<Command>, batch: &mut Vec<Box<dyn AnyJob>>, most: usize) -> bool {
     while batch.len() < most {
         match commands.try_recv() {
             Ok(Command::Write(job)) => batch.push(job),
@@ -416,7 +420,7 @@ fn gather(commands: &Receiver<Command>, batch: &mut Vec<Box<dyn Job>>, most: usi
     false
 }
 
-struct Write<F, T> {
+struct Job<F, T> {
     atomicity: Atomicity,
     effect: Effect,
     write: Option<F>,
@@ -424,16 +428,16 @@ struct Write<F, T> {
     reply: oneshot::Sender<(Result<T>, Unreported)>,
 }
 
-impl<T: Send, F: FnOnce(&Batch<'_>) -> Result<T> + Send> Job for Write<F, T> {
-    fn run(&mut self, batch: &Batch<'_>) -> Result<()> {
+impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Job<F, T> {
+    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
         let write = self.write.take().expect("a job runs once");
         let result = match self.atomicity {
-            Atomicity::Statement => write(batch),
-            Atomicity::Savepoint => in_savepoint(batch, write)?,
-            Atomicity::Batch => Ok(write(batch)?),
+            Atomicity::Statement => write(conn),
+            Atomicity::Savepoint => in_savepoint(conn, write)?,
+            Atomicity::Batch => Ok(write(conn)?),
         };
         // A full disk or an I/O error in the job undoes the whole transaction. Later jobs would run outside of it.
-        let undone = batch.is_autocommit();
+        let undone = conn.is_autocommit();
         let cause = result.as_ref().err().cloned();
         self.result = Some(result);
         if undone {
@@ -454,14 +458,17 @@ impl<T: Send, F: FnOnce(&Batch<'_>) -> Result<T> + Send> Job for Write<F, T> {
 }
 
 /// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.
-fn in_savepoint<T>(batch: &Batch<'_>, write: impl FnOnce(&Batch<'_>) -> Result<T>) -> Result<Result<T>> {
-    batch.execute("SAVEPOINT job", [])?;
-    let result = write(batch);
-    if !batch.is_autocommit() {
+fn in_savepoint<T>(
+    conn: &WriteConnection<'_>,
+    write: impl FnOnce(&WriteConnection<'_>) -> Result<T>,
+) -> Result<Result<T>> {
+    conn.execute("SAVEPOINT job", [])?;
+    let result = write(conn);
+    if !conn.is_autocommit() {
         if result.is_err() {
-            batch.execute("ROLLBACK TO job", [])?;
+            conn.execute("ROLLBACK TO job", [])?;
         }
-        batch.execute("RELEASE job", [])?;
+        conn.execute("RELEASE job", [])?;
     }
     Ok(result)
 }
