@@ -3,7 +3,7 @@
 use rusqlite::Row;
 
 use super::history::Effect;
-use super::writer::Atomicity;
+use super::job::Atomicity;
 use super::{Sqlite, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};

@@ -2,7 +2,8 @@
 
 use super::Sqlite;
 use super::history::Effect;
-use super::writer::{Atomicity, WriteConnection};
+use super::job::Atomicity;
+use super::write_connection::WriteConnection;
 use crate::domain::{KeyedRequest, Timestamp};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 

@@ -3,7 +3,8 @@
 use rusqlite::{Connection, Row};
 
 use super::history::Effect;
-use super::writer::{Atomicity, WriteConnection};
+use super::job::Atomicity;
+use super::write_connection::WriteConnection;
 use super::{Sqlite, rows};
 use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};

@@ -3,7 +3,7 @@
 use rusqlite::Row;
 
 use super::history::Effect;
-use super::writer::Atomicity;
+use super::job::Atomicity;
 use super::{Sqlite, rows};
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, WriteKey, page_of};

@@ -15,7 +15,7 @@ use super::files::Files;
 use super::read_only::ReadOnly;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
-use super::writer::{WriteQueue, Writer};
+use super::writer::Writer;
 use super::{Options, Sqlite, Writes, migrations, rows, wal};
 use crate::domain::Deployment;
 use crate::store::{BackupStatus, Result, StoreError, deployment};
@@ -75,7 +75,7 @@ impl Sqlite {
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let readers = Arc::new(Readers::open(options.readers, read, Arc::clone(&wal_index))?);
-        let (queue, writer) = WriteQueue::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
+        let (queue, writer) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
         start(conn, writer)?;
         let backups = BackupStatus::default();
         Ok(Self { file, files, deployment, writes: Writes::Accepted(queue), readers, backups, _in_use: Some(in_use) })

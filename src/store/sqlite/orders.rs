@@ -3,7 +3,8 @@
 use rusqlite::Row;
 
 use super::history::Effect;
-use super::writer::{Atomicity, WriteConnection};
+use super::job::Atomicity;
+use super::write_connection::WriteConnection;
 use super::{Sqlite, pets, rows};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{

@@ -6,7 +6,7 @@ use rusqlite::Row;
 
 use super::data_dir::{own_file, unavailable};
 use super::history::Effect;
-use super::writer::Atomicity;
+use super::job::Atomicity;
 use super::{Sqlite, messages, rows};
 use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};

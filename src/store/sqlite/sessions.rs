@@ -4,7 +4,8 @@
 //! checked again and change nothing if the password has changed since.
 
 use super::history::Effect;
-use super::writer::{Atomicity, WriteConnection};
+use super::job::Atomicity;
+use super::write_connection::WriteConnection;
 use super::{Sqlite, keys, orders, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};

@@ -1,24 +1,25 @@
 //! Group commit: writes that arrive during a commit form the next batch. One thread writes.
 
-use std::cell::RefCell;
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
-use tokio::sync::{oneshot, watch};
+use rusqlite::{Connection, ErrorCode};
 use tokio::time::Instant;
 
 use super::Options;
 use super::files::Files;
 use super::history::Effect;
+use super::job::{AnyJob, Unreported};
 use super::readers::Readers;
 use super::wal::{self, LOCK_POLL, Wal};
 use super::wal_index::WalIndex;
-use crate::store::{Result, StoreError, WriterMeter};
+use super::write_connection::WriteConnection;
+use super::write_queue::{Command, Consumer, State, WriteQueue};
+use crate::store::{Result, StoreError};
 
 /// Maximum number of writes per commit. Bounds the wait of the first write.
 const BATCH: usize = 512;
@@ -31,215 +32,31 @@ const HOUSEKEEPING: Duration = Duration::from_millis(500);
 const TURN: Duration = Duration::from_millis(500);
 const TURN_PAUSE: Duration = Duration::from_millis(2);
 
-/// Scope of the rollback if a write fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomicity {
-    /// The write is a single statement, which SQLite undoes.
-    Statement,
-    /// The write has several statements, and a savepoint.
-    Savepoint,
-    /// The write has several statements that fail only if the disk or the database does. The whole batch is undone. This
-    /// saves the savepoint, which copies every page it changes.
-    Batch,
-}
-
-#[derive(Debug)]
-pub struct WriteQueue {
-    queue: SyncSender<Command>,
-    meter: Arc<WriterMeter>,
-    state: watch::Receiver<State>,
-}
-
-enum Command {
-    Write(Box<dyn AnyJob>),
-    /// Commits the writes queued before, then stops.
-    Stop,
-}
-
-#[derive(Clone, Debug)]
-enum State {
-    Running,
-    Stopped,
-    /// The thread has ended, and this process can no longer rely on the database.
-    Failed(String),
-}
-
-/// The writer's connection, with the statements that jobs repeat.
-pub struct WriteConnection<'c> {
-    conn: &'c Connection,
-    statements: RefCell<Vec<(&'static str, CachedStatement<'c>)>>,
-}
-
-impl<'c> WriteConnection<'c> {
-    pub fn new(conn: &'c Connection) -> Self {
-        Self { conn, statements: RefCell::default() }
-    }
-
-    /// Runs a statement that jobs repeat. It stays prepared for as long as the writer runs, because a lookup in the
-    /// connection's cache costs a tenth of an insertion.
-    pub fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
-        self.prepared(sql, |statement| statement.execute(params))
-    }
-
-    /// Runs a statement like [`Self::execute`], and reads its first row. `None` if it returns no row.
-    pub fn find<T>(
-        &self,
-        sql: &'static str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<Option<T>> {
-        self.prepared(sql, |statement| statement.query_row(params, read).optional())
-    }
-
-    fn prepared<T>(
-        &self,
-        sql: &'static str,
-        run: impl FnOnce(&mut CachedStatement<'c>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
-        let mut statements = self.statements.borrow_mut();
-        let position = match statements.iter().position(|(known, _)| *known == sql) {
-            Some(position) => position,
-            None => {
-                statements.push((sql, self.conn.prepare_cached(sql)?));
-                statements.len() - 1
-            }
-        };
-        run(&mut statements[position].1)
-    }
-}
-
-impl Deref for WriteConnection<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        self.conn
-    }
-}
-
-/// A write in two steps, so that it is acknowledged only once it is durable.
-trait AnyJob: Send {
-    /// Runs the write in the batch's transaction. An error undoes the whole batch.
-    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()>;
-    fn effect(&self) -> Effect;
-    /// Reports the result to the caller once the batch was committed or has failed, and passes on the other jobs.
-    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported);
-}
-
-/// The jobs of a finished batch. Reports their results on drop.
-///
-/// The writer passes all of them to the first job's caller, which wakes the others from inside the runtime. A wake-up from
-/// outside the runtime costs a system call, and on a conn core it preempts the writer.
-struct Unreported {
-    jobs: Vec<Box<dyn AnyJob>>,
-    committed: Result<()>,
-}
-
-impl Drop for Unreported {
-    fn drop(&mut self) {
-        for job in self.jobs.drain(..) {
-            job.finish(self.committed.clone(), Self { jobs: Vec::new(), committed: Ok(()) });
-        }
-    }
-}
-
-impl WriteQueue {
-    /// Returns the queue, and the writer that carries out its writes.
-    pub fn new(
-        readers: Arc<Readers>,
-        wal_index: Arc<WalIndex>,
-        files: Arc<Files>,
-        options: &Options,
-    ) -> (Self, Writer) {
-        let (queue, commands) = mpsc::sync_channel(options.queue);
-        let (report, state) = watch::channel(State::Running);
-        let meter = Arc::new(WriterMeter::default());
-        let writer = Writer {
-            commands,
-            meter: Arc::clone(&meter),
-            wal: Wal::new(wal_index, Arc::clone(&readers), options),
-            readers,
-            files,
-            report,
-            busy_timeout: options.busy_timeout,
-            queue: options.queue,
-            turn_began: Instant::now(),
-        };
-        (Self { queue, meter, state }, writer)
-    }
-
-    /// Queues `write` and waits for its commit. It is carried out even if the caller stops waiting.
-    pub async fn submit<T: Send + 'static>(
-        &self,
-        atomicity: Atomicity,
-        effect: Effect,
-        write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (reply, result) = oneshot::channel();
-        let job = Job { atomicity, effect, write: Some(write), result: None, reply };
-        self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
-            StoreError::Unavailable(match rejected {
-                TrySendError::Full(_) => {
-                    self.meter.refused.increment();
-                    "the write queue is full".into()
-                }
-                TrySendError::Disconnected(_) => "the store is closed".into(),
-            })
-        })?;
-        self.meter.queued.increment();
-        let (result, others) =
-            result.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
-        drop(others);
-        result
-    }
-
-    pub fn meter(&self) -> &WriterMeter {
-        &self.meter
-    }
-
-    pub fn check(&self) -> Result<()> {
-        match &*self.state.borrow() {
-            State::Running => Ok(()),
-            State::Stopped => Err(StoreError::Unavailable("the store is closed".into())),
-            State::Failed(why) => Err(StoreError::Unavailable(why.clone())),
-        }
-    }
-
-    /// Waits for a failure that must end the process, and returns its cause.
-    pub async fn failed(&self) -> String {
-        let mut state = self.state.clone();
-        let failed = state.wait_for(|state| matches!(state, State::Failed(_))).await.map(|state| state.clone());
-        match failed {
-            Ok(State::Failed(why)) => why,
-            _ => std::future::pending().await,
-        }
-    }
-
-    pub async fn close(&self) {
-        while let Err(TrySendError::Full(_)) = self.queue.try_send(Command::Stop) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        // An error means that the thread has already ended.
-        let _ = self.state.clone().wait_for(|state| !matches!(state, State::Running)).await;
-    }
-}
-
 /// Carries out the queued writes, batch by batch, on a thread of its own or driven by a simulation.
 pub struct Writer {
-    commands: Receiver<Command>,
-    meter: Arc<WriterMeter>,
+    queue: Consumer,
     readers: Arc<Readers>,
     files: Arc<Files>,
     wal: Wal,
-    /// Reports the writer's failure before its jobs report theirs.
-    report: watch::Sender<State>,
     busy_timeout: Duration,
-    /// Maximum number of queued writes.
-    queue: usize,
     /// The end of the last wait for another process, or of the last pause.
     turn_began: Instant,
 }
 
 impl Writer {
+    /// Returns the queue and the writer that carries out its writes.
+    pub fn new(
+        readers: Arc<Readers>,
+        wal_index: Arc<WalIndex>,
+        files: Arc<Files>,
+        options: &Options,
+    ) -> (WriteQueue, Self) {
+        let (writes, queue) = WriteQueue::new(options.queue);
+        let wal = Wal::new(wal_index, Arc::clone(&readers), options);
+        let busy_timeout = options.busy_timeout;
+        (writes, Self { queue, readers, files, wal, busy_timeout, turn_began: Instant::now() })
+    }
+
     /// Starts the thread that writes.
     pub fn start(mut self, conn: Connection) -> Result<()> {
         let work = move || {
@@ -269,7 +86,7 @@ impl Writer {
     /// Commits the queued writes as one batch. Waits for the first one, and does the housekeeping if none comes within
     /// `wait`. Breaks at `Stop`. An error is fatal to the process.
     pub fn step(&mut self, conn: &WriteConnection<'_>, wait: Duration) -> std::result::Result<ControlFlow<()>, String> {
-        match self.commands.recv_timeout(wait) {
+        match self.queue.commands.recv_timeout(wait) {
             Ok(Command::Write(first)) => self.write(conn, first),
             Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => self.stop(),
             Err(RecvTimeoutError::Timeout) => {
@@ -286,21 +103,21 @@ impl Writer {
         first: Box<dyn AnyJob>,
     ) -> std::result::Result<ControlFlow<()>, String> {
         let mut batch = vec![first];
-        let mut stop = gather(&self.commands, &mut batch, BATCH);
+        let mut stop = gather(&self.queue.commands, &mut batch, BATCH);
         let (size, began) = (batch.len(), Instant::now());
-        self.meter.queued.subtract(size);
+        self.queue.meter.queued.subtract(size);
         let (outcome, fatal) = self.carry_out(conn, &mut batch);
         if outcome.is_err() && began.elapsed() >= self.busy_timeout {
             // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
             // with the batch.
-            stop |= gather(&self.commands, &mut batch, size + self.queue);
-            self.meter.queued.subtract(batch.len() - size);
+            stop |= gather(&self.queue.commands, &mut batch, size + self.queue.capacity);
+            self.queue.meter.queued.subtract(batch.len() - size);
         }
-        self.meter.batch.observe(size as u64);
-        self.meter.commit.observe_duration(began.elapsed());
+        self.queue.meter.batch.observe(size as u64);
+        self.queue.meter.commit.observe_duration(began.elapsed());
         if let Some(why) = &fatal {
             // A client whose write failed must not find the service ready afterwards.
-            self.report.send_replace(State::Failed(why.clone()));
+            self.queue.report.send_replace(State::Failed(why.clone()));
         }
         if let Some(first) = batch.pop() {
             let others = Unreported { jobs: batch, committed: outcome.clone() };
@@ -329,7 +146,7 @@ impl Writer {
                 State::Failed(fatal)
             }
         };
-        let report = self.report.clone();
+        let report = self.queue.report.clone();
         // Closes the connection first, because the caller of `close` may open the database again.
         drop((conn, self));
         report.send_replace(state);
@@ -418,57 +235,4 @@ fn gather(commands: &Receiver<Command>, batch: &mut Vec<Box<dyn AnyJob>>, most: 
         }
     }
     false
-}
-
-struct Job<F, T> {
-    atomicity: Atomicity,
-    effect: Effect,
-    write: Option<F>,
-    result: Option<Result<T>>,
-    reply: oneshot::Sender<(Result<T>, Unreported)>,
-}
-
-impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Job<F, T> {
-    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
-        let write = self.write.take().expect("a job runs once");
-        let result = match self.atomicity {
-            Atomicity::Statement => write(conn),
-            Atomicity::Savepoint => in_savepoint(conn, write)?,
-            Atomicity::Batch => Ok(write(conn)?),
-        };
-        // A full disk or an I/O error in the job undoes the whole transaction. Later jobs would run outside of it.
-        let undone = conn.is_autocommit();
-        let cause = result.as_ref().err().cloned();
-        self.result = Some(result);
-        if undone {
-            return Err(cause.unwrap_or_else(|| StoreError::Unavailable("the transaction was rolled back".into())));
-        }
-        Ok(())
-    }
-
-    fn effect(&self) -> Effect {
-        self.effect
-    }
-
-    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported) {
-        let Self { result, reply, .. } = *self;
-        // If the caller has gone away, the returned value is dropped here, which reports the other results.
-        let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
-    }
-}
-
-/// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.
-fn in_savepoint<T>(
-    conn: &WriteConnection<'_>,
-    write: impl FnOnce(&WriteConnection<'_>) -> Result<T>,
-) -> Result<Result<T>> {
-    conn.execute("SAVEPOINT job", [])?;
-    let result = write(conn);
-    if !conn.is_autocommit() {
-        if result.is_err() {
-            conn.execute("ROLLBACK TO job", [])?;
-        }
-        conn.execute("RELEASE job", [])?;
-    }
-    Ok(result)
 }

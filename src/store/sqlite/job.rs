@@ -1,0 +1,109 @@
+//! A job: a write, its result and where to send it.
+
+use tokio::sync::oneshot;
+
+use super::history::Effect;
+use super::write_connection::WriteConnection;
+use crate::store::{Result, StoreError};
+
+/// Scope of the rollback if a write fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// The write is a single statement, which SQLite undoes.
+    Statement,
+    /// The write has several statements, and a savepoint.
+    Savepoint,
+    /// The write has several statements that fail only if the disk or the database does. The whole batch is undone. This
+    /// saves the savepoint, which copies every page it changes.
+    Batch,
+}
+
+/// A write in two steps, so that it is acknowledged only once it is durable.
+pub trait AnyJob: Send {
+    /// Runs the write in the batch's transaction. An error undoes the whole batch.
+    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()>;
+    fn effect(&self) -> Effect;
+    /// Reports the result to the caller once the batch was committed or has failed, and passes on the other jobs.
+    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported);
+}
+
+/// The jobs of a finished batch. Reports their results on drop.
+///
+/// The writer passes all of them to the first job's caller, which wakes the others from inside the runtime. A wake-up from
+/// outside the runtime costs a system call, and on a shared core it preempts the writer.
+pub struct Unreported {
+    pub jobs: Vec<Box<dyn AnyJob>>,
+    pub committed: Result<()>,
+}
+
+impl Drop for Unreported {
+    fn drop(&mut self) {
+        for job in self.jobs.drain(..) {
+            job.finish(self.committed.clone(), Self { jobs: Vec::new(), committed: Ok(()) });
+        }
+    }
+}
+
+/// A write and the channel to its caller.
+pub struct Job<F, T> {
+    atomicity: Atomicity,
+    effect: Effect,
+    write: Option<F>,
+    result: Option<Result<T>>,
+    reply: oneshot::Sender<Reply<T>>,
+}
+
+/// The result of a write, and the other jobs of its batch.
+pub type Reply<T> = (Result<T>, Unreported);
+
+impl<F, T> Job<F, T> {
+    pub fn new(atomicity: Atomicity, effect: Effect, write: F) -> (Self, oneshot::Receiver<Reply<T>>) {
+        let (reply, result) = oneshot::channel();
+        (Self { atomicity, effect, write: Some(write), result: None, reply }, result)
+    }
+}
+
+impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Job<F, T> {
+    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
+        let write = self.write.take().expect("a job runs once");
+        let result = match self.atomicity {
+            Atomicity::Statement => write(conn),
+            Atomicity::Savepoint => in_savepoint(conn, write)?,
+            Atomicity::Batch => Ok(write(conn)?),
+        };
+        // A full disk or an I/O error in the job undoes the whole transaction. Later jobs would run outside of it.
+        let undone = conn.is_autocommit();
+        let cause = result.as_ref().err().cloned();
+        self.result = Some(result);
+        if undone {
+            return Err(cause.unwrap_or_else(|| StoreError::Unavailable("the transaction was rolled back".into())));
+        }
+        Ok(())
+    }
+
+    fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported) {
+        let Self { result, reply, .. } = *self;
+        // If the caller has gone away, the returned value is dropped here, which reports the other results.
+        let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
+    }
+}
+
+/// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.
+fn in_savepoint<T>(
+    conn: &WriteConnection<'_>,
+    write: impl FnOnce(&WriteConnection<'_>) -> Result<T>,
+) -> Result<Result<T>> {
+    conn.execute("SAVEPOINT job", [])?;
+    let result = write(conn);
+    if !conn.is_autocommit() {
+        if result.is_err() {
+            conn.execute("ROLLBACK TO job", [])?;
+        }
+        conn.execute("RELEASE job", [])?;
+    }
+    Ok(result)
+}

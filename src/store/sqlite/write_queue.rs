@@ -1,0 +1,108 @@
+//! The queue of the writer.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::history::Effect;
+use super::job::{AnyJob, Atomicity, Job};
+use super::write_connection::WriteConnection;
+use crate::store::{Result, StoreError, WriterMeter};
+
+/// Accepts writes for the writer.
+#[derive(Debug)]
+pub struct WriteQueue {
+    queue: SyncSender<Command>,
+    meter: Arc<WriterMeter>,
+    state: watch::Receiver<State>,
+}
+
+pub enum Command {
+    Write(Box<dyn AnyJob>),
+    /// Commits the writes queued before, then stops.
+    Stop,
+}
+
+/// The writer's end of the queue.
+pub struct Consumer {
+    pub commands: Receiver<Command>,
+    pub meter: Arc<WriterMeter>,
+    pub capacity: usize,
+    /// Reports the writer's failure before its jobs report theirs.
+    pub report: watch::Sender<State>,
+}
+
+/// State of the writer.
+#[derive(Clone, Debug)]
+pub enum State {
+    Running,
+    Stopped,
+    /// The thread has ended, and this process can no longer rely on the database.
+    Failed(String),
+}
+
+impl WriteQueue {
+    /// Returns a queue for at most `capacity` writes, and the writer's end of it.
+    pub fn new(capacity: usize) -> (Self, Consumer) {
+        let (queue, commands) = mpsc::sync_channel(capacity);
+        let (report, state) = watch::channel(State::Running);
+        let meter = Arc::new(WriterMeter::default());
+        (Self { queue, meter: Arc::clone(&meter), state }, Consumer { commands, meter, capacity, report })
+    }
+
+    /// Queues `write` and waits for its commit. It is carried out even if the caller stops waiting.
+    pub async fn submit<T: Send + 'static>(
+        &self,
+        atomicity: Atomicity,
+        effect: Effect,
+        write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (job, result) = Job::new(atomicity, effect, write);
+        self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
+            StoreError::Unavailable(match rejected {
+                TrySendError::Full(_) => {
+                    self.meter.refused.increment();
+                    "the write queue is full".into()
+                }
+                TrySendError::Disconnected(_) => "the store is closed".into(),
+            })
+        })?;
+        self.meter.queued.increment();
+        let (result, others) =
+            result.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
+        drop(others);
+        result
+    }
+
+    pub fn meter(&self) -> &WriterMeter {
+        &self.meter
+    }
+
+    pub fn check(&self) -> Result<()> {
+        match &*self.state.borrow() {
+            State::Running => Ok(()),
+            State::Stopped => Err(StoreError::Unavailable("the store is closed".into())),
+            State::Failed(why) => Err(StoreError::Unavailable(why.clone())),
+        }
+    }
+
+    /// Waits for a failure that must end the process, and returns its cause.
+    pub async fn failed(&self) -> String {
+        let mut state = self.state.clone();
+        let failed = state.wait_for(|state| matches!(state, State::Failed(_))).await.map(|state| state.clone());
+        match failed {
+            Ok(State::Failed(why)) => why,
+            _ => std::future::pending().await,
+        }
+    }
+
+    pub async fn close(&self) {
+        while let Err(TrySendError::Full(_)) = self.queue.try_send(Command::Stop) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // An error means that the thread has already ended.
+        let _ = self.state.clone().wait_for(|state| !matches!(state, State::Running)).await;
+    }
+}
