@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use jiff::fmt::temporal::DateTimePrinter;
+
 /// Milliseconds since 1970-01-01T00:00:00Z. Displayed as `2026-11-20T09:30:00.123Z` (ISO 8601, UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(i64);
 
-/// Range of [`Timestamp::write`]'s own algorithm: from 1970 to 9999-12-30T21:59:59.999Z, the end of the last second that
-/// `jiff` can represent.
-const FAST: std::ops::RangeInclusive<i64> = 0..=253_402_207_199_999;
+/// Prints milliseconds always.
+const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
 impl Timestamp {
     pub const fn from_milliseconds(milliseconds: i64) -> Self {
@@ -34,39 +35,13 @@ impl Timestamp {
     }
 
     /// Appends the displayed form.
-    ///
-    /// Faster than `Display`, because a page of orders has up to 200 timestamps; a test compares the two. Years are
-    /// counted from March, so that a leap day is the last day of its year, in eras of 400 years of equal length.
     pub fn write(self, out: &mut Vec<u8>) {
-        if !FAST.contains(&self.0) {
-            return out.extend_from_slice(self.to_string().as_bytes());
-        }
-        // Day 0 of an era is 0000-03-01; 1970-01-01 comes 719,468 days later.
-        let (days, time) = ((self.0 / 86_400_000) as u32 + 719_468, (self.0 % 86_400_000) as u32);
-        let (era, day) = (days / 146_097, days % 146_097);
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        let day = day - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = year + 400 * era + u32::from(month <= 2);
+        PRINTER.print_timestamp(&self.displayed(), out).expect("printing into a Vec cannot fail");
+    }
 
-        let (seconds, milliseconds) = (time / 1_000, time % 1_000);
-        let mut text = *b"0000-00-00T00:00:00.000Z";
-        let mut two_digits = |at: usize, number: u32| {
-            text[at] = b'0' + (number / 10) as u8;
-            text[at + 1] = b'0' + (number % 10) as u8;
-        };
-        two_digits(0, year / 100);
-        two_digits(2, year % 100);
-        two_digits(5, month);
-        two_digits(8, day);
-        two_digits(11, seconds / 3_600);
-        two_digits(14, seconds / 60 % 60);
-        two_digits(17, seconds % 60);
-        two_digits(20, milliseconds / 10);
-        text[22] = b'0' + (milliseconds % 10) as u8;
-        out.extend_from_slice(&text);
+    /// Times after the year 9999 are displayed as the maximum.
+    fn displayed(self) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX)
     }
 
     pub fn plus(self, duration: Duration) -> Self {
@@ -76,9 +51,7 @@ impl Timestamp {
 
 impl std::fmt::Display for Timestamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Times after the year 9999 are displayed as the maximum.
-        let shown = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX);
-        write!(f, "{shown:.3}")
+        write!(f, "{:.3}", self.displayed())
     }
 }
 
@@ -99,10 +72,7 @@ mod tests {
             time.write(&mut text);
             String::from_utf8(text).unwrap()
         };
-        // Every day of five centuries, each at another time of day; leap days; the ends of the range.
-        let days = (0..200_000).map(|day| 86_400_000 * day + 7_919 * day % 86_400_000);
-        let ends = [FAST.start(), FAST.end()].into_iter().flat_map(|end| [end - 1, *end, end + 1]);
-        for milliseconds in days.chain(ends).chain([0, -1, 951_782_399_999, 951_782_400_000, i64::MIN, i64::MAX]) {
+        for milliseconds in [0, -1, 951_782_399_999, 951_782_400_000, 253_402_207_200_000, i64::MIN, i64::MAX] {
             let time = Timestamp::from_milliseconds(milliseconds);
             assert_eq!(written(time), time.to_string(), "{milliseconds}");
         }
