@@ -76,13 +76,15 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let status = pagination::status(&parameters, OrderStatus::parse)?;
     let place = Place::of_numbered(&parameters)?;
     // Links from an animal fill in its id.
-    show(&who, StatusCode::OK, status, place, parameters.field("petId"), RequestKey::generate(), None).await
+    let view = View::new(parameters.field("petId"), RequestKey::generate());
+    View { status, place, ..view }.show(&who).await
 }
 
 pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
     let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
-        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, None, Place::FIRST, pet_id, key, None).await;
+        let view = View::new(pet_id, key);
+        return View { status_code: StatusCode::UNPROCESSABLE_ENTITY, ..view }.show(&who).await;
     };
     place_order(&who, pet, pet_id, key, &fields).await
 }
@@ -160,39 +162,51 @@ async fn done(
         Some(id) => Place::before(id.saturating_add(1)),
         None => Place::FIRST,
     };
-    show(who, api_call.status, None, place, pet_id, key.after(api_call.status), Some((api_call, outcome))).await
+    let view = View::new(pet_id, key.after(api_call.status));
+    View { status_code: api_call.status, place, done: Some((api_call, outcome)), ..view }.show(who).await
 }
 
-async fn show(
-    who: &SignedIn,
+/// What the page shows: a part of the list, and the form that places an order.
+struct View {
     status_code: StatusCode,
     status: Option<OrderStatus>,
     place: Place<i64>,
     pet_id: Field,
     key: RequestKey,
+    /// The submitted form, and its outcome.
     done: Option<(ApiCall, String)>,
-) -> Result<Response, PageError> {
-    let (store, account) = (&who.api().store, who.session.account);
-    let read = |direction, after, limit| async move {
-        let mut orders = Vec::new();
-        let query = OrderQuery { limit, status, after, direction };
-        let more = store.list_orders(account, &query, &mut |order| orders.push(order)).await?;
-        Ok((orders, more))
-    };
-    let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
-    let (sent, outcome) = done.unzip();
-    let listed = match (&sent, pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1)) {
-        (None, Some(query)) => Some(ApiCall::list(who, Operation::ListOrders, &query).await),
-        _ => None,
-    };
-    let ListPage { entries, links } = page;
-    // Concurrent, so that PostgreSQL answers them together.
-    let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, order))).await?;
-    let site = Site::new(who, "Orders", "orders");
-    let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &body(&pet_id.integer_or_example("1")));
-    let outcome = outcome.unwrap_or_default();
-    let list = List { site, pet_id, key, unsent, orders, status, links, sent, outcome, listed };
-    Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))
+}
+
+impl View {
+    /// The newest orders, before a form is submitted.
+    fn new(pet_id: Field, key: RequestKey) -> Self {
+        Self { status_code: StatusCode::OK, status: None, place: Place::FIRST, pet_id, key, done: None }
+    }
+
+    async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
+        let Self { status_code, status, place, pet_id, key, done } = self;
+        let (store, account) = (&who.api().store, who.session.account);
+        let read = |direction, after, limit| async move {
+            let mut orders = Vec::new();
+            let query = OrderQuery { limit, status, after, direction };
+            let more = store.list_orders(account, &query, &mut |order| orders.push(order)).await?;
+            Ok((orders, more))
+        };
+        let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
+        let (sent, outcome) = done.unzip();
+        let listed = match (&sent, pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1)) {
+            (None, Some(query)) => Some(ApiCall::list(who, Operation::ListOrders, &query).await),
+            _ => None,
+        };
+        let ListPage { entries, links } = page;
+        // Concurrent, so that PostgreSQL answers them together.
+        let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, order))).await?;
+        let site = Site::new(who, "Orders", "orders");
+        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &body(&pet_id.integer_or_example("1")));
+        let outcome = outcome.unwrap_or_default();
+        let list = List { site, pet_id, key, unsent, orders, status, links, sent, outcome, listed };
+        Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))
+    }
 }
 
 /// The body of the API request that places an order.
