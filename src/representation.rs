@@ -4,72 +4,66 @@
 
 use crate::domain::{Message, Order, Pet, Timestamp};
 
-impl Pet<'_> {
-    pub fn to_json(&self) -> Vec<u8> {
-        let mut json = Vec::with_capacity(self.name.len() + 96);
-        self.write_json(&mut json);
-        json
-    }
-
-    /// Appends the animal as a JSON object.
-    pub fn write_json(&self, out: &mut Vec<u8>) {
-        let mut digits = itoa::Buffer::new();
-        out.extend_from_slice(b"{\"id\":");
-        out.extend_from_slice(digits.format(self.id).as_bytes());
-        out.extend_from_slice(b",\"name\":");
-        write_string(out, &self.name);
-        out.extend_from_slice(b",\"categoryId\":");
-        out.extend_from_slice(digits.format(self.category_id).as_bytes());
-        out.extend_from_slice(b",\"status\":\"");
-        out.extend_from_slice(self.status.as_str().as_bytes());
-        out.extend_from_slice(b"\"}");
-    }
+pub fn pet_json(pet: &Pet<'_>) -> Vec<u8> {
+    let mut json = Vec::with_capacity(pet.name.len() + 96);
+    write_pet(pet, &mut json);
+    json
 }
 
-impl Order {
-    pub fn to_json(self) -> Vec<u8> {
-        let mut json = Vec::with_capacity(160);
-        self.write_json(&mut json);
-        json
-    }
-
-    /// Appends the order as a JSON object.
-    pub fn write_json(self, out: &mut Vec<u8>) {
-        let mut digits = itoa::Buffer::new();
-        out.extend_from_slice(b"{\"id\":");
-        out.extend_from_slice(digits.format(self.id).as_bytes());
-        out.extend_from_slice(b",\"petId\":");
-        out.extend_from_slice(digits.format(self.pet_id).as_bytes());
-        out.extend_from_slice(b",\"status\":\"");
-        out.extend_from_slice(self.status.as_str().as_bytes());
-        out.extend_from_slice(b"\",\"createdAt\":\"");
-        self.created_at.write(out);
-        out.extend_from_slice(b"\",\"updatedAt\":\"");
-        self.updated_at.write(out);
-        out.extend_from_slice(b"\"}");
-    }
+/// Appends an animal as a JSON object.
+pub fn write_pet(pet: &Pet<'_>, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(digits.format(pet.id).as_bytes());
+    out.extend_from_slice(b",\"name\":");
+    write_string(out, &pet.name);
+    out.extend_from_slice(b",\"categoryId\":");
+    out.extend_from_slice(digits.format(pet.category_id).as_bytes());
+    out.extend_from_slice(b",\"status\":\"");
+    out.extend_from_slice(pet.status.as_str().as_bytes());
+    out.extend_from_slice(b"\"}");
 }
 
-impl Message {
-    /// The message as it is when the service accepts it.
-    pub fn to_json(&self) -> Vec<u8> {
-        let mut json = Vec::with_capacity(self.text.as_str().len() + 160);
-        self.write_json(None, &mut json);
-        json
-    }
+pub fn order_json(order: &Order) -> Vec<u8> {
+    let mut json = Vec::with_capacity(160);
+    write_order(order, &mut json);
+    json
+}
 
-    /// Appends the message as a JSON object. The broker acknowledged it at `sent_at`.
-    pub fn write_json(&self, sent_at: Option<Timestamp>, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"{\"id\":\"");
-        out.extend_from_slice(&self.id.to_ascii());
-        out.extend_from_slice(b"\",\"message\":");
-        write_string(out, self.text.as_str());
-        out.extend_from_slice(b",\"status\":\"");
-        out.extend_from_slice(Self::status(sent_at).as_bytes());
-        out.extend_from_slice(b"\",\"createdAt\":\"");
-        self.created_at.write(out);
-        out.extend_from_slice(b"\"}");
-    }
+/// Appends an order as a JSON object.
+pub fn write_order(order: &Order, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(digits.format(order.id).as_bytes());
+    out.extend_from_slice(b",\"petId\":");
+    out.extend_from_slice(digits.format(order.pet_id).as_bytes());
+    out.extend_from_slice(b",\"status\":\"");
+    out.extend_from_slice(order.status.as_str().as_bytes());
+    out.extend_from_slice(b"\",\"createdAt\":\"");
+    order.created_at.write(out);
+    out.extend_from_slice(b"\",\"updatedAt\":\"");
+    order.updated_at.write(out);
+    out.extend_from_slice(b"\"}");
+}
+
+/// A message as it is when the service accepts it.
+pub fn message_json(message: &Message) -> Vec<u8> {
+    let mut json = Vec::with_capacity(message.text.as_str().len() + 160);
+    write_message(message, None, &mut json);
+    json
+}
+
+/// Appends a message as a JSON object. The broker acknowledged it at `sent_at`.
+pub fn write_message(message: &Message, sent_at: Option<Timestamp>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"id\":\"");
+    out.extend_from_slice(&message.id.to_ascii());
+    out.extend_from_slice(b"\",\"message\":");
+    write_string(out, message.text.as_str());
+    out.extend_from_slice(b",\"status\":\"");
+    out.extend_from_slice(Message::status(sent_at).as_bytes());
+    out.extend_from_slice(b"\",\"createdAt\":\"");
+    message.created_at.write(out);
+    out.extend_from_slice(b"\"}");
 }
 
 fn write_string(out: &mut Vec<u8>, text: &str) {
@@ -94,7 +88,7 @@ mod tests {
                 r#"{{"id":9007199254740991,"name":{},"categoryId":-9223372036854775808,"status":"sold"}}"#,
                 serde_json::to_string(name).unwrap()
             );
-            assert_eq!(String::from_utf8(pet.to_json()).unwrap(), expected);
+            assert_eq!(String::from_utf8(pet_json(&pet)).unwrap(), expected);
         }
     }
 
@@ -103,7 +97,7 @@ mod tests {
         let order = NewOrder { account: AccountId(1), pet_id: 31, now: NOW }.with_id(7);
         let approved = order.after(Transition::Approve, NOW.plus(Duration::from_secs(1))).unwrap();
         assert_eq!(
-            String::from_utf8(approved.to_json()).unwrap(),
+            String::from_utf8(order_json(&approved)).unwrap(),
             r#"{"id":7,"petId":31,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:01.123Z"}"#
         );
     }
@@ -117,7 +111,7 @@ mod tests {
                 message.id,
                 serde_json::to_string(text).unwrap()
             );
-            assert_eq!(String::from_utf8(message.to_json()).unwrap(), expected);
+            assert_eq!(String::from_utf8(message_json(&message)).unwrap(), expected);
         }
     }
 }

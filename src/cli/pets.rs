@@ -14,6 +14,7 @@ use super::{Create, Failure, Outcome, formats, interrupt, tell, with_store};
 use crate::config::Common;
 use crate::domain::{NewPet, Pet};
 use crate::http::parse_new_pet;
+use crate::representation::write_pet;
 
 /// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
@@ -231,7 +232,7 @@ impl Export {
                 let mut line = Vec::with_capacity(128);
                 let mut write = |pet: Pet<'_>| {
                     line.clear();
-                    pet.write_json(&mut line);
+                    write_pet(&pet, &mut line);
                     line.push(b'\n');
                     progress.inc(1);
                     out.write_all(&line)

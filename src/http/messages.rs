@@ -11,6 +11,7 @@ use super::operations::Operation;
 use super::pagination::{self, Items, Page};
 use super::response::Response;
 use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
+use crate::representation::{message_json, write_message};
 use crate::store::StoredResponse;
 
 /// A page ends once its size exceeds this number of bytes. Without this limit, the service would keep 6 MiB in memory, a
@@ -30,7 +31,7 @@ pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
 
 /// The 202 response for `message`.
 fn accepted(message: &Message) -> StoredResponse {
-    StoredResponse::json(StatusCode::ACCEPTED.as_u16(), message.to_json())
+    StoredResponse::json(StatusCode::ACCEPTED.as_u16(), message_json(message))
 }
 
 /// Handles `listMessages`.
@@ -45,7 +46,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
             more = true;
             break;
         }
-        message.write_json(sent_at, items.add());
+        write_message(&message, sent_at, items.add());
         last = Some(message.id);
     }
     let next = |last| pagination::next(&call.api.addresses, Operation::ListMessages, limit, None, last);

@@ -17,6 +17,7 @@ use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
+use crate::representation::{order_json, write_order};
 use crate::store::StoredResponse;
 
 /// The path of an order, before its id.
@@ -32,7 +33,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
 async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<Page, ApiError> {
     let (mut items, mut last) = (Items::new(), None);
     let mut each = |order: Order| {
-        order.write_json(items.add());
+        write_order(&order, items.add());
         last = Some(order.id);
     };
     let more = api.store.list_orders(account, query, &mut each).await?;
@@ -55,7 +56,7 @@ pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
 /// The 201 response for a placed order.
 fn placed(addresses: &Addresses, order: &Order) -> StoredResponse {
     let location = [addresses.base_url.as_reference(), ORDERS, itoa::Buffer::new().format(order.id)].concat();
-    StoredResponse { status: StatusCode::CREATED.as_u16(), location: Some(location), body: order.to_json() }
+    StoredResponse { status: StatusCode::CREATED.as_u16(), location: Some(location), body: order_json(order) }
 }
 
 /// Handles `getOrder`.
@@ -65,7 +66,7 @@ pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
         Some(id) => call.api.store.find_order(call.account, id).await?,
         None => None,
     };
-    Ok(response::json(StatusCode::OK, order.ok_or_else(order_not_found)?.to_json()))
+    Ok(response::json(StatusCode::OK, order_json(&order.ok_or_else(order_not_found)?)))
 }
 
 impl From<PlaceOrderError> for ApiError {
@@ -90,7 +91,7 @@ pub async fn change(call: &Call<'_>, transition: Transition) -> Result<Response,
 
 /// The 200 response for an order after its transition.
 fn changed(order: &Order) -> StoredResponse {
-    StoredResponse::json(StatusCode::OK.as_u16(), order.to_json())
+    StoredResponse::json(StatusCode::OK.as_u16(), order_json(order))
 }
 
 impl From<TransitionError> for ApiError {

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::url::Credentials;
 use super::{Broker, Published, RelayUrl, Stream};
 use crate::domain::{Deployment, Message};
+use crate::representation::message_json;
 use crate::tls::Time;
 
 /// Maximum time to connect to one server.
@@ -91,7 +92,7 @@ impl Stream for JetStream {
             let publish = PublishMessage::build()
                 .message_id(message.id.to_string())
                 .header(ACCOUNT, message.account.0.to_string().as_str())
-                .payload(message.to_json().into());
+                .payload(message_json(message).into());
             match self.context.send_publish(self.subject, publish).await {
                 Ok(acknowledgement) => sent.push((message, acknowledgement)),
                 Err(error) => {
