@@ -1,10 +1,12 @@
 //! NATS JetStream as the broker.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::connection::State;
-use async_nats::jetstream::context::{Context, PublishErrorKind};
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{Context, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, StorageType};
 use tokio::time::{Instant, timeout_at};
@@ -33,6 +35,7 @@ const ACCOUNT: &str = "Petstore-Account";
 #[derive(Debug)]
 pub struct JetStream {
     context: Context,
+    name: &'static str,
     subject: &'static str,
 }
 
@@ -72,9 +75,13 @@ impl Broker for RelayUrl {
             ..Config::default()
         };
         let stream = context.get_or_create_stream(config).await;
-        stream.map_err(|error| format!("cannot open stream {name} of {self}: {error}"))?;
+        let stream = stream.map_err(|error| format!("cannot open stream {name} of {self}: {error}"))?;
+        // Otherwise another stream, or none, would store the messages.
+        if !stream.cached_info().config.subjects.iter().any(|stored| includes(stored, subject)) {
+            return Err(format!("stream {name} of {self} does not store the messages: add {subject} to its subjects"));
+        }
         tracing::debug!(server = %self, stream = name, subject, "stream opened");
-        Ok(JetStream { context, subject })
+        Ok(JetStream { context, name, subject })
     }
 }
 
@@ -91,6 +98,7 @@ impl Stream for JetStream {
         for message in messages {
             let publish = PublishMessage::build()
                 .message_id(message.id.to_string())
+                .expected_stream(self.name)
                 .header(ACCOUNT, message.account.0.to_string().as_str())
                 .payload(message_json(message).into());
             match self.context.send_publish(self.subject, publish).await {
@@ -103,10 +111,16 @@ impl Stream for JetStream {
         }
         for (message, acknowledgement) in sent {
             match timeout_at(deadline, acknowledgement.into_future()).await {
-                Ok(Ok(_)) => published.acknowledged.push((message.account, message.id)),
+                Ok(Ok(stored)) if stored.stream == self.name => {
+                    published.acknowledged.push((message.account, message.id));
+                }
+                Ok(Ok(stored)) => {
+                    published.is_answered = false;
+                    published.rejection = Some(format!("message {}: {} acknowledged it", message.id, stored.stream));
+                }
                 Ok(Err(error)) => {
                     // The stream's own errors have no other kind.
-                    published.is_answered &= error.kind() == PublishErrorKind::Other;
+                    published.is_answered &= error.kind() == PublishErrorKind::Other && !is_of_another_stream(&error);
                     published.rejection = Some(format!("message {}: {error}", message.id));
                 }
                 Err(_) => {
@@ -119,10 +133,48 @@ impl Stream for JetStream {
     }
 }
 
+/// Returns whether another stream has the subject: it rejected the message, because it is not the expected one.
+fn is_of_another_stream(error: &PublishError) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<async_nats::jetstream::Error>());
+    cause.is_some_and(|cause| cause.error_code() == ErrorCode::STREAM_NOT_MATCH)
+}
+
+/// Returns whether a stream with the subject `stored`, which may have wildcards, stores `subject`.
+fn includes(stored: &str, subject: &str) -> bool {
+    let mut tokens = subject.split('.');
+    for pattern in stored.split('.') {
+        match (pattern, tokens.next()) {
+            (">", token) => return token.is_some(),
+            (_, None) => return false,
+            (_, Some(token)) if pattern != "*" && pattern != token => return false,
+            _ => {}
+        }
+    }
+    tokens.next().is_none()
+}
+
 /// Returns the name of the stream and the subject. They differ so that staging messages never mix with production.
 const fn stream(deployment: Deployment) -> (&'static str, &'static str) {
     match deployment {
         Deployment::Production => ("PETSTORE_MESSAGES", "petstore.messages"),
         Deployment::Staging => ("PETSTORE_STAGING_MESSAGES", "petstore.staging.messages"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_stores_subjects_that_its_own_include() {
+        let (_, subject) = stream(Deployment::Staging);
+        for stored in [subject, "petstore.>", "petstore.staging.>", "petstore.*.messages", "*.*.*", "*.>", ">"] {
+            assert!(includes(stored, subject), "{stored}");
+        }
+        for stored in
+            ["petstore.messages", "petstore.staging", "petstore.*", "*", "*.*.*.*", "petstore.staging.messages.>"]
+        {
+            assert!(!includes(stored, subject), "{stored}");
+        }
     }
 }

@@ -237,6 +237,38 @@ fn deleted_stream_is_created_again() {
 }
 
 #[test]
+fn message_captured_by_another_stream_is_not_sent() {
+    let shop = Shop::on_sqlite();
+    let broker = NatsServer::start();
+    broker.create(STREAM, &["elsewhere"]);
+    broker.create("CAPTURE", &["petstore.>"]);
+    let server = shop.serve(&broker);
+
+    shop.send(&server, "before");
+
+    // The stream lacks the subject when the relay connects.
+    let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
+    assert!(why.contains("PETSTORE_MESSAGES") && why.contains("add petstore.messages to its subjects"), "{why}");
+    broker.delete("CAPTURE");
+    broker.create(STREAM, &["elsewhere", "petstore.*"]);
+    arrived(&broker, 1);
+    shop.assert_nothing_waits();
+
+    // The stream loses the subject while the relay is connected.
+    broker.create(STREAM, &["elsewhere"]);
+    broker.create("CAPTURE", &["petstore.>"]);
+    shop.send(&server, "after");
+    let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
+    assert!(why.contains("expected stream does not match"), "{why}");
+    assert_eq!(shop.list("--state waiting").len(), 1);
+    assert!(broker.stored("CAPTURE").is_empty());
+    broker.delete("CAPTURE");
+    broker.create(STREAM, &["petstore.messages"]);
+    arrived(&broker, 2);
+    server.end_by(Signal::TERM);
+}
+
+#[test]
 fn rejected_messages_do_not_delay_others() {
     let shop = Shop::on_sqlite();
     let folder = Folder::new();

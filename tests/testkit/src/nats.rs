@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::context::Context;
+use async_nats::jetstream::stream::Config;
 use futures_util::StreamExt;
 
 use crate::postgres::free_port;
@@ -86,12 +88,20 @@ impl NatsServer {
         wait_for(read(&self.url(), stream, options))
     }
 
+    /// Creates a stream that stores these subjects, or changes the subjects of an existing one.
+    pub fn create(&self, stream: &str, subjects: &[&str]) {
+        let subjects = subjects.iter().map(|&subject| subject.to_owned()).collect();
+        let config = Config { name: stream.to_owned(), subjects, ..Config::default() };
+        wait_for(async { self.context().await.create_or_update_stream(config).await.unwrap() });
+    }
+
     pub fn delete(&self, stream: &str) {
-        let deleted = wait_for(async {
-            let client = async_nats::connect(self.url()).await.unwrap();
-            async_nats::jetstream::new(client).delete_stream(stream).await.unwrap()
-        });
+        let deleted = wait_for(async { self.context().await.delete_stream(stream).await.unwrap() });
         assert!(deleted.success);
+    }
+
+    async fn context(&self) -> Context {
+        async_nats::jetstream::new(async_nats::connect(self.url()).await.unwrap())
     }
 }
 
