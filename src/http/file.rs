@@ -19,7 +19,7 @@ pub struct File {
     content_type: &'static str,
     plain: OnceLock<Bytes>,
     gzip: OnceLock<Bytes>,
-    /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from.
+    /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from, or of its version.
     digest: String,
 }
 
@@ -33,6 +33,12 @@ impl File {
     pub fn compressed(content_type: &'static str, gzip: &'static [u8]) -> Self {
         let gzip = Bytes::from_static(gzip);
         Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into() }
+    }
+
+    /// A file from both of its forms. `version` determines the content.
+    pub fn of_both(content_type: &'static str, plain: String, gzip: Vec<u8>, version: &[u8]) -> Self {
+        let (plain, gzip): (Bytes, Bytes) = (plain.into(), gzip.into());
+        Self { content_type, digest: digest(version), plain: plain.into(), gzip: gzip.into() }
     }
 
     pub fn plain(&self) -> &Bytes {

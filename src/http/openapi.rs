@@ -1,17 +1,20 @@
 //! The OpenAPI document: `docs/openapi.json`, with the addresses of this service.
 
+use std::cmp::Reverse;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use axum::http::HeaderMap;
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderValue};
 use clap::ValueEnum;
 use http_body_util::Full;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use super::deprecation::REMOVED_AT;
 use super::file::File;
-use super::openapi_3_0;
 use super::response::Response;
+use super::{gzip, openapi_3_0};
 use crate::config::{Addresses, BaseUrl};
 use crate::domain::{Deployment, Timestamp};
 
@@ -24,6 +27,11 @@ const ROOT: &str = "https://api.petstore.example";
 /// The messages address in `SOURCE`, without `/v1`.
 const MESSAGES_ROOT: &str = "https://messages.petstore.example";
 
+const JSON: &str = "application/json";
+
+/// A host that no service has (RFC 6761, section 6.4). Each document replaces it.
+const STAND_IN: HeaderValue = HeaderValue::from_static("host.invalid");
+
 /// A version of the OpenAPI Specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Version {
@@ -34,20 +42,20 @@ pub enum Version {
 }
 
 /// The served documents: each version, before and after the removal of `getPet`. They are made when a client first requests
-/// them, because making them would delay the start.
+/// them, because making them takes milliseconds, which would delay the start.
 #[derive(Debug)]
 pub struct Documents {
     addresses: Arc<Addresses>,
     deployment: Deployment,
-    documents: [[Mutex<Option<Document>>; 2]; 2],
+    documents: [[Document; 2]; 2],
 }
 
-/// A document and the addresses in it. If the service is bound to every address, the last client determines them. The
-/// document is kept, because making it takes milliseconds, and most clients use one host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Document {
-    addresses: Arc<Addresses>,
-    file: Arc<File>,
+    /// The document at the service's own addresses.
+    own: OnceLock<File>,
+    /// The document at any host, if the service is bound to every address.
+    at_any_host: OnceLock<Template>,
 }
 
 impl Documents {
@@ -57,18 +65,76 @@ impl Documents {
 
     /// Handles the request for the document as of `now`.
     pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
+        let kept = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
+        let text = |addresses: &Addresses| document(addresses, self.deployment, now, version);
         let addresses = self.addresses.reached_by(request);
-        let file = {
-            let kept = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let reusable = kept.take().filter(|kept| kept.addresses == addresses);
-            let document = reusable.unwrap_or_else(|| {
-                let text = document(&addresses, self.deployment, now, version);
-                Document { addresses, file: Arc::new(File::new("application/json", text)) }
+        let response = if Arc::ptr_eq(&addresses, &self.addresses) {
+            kept.own.get_or_init(|| File::new(JSON, text(&self.addresses))).respond(request)
+        } else {
+            let template = kept.at_any_host.get_or_init(|| {
+                let stand_in = self.addresses.reached_by(&HeaderMap::from_iter([(HOST, STAND_IN)]));
+                Template::new(&text(&stand_in), roots(&stand_in))
             });
-            Arc::clone(&kept.insert(document).file)
+            template.at(roots(&addresses)).respond(request)
         };
-        file.respond(request).map(Full::new)
+        response.map(Full::new)
+    }
+}
+
+/// The addresses that depend on the host, of the store and of messages, without `/v1`.
+fn roots(addresses: &Addresses) -> [&str; 2] {
+    [&addresses.base_url, &addresses.messages_base_url].map(BaseUrl::root)
+}
+
+/// A document without its addresses. Inserting those of a host costs little, because a client can name any number of hosts.
+#[derive(Debug)]
+struct Template {
+    pieces: Vec<Piece>,
+    version: Vec<u8>,
+}
+
+/// Text, and the number of the address after it. `None` at the end of the document.
+#[derive(Debug)]
+struct Piece {
+    text: String,
+    gzip: gzip::Part,
+    address: Option<usize>,
+}
+
+impl Template {
+    /// Splits `text` at `addresses`.
+    fn new(text: &str, addresses: [&str; 2]) -> Self {
+        let version = Sha256::digest(text).to_vec();
+        let (mut pieces, mut rest) = (Vec::new(), text);
+        loop {
+            let find = |(number, address): (usize, &&str)| Some((rest.find(*address)?, Reverse(address.len()), number));
+            // The longer one of two at the same place, because one may be the beginning of the other.
+            let next = addresses.iter().enumerate().filter_map(find).min();
+            let (text, after) =
+                next.map_or((rest, ""), |(start, Reverse(length), _)| (&rest[..start], &rest[start + length..]));
+            let address = next.map(|(.., number)| number);
+            pieces.push(Piece { text: text.to_owned(), gzip: gzip::Part::compressed(text.as_bytes()), address });
+            rest = after;
+            if address.is_none() {
+                return Self { pieces, version };
+            }
+        }
+    }
+
+    /// Returns the document at `addresses`.
+    fn at(&self, addresses: [&str; 2]) -> File {
+        let stored = addresses.map(|address| gzip::Part::stored(address.as_bytes()));
+        let (mut plain, mut parts) = (String::new(), Vec::new());
+        for piece in &self.pieces {
+            plain += &piece.text;
+            parts.push(&piece.gzip);
+            if let Some(number) = piece.address {
+                plain += addresses[number];
+                parts.push(&stored[number]);
+            }
+        }
+        let gzip = gzip::join(&parts, plain.len());
+        File::of_both(JSON, plain, gzip, &[&self.version, addresses.join(" ").as_bytes()].concat())
     }
 }
 
