@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use axum::http::HeaderMap;
 use axum::http::header::FORWARDED;
+use axum::http::{HeaderMap, HeaderValue};
 
 use super::forwarded::{parse_address, parse_forwarded};
 use crate::config::Network;
@@ -24,12 +24,17 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) ->
     if !is_trusted(peer) {
         return peer;
     }
-    let lines = |name| headers.get_all(name).iter().rev().filter_map(|line| line.to_str().ok());
+    // As bytes, because a client's non-ASCII byte must not remove what the proxy appended to the line.
+    let lines = |name| headers.get_all(name).iter().rev().map(HeaderValue::as_bytes);
+    let text = |bytes| str::from_utf8(bytes).ok();
     let addresses: Vec<Option<IpAddr>> = match headers.contains_key(X_FORWARDED_FOR) {
-        true => lines(X_FORWARDED_FOR).flat_map(|line| line.rsplit(',')).map(str::trim).map(parse_address).collect(),
+        true => lines(X_FORWARDED_FOR)
+            .flat_map(|line| line.rsplit(|byte| *byte == b','))
+            .map(|element| text(element.trim_ascii()).and_then(parse_address))
+            .collect(),
         // A malformed line counts as one unknown address.
         false => lines(FORWARDED.as_str())
-            .flat_map(|line| parse_forwarded(line).unwrap_or_else(|| vec![None]).into_iter().rev())
+            .flat_map(|line| text(line).and_then(parse_forwarded).unwrap_or_else(|| vec![None]).into_iter().rev())
             .collect(),
     };
     let mut client = peer;
@@ -62,6 +67,29 @@ mod tests {
         assert_eq!(client("10.0.0.1", &["203.0.113.9", "198.51.100.1"]), "198.51.100.1");
         assert_eq!(client("10.0.0.1", &["203.0.113.9, nonsense"]), "10.0.0.1");
         assert_eq!(client("10.0.0.1", &[]), "10.0.0.1");
+    }
+
+    #[test]
+    fn other_bytes_of_a_client_hide_no_forwarded_address() {
+        let trusted = [Network::parse("10.0.0.0/8").unwrap()];
+        for (name, lines, client) in [
+            (X_FORWARDED_FOR, &[&b"\xff, 198.51.100.1"[..]][..], "198.51.100.1"),
+            (X_FORWARDED_FOR, &["203.0.113.9, é, 198.51.100.1".as_bytes()], "198.51.100.1"),
+            (X_FORWARDED_FOR, &[b"\xff", b"198.51.100.1, 10.0.0.2"], "198.51.100.1"),
+            (X_FORWARDED_FOR, &[b"203.0.113.9", b"\xff"], "10.0.0.1"),
+            (X_FORWARDED_FOR, &[b"203.0.113.9,\xff"], "10.0.0.1"),
+            ("forwarded", &["for=203.0.113.9;by=\"é\", for=198.51.100.1".as_bytes()], "198.51.100.1"),
+            ("forwarded", &[b"\xff", b"for=198.51.100.1"], "198.51.100.1"),
+            ("forwarded", &[b"for=203.0.113.9", b"\xff"], "10.0.0.1"),
+            ("forwarded", &[b"for=203.0.113.9", b"for=\"\xff\", for=198.51.100.1"], "10.0.0.1"),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(name, HeaderValue::from_bytes(line).unwrap());
+            }
+            let found = client_address("10.0.0.1".parse().unwrap(), &headers, &trusted);
+            assert_eq!(found.to_string(), client, "{name}: {lines:?}");
+        }
     }
 
     #[test]
