@@ -212,8 +212,10 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if written.is_pending() {
-            self.deadlines.write_blocked();
+        match written {
+            Poll::Pending => self.deadlines.write_blocked(),
+            Poll::Ready(Ok(bytes)) => self.deadlines.wrote(bytes),
+            Poll::Ready(Err(_)) => {}
         }
         written
     }

@@ -3,7 +3,7 @@
 //! hyper's own header timeout creates and drops a timer for every request. Here the request path only stores the time, and
 //! the connection's single timer checks it when it fires, at most every few seconds.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -11,6 +11,9 @@ use tokio::time::Instant;
 
 use super::Limits;
 use super::counters::Expired;
+
+/// Bytes that a client must take within [`Limits::answer`] to get as much time again: 2 kB/s by default.
+const PROGRESS: usize = 64 * 1024;
 
 /// The activity of a connection, which determines its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub struct Deadlines {
     phase: AtomicU8,
     /// When the phase began, in nanoseconds of the coarse clock.
     since: AtomicU64,
+    /// Bytes of the response that the client took since then, while it is blocked.
+    taken: AtomicUsize,
     /// True if the request has a body that was not read to the end.
     unread: AtomicBool,
 }
@@ -45,6 +50,7 @@ impl Deadlines {
             limits,
             phase: AtomicU8::new(Phase::Idle as u8),
             since: AtomicU64::new(coarse_now()),
+            taken: AtomicUsize::new(0),
             unread: AtomicBool::new(false),
         }
     }
@@ -83,6 +89,18 @@ impl Deadlines {
     pub fn write_blocked(&self) {
         if self.phase() != Phase::Blocked {
             self.enter(Phase::Blocked);
+        }
+    }
+
+    /// Records that the socket has accepted bytes. A client that keeps taking them has time for more.
+    pub fn wrote(&self, bytes: usize) {
+        if self.phase() == Phase::Blocked {
+            let taken = self.taken.load(Ordering::Relaxed) + bytes;
+            if taken >= PROGRESS {
+                self.enter(Phase::Blocked);
+            } else {
+                self.taken.store(taken, Ordering::Relaxed);
+            }
         }
     }
 
@@ -137,6 +155,7 @@ impl Deadlines {
 
     fn enter(&self, phase: Phase) {
         self.since.store(coarse_now(), Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 }
@@ -191,5 +210,21 @@ mod tests {
         assert!(deadlines.check().is_ok());
         std::thread::sleep(Duration::from_millis(45));
         assert_eq!(deadlines.check(), Err(Expired::Idle));
+    }
+
+    #[test]
+    fn client_that_keeps_reading_is_not_cut_off() {
+        let deadlines = Deadlines::new(Limits { answer: Duration::from_millis(300), ..limits() });
+        deadlines.answered();
+        deadlines.write_blocked();
+        deadlines.wrote(PROGRESS / 2);
+        std::thread::sleep(Duration::from_millis(310));
+        deadlines.wrote(PROGRESS / 2 - 1);
+        assert_eq!(deadlines.check(), Err(Expired::Answer), "too little progress");
+        deadlines.wrote(1);
+        assert!(deadlines.check().is_ok());
+        deadlines.wrote(PROGRESS - 1);
+        std::thread::sleep(Duration::from_millis(310));
+        assert_eq!(deadlines.check(), Err(Expired::Answer), "progress counts once");
     }
 }

@@ -19,7 +19,7 @@ pub struct Limits {
     /// For the next request to begin. The default is longer than the 60 s that proxies commonly use, so that the proxy
     /// closes first and no request meets a closing connection.
     pub idle: Duration,
-    /// For the client to take a response.
+    /// For the client to take a response, or 64 KiB of it.
     pub answer: Duration,
     /// Maximum number of connections of all public listeners.
     pub connections: usize,
