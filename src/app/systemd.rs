@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use socket2::{SockRef, Type};
 
 use crate::config::Listener;
 
@@ -93,8 +94,12 @@ fn listeners(count: &str, names: &str) -> Result<Vec<Listener>, String> {
 fn passed_socket(descriptor: i32) -> io::Result<TcpListener> {
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
     let socket = TcpListener::from(pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())?);
-    // Fails unless it is a TCP socket.
+    // Fails unless it has an IP address.
     socket.local_addr()?;
+    let options = SockRef::from(&socket);
+    if options.r#type()? != Type::STREAM || !options.is_listener()? {
+        return Err(io::Error::other("not a listening TCP socket: use ListenStream="));
+    }
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

@@ -1,7 +1,10 @@
 //! Notifications to a supervisor like systemd, and the sockets that it passes.
 
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Stdio;
 use std::time::Duration;
 
 use expect_test::expect;
@@ -111,6 +114,25 @@ fn unknown_activated_socket_is_an_error() {
         exit 1: a socket is passed for the messages listener, which `listeners` does not open
     "#]]
     .assert_eq(&told);
+}
+
+#[test]
+fn activated_socket_that_does_not_listen_is_an_error() {
+    let folder = Folder::new();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+    let passed = "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=store exec \"$0\" serve --listeners store 3<&0";
+    for socket in [OwnedFd::from(datagrams), OwnedFd::from(connected)] {
+        let mut serve = folder.program("sh");
+        let ended = Process::start(serve.args(["-c", passed, petstore()]).stdin(Stdio::from(socket))).end();
+        assert_eq!(ended.code, Some(1));
+        let why = "cannot use the socket passed for the store listener: not a listening TCP socket: use ListenStream=";
+        assert_eq!(ended.log(), format!("ERROR {why}\n"));
+    }
+    let mut serve = folder.program("sh");
+    let server = Server::start(serve.args(["-c", passed, petstore()]).stdin(Stdio::from(OwnedFd::from(listening))));
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0), "control");
 }
 
 #[test]
