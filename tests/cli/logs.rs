@@ -81,6 +81,19 @@ async fn request_log_names_the_client() {
 }
 
 #[tokio::test]
+async fn control_characters_of_clients_are_escaped() {
+    let folder = Folder::new();
+    let server = folder.serve("serve --log-requests");
+    let request = "GET /é\u{9b}31m\u{85} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    testkit::raw(server.store(), request.as_bytes()).await;
+    let log = server.end_by(Signal::TERM).stderr;
+    assert!(log.contains(r"/é\u009b31m\u0085"), "{log:?}");
+    assert!(log.chars().all(|character| character == '\n' || !character.is_control()), "{log:?}");
+    let line = log.lines().find(|line| line.contains("31m")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(line).unwrap()["path"], "/é\u{9b}31m\u{85}");
+}
+
+#[tokio::test]
 async fn signals_change_the_level_while_the_service_runs() {
     let folder = Folder::with_account();
     let server = folder.serve("serve");

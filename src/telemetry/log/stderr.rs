@@ -1,5 +1,6 @@
 //! Writes to stderr. In a service a dedicated thread writes, because a stalled reader would block every thread that logs.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,10 +53,11 @@ pub struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let shown = escape_controls(line);
         if QUEUE.is_used.load(Ordering::Acquire) {
-            QUEUE.push(line);
+            QUEUE.push(&shown);
         } else {
-            let _ = io::stderr().write_all(line);
+            let _ = io::stderr().write_all(&shown);
         }
         Ok(line.len())
     }
@@ -63,6 +65,30 @@ impl Write for Stderr {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Escapes DEL and the control characters from U+0080 to U+009F as JSON does others, because U+009B begins commands to some
+/// terminals, and a client may send it in a path. JSON does not escape them by itself.
+fn escape_controls(line: &[u8]) -> Cow<'_, [u8]> {
+    // In UTF-8, 0xC2 begins the characters from U+0080 to U+00BF.
+    if !line.iter().any(|byte| matches!(byte, 0x7f | 0xc2)) {
+        return line.into();
+    }
+    let mut escaped = Vec::with_capacity(line.len() + 16);
+    let mut rest = line;
+    while let Some((&first, after)) = rest.split_first() {
+        let (code, taken) = match (first, after.first()) {
+            (0x7f, _) => (0x7f, 1),
+            (0xc2, Some(&next @ 0x80..=0x9f)) => (next, 2),
+            _ => (0, 1),
+        };
+        match code {
+            0 => escaped.push(first),
+            code => escaped.extend_from_slice(format!("\\u{code:04x}").as_bytes()),
+        }
+        rest = &rest[taken..];
+    }
+    escaped.into()
 }
 
 /// Starts the writer thread. From then on, writing never blocks.
@@ -157,4 +183,22 @@ fn write_all(mut bytes: &[u8]) -> Result<(), &[u8]> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_beyond_ascii_are_escaped() {
+        for (line, escaped) in [
+            ("a line\n", "a line\n"),
+            ("GET /\u{9b}31m\n", "GET /\\u009b31m\n"),
+            ("\u{80}\u{9f}\u{7f}", "\\u0080\\u009f\\u007f"),
+            ("é\u{a0}\u{c2}…🦊", "é\u{a0}\u{c2}…🦊"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&escape_controls(line.as_bytes())), escaped);
+        }
+        assert_eq!(*escape_controls(b"\xc2"), *b"\xc2");
+    }
 }
