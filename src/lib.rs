@@ -12,6 +12,7 @@ pub mod config;
 pub mod console;
 pub mod domain;
 pub mod http;
+pub mod regular_file;
 pub mod relay;
 pub mod representation;
 pub mod server;

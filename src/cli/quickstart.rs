@@ -21,6 +21,7 @@ use crate::config::{Addresses, BaseUrl, Common, Service};
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewPet, PetName, PetStatus};
+use crate::regular_file;
 use crate::store::Store;
 
 const ACCOUNT: &str = "quickstart@localhost";
@@ -101,7 +102,9 @@ async fn print_banner(text: String) -> Outcome {
 
 /// Returns the key of an earlier quickstart. `None` if there is none or it no longer works.
 async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure> {
-    let Ok(kept) = fs::read_to_string(file) else { return Ok(None) };
+    let Some(kept) = regular_file::read(file).ok().and_then(|kept| String::from_utf8(kept).ok()) else {
+        return Ok(None);
+    };
     let Some(hash) = ApiKey::hash_presented(kept.trim().as_bytes(), store.deployment()) else { return Ok(None) };
     let works = store.find_key(&hash).await?.is_some_and(|grant| grant.expires_at.is_none());
     Ok(works.then(|| kept.trim().to_owned()))

@@ -221,6 +221,8 @@ async fn revoked_or_lost_key_is_replaced() {
     let lost = folder.read("petstore-data/quickstart.key");
     assert_ne!(lost, revoked);
     std::fs::remove_file(folder.path("petstore-data/quickstart.key")).unwrap();
+    let mkfifo = folder.program("mkfifo").arg("petstore-data/quickstart.key").status();
+    assert!(mkfifo.unwrap().success());
 
     let server = folder.serve("quickstart");
     server.printed_until("Stop");
