@@ -21,24 +21,25 @@ pub struct File {
     gzip: OnceLock<Bytes>,
     /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from, or of its version.
     digest: String,
+    is_compressible: bool,
 }
 
 impl File {
     pub fn new(content_type: &'static str, plain: impl Into<Bytes>) -> Self {
         let plain = plain.into();
-        Self { content_type, digest: digest(&plain), plain: plain.into(), gzip: OnceLock::new() }
+        Self { content_type, digest: digest(&plain), plain: plain.into(), gzip: OnceLock::new(), is_compressible: true }
     }
 
     /// A file from its compressed form.
     pub fn compressed(content_type: &'static str, gzip: &'static [u8]) -> Self {
         let gzip = Bytes::from_static(gzip);
-        Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into() }
+        Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into(), is_compressible: true }
     }
 
-    /// A file from both of its forms. `version` determines the content.
-    pub fn of_both(content_type: &'static str, plain: String, gzip: Vec<u8>, version: &[u8]) -> Self {
-        let (plain, gzip): (Bytes, Bytes) = (plain.into(), gzip.into());
-        Self { content_type, digest: digest(version), plain: plain.into(), gzip: gzip.into() }
+    /// A file that is not compressed, because it is made for one request. `version` determines the content.
+    pub fn uncompressed(content_type: &'static str, plain: String, version: &[u8]) -> Self {
+        let (plain, gzip) = (Bytes::from(plain).into(), OnceLock::new());
+        Self { content_type, digest: digest(version), plain, gzip, is_compressible: false }
     }
 
     pub fn plain(&self) -> &Bytes {
@@ -55,7 +56,7 @@ impl File {
     /// Returns the response to a request for the file.
     pub fn respond(&self, request: &HeaderMap) -> Response<Bytes> {
         // Each form has its own tag, because strong tags promise equal bytes (RFC 9110, section 8.8.3.3).
-        let (content, encoding, suffix) = match accepts_gzip(request) {
+        let (content, encoding, suffix) = match self.is_compressible && accepts_gzip(request) {
             true => (self.gzip(), Some("gzip"), "-gzip"),
             false => (self.plain(), None, ""),
         };

@@ -1,6 +1,5 @@
 //! The OpenAPI document: `docs/openapi.json`, with the addresses of this service.
 
-use std::cmp::Reverse;
 use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
@@ -13,8 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::deprecation::REMOVED_AT;
 use super::file::File;
+use super::openapi_3_0;
 use super::response::Response;
-use super::{gzip, openapi_3_0};
 use crate::config::{Addresses, BaseUrl};
 use crate::domain::{Deployment, Timestamp};
 
@@ -73,68 +72,31 @@ impl Documents {
         } else {
             let template = kept.at_any_host.get_or_init(|| {
                 let stand_in = self.addresses.reached_by(&HeaderMap::from_iter([(HOST, STAND_IN)]));
-                Template::new(&text(&stand_in), roots(&stand_in))
+                let text = text(&stand_in);
+                Template { version: Sha256::digest(&text).to_vec(), text, stand_in }
             });
-            template.at(roots(&addresses)).respond(request)
+            template.at(&addresses).respond(request)
         };
         response.map(Full::new)
     }
 }
 
-/// The addresses that depend on the host, of the store and of messages, without `/v1`.
-fn roots(addresses: &Addresses) -> [&str; 2] {
-    [&addresses.base_url, &addresses.messages_base_url].map(BaseUrl::root)
-}
-
-/// A document without its addresses. Inserting those of a host costs little, because a client can name any number of hosts.
+/// A document at [`STAND_IN`]. Inserting another host costs little, because a client can name any number of hosts.
 #[derive(Debug)]
 struct Template {
-    pieces: Vec<Piece>,
-    version: Vec<u8>,
-}
-
-/// Text, and the number of the address after it. `None` at the end of the document.
-#[derive(Debug)]
-struct Piece {
     text: String,
-    gzip: gzip::Part,
-    address: Option<usize>,
+    version: Vec<u8>,
+    stand_in: Arc<Addresses>,
 }
 
 impl Template {
-    /// Splits `text` at `addresses`.
-    fn new(text: &str, addresses: [&str; 2]) -> Self {
-        let version = Sha256::digest(text).to_vec();
-        let (mut pieces, mut rest) = (Vec::new(), text);
-        loop {
-            let find = |(number, address): (usize, &&str)| Some((rest.find(*address)?, Reverse(address.len()), number));
-            // The longer one of two at the same place, because one may be the beginning of the other.
-            let next = addresses.iter().enumerate().filter_map(find).min();
-            let (text, after) =
-                next.map_or((rest, ""), |(start, Reverse(length), _)| (&rest[..start], &rest[start + length..]));
-            let address = next.map(|(.., number)| number);
-            pieces.push(Piece { text: text.to_owned(), gzip: gzip::Part::compressed(text.as_bytes()), address });
-            rest = after;
-            if address.is_none() {
-                return Self { pieces, version };
-            }
-        }
-    }
-
-    /// Returns the document at `addresses`.
-    fn at(&self, addresses: [&str; 2]) -> File {
-        let stored = addresses.map(|address| gzip::Part::stored(address.as_bytes()));
-        let (mut plain, mut parts) = (String::new(), Vec::new());
-        for piece in &self.pieces {
-            plain += &piece.text;
-            parts.push(&piece.gzip);
-            if let Some(number) = piece.address {
-                plain += addresses[number];
-                parts.push(&stored[number]);
-            }
-        }
-        let gzip = gzip::join(&parts, plain.len());
-        File::of_both(JSON, plain, gzip, &[&self.version, addresses.join(" ").as_bytes()].concat())
+    fn at(&self, addresses: &Addresses) -> File {
+        let roots =
+            |addresses: &Addresses| [addresses.messages_base_url.root(), addresses.base_url.root()].map(str::to_owned);
+        let (from, to) = (roots(&self.stand_in), roots(addresses));
+        // The messages address begins like that of the store, and goes on with its port.
+        let text = self.text.replace(&from[0], &to[0]).replace(&from[1], &to[1]);
+        File::uncompressed(JSON, text, &[&self.version, to.join(" ").as_bytes()].concat())
     }
 }
 

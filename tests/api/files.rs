@@ -109,7 +109,7 @@ async fn compressed(address: SocketAddr, path: &str) -> (String, Vec<u8>) {
 }
 
 /// Sends a request and reads a response whose body may be binary.
-pub async fn exchange(address: SocketAddr, request: Request) -> (String, Vec<u8>) {
+async fn exchange(address: SocketAddr, request: Request) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(&request.header("connection", "close").bytes()).await.unwrap();
     let mut response = Vec::new();
@@ -125,7 +125,7 @@ fn stable(head: &str) -> Vec<&str> {
 }
 
 /// Decompresses with gzip, which is independent of the service's implementation.
-pub fn gunzip(compressed: Vec<u8>) -> String {
+fn gunzip(compressed: Vec<u8>) -> String {
     let mut gunzip = Command::new("gzip").arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = gunzip.stdin.take().unwrap();
     let writing = std::thread::spawn(move || stdin.write_all(&compressed).unwrap());
