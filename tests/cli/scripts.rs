@@ -84,3 +84,19 @@ fn package_installation_reports_other_errors_at_once() {
     assert!(failed.stderr.contains("The list of sources could not be read."), "{failed:?}");
     assert_eq!(folder.read("asked").lines().count(), 1);
 }
+
+#[test]
+fn tests_that_hang_are_killed_and_named() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("deps")).unwrap();
+    write_program(&folder, "deps/hangs", "sleep 1000\n");
+    write_program(&folder, "deps/fails", "exit 7\n");
+    let run = |test: &str, limit: &str| {
+        Process::start(script(&folder, ".cargo/run").arg(folder.path(test)).env("TEST_LIMIT", limit)).end()
+    };
+
+    let hung = run("deps/hangs", "0.5s");
+    assert_eq!(hung.code, None, "{hung:?}");
+    assert!(hung.stderr.contains("limit of time") && hung.stderr.contains("\nhangs\n"), "{hung:?}");
+    assert_eq!(run("deps/fails", "1000s").code, Some(7));
+}
