@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use testkit::postgres::{query, sessions};
-use testkit::{Connection, Database, PostgresServer, Request, Server, Signal, TIMEOUT, new_pet, trial, within};
+use testkit::{
+    Connection, Database, PostgresServer, Request, Server, Signal, Stop, StopOnDrop, TIMEOUT, new_pet, trial, within,
+};
 
 use crate::shop::Shop;
 
@@ -31,7 +32,7 @@ fn followers_miss_nothing_across_three_processes() {
     let (steady, hung) = (shop.database.serve(), shop.database.serve());
     let traffic = Traffic::new(&shop.key);
     let (created, followed) = thread::scope(|scope| {
-        let _ends = End(&traffic);
+        let _stop = traffic.stop_on_drop();
         let followers = traffic.follow_all(scope, &[&steady, &hung]);
         let mut creators = traffic.create(scope, &steady, "steady");
         creators.extend(traffic.create(scope, &hung, "hung"));
@@ -60,7 +61,7 @@ fn followers_miss_nothing_in_the_embedded_database() {
     let service = shop.database.serve();
     let traffic = Traffic::new(&shop.key);
     let (created, followed) = thread::scope(|scope| {
-        let _ends = End(&traffic);
+        let _stop = traffic.stop_on_drop();
         let followers = traffic.follow_all(scope, &[&service]);
         let creators = traffic.create(scope, &service, "only");
         thread::sleep(PAUSE * trial::rounds(2));
@@ -82,10 +83,11 @@ fn misses_an_id_that_is_visible_late(process: &Server, key: &str, url: &str) {
     let traffic = Traffic::new(key);
     let pet = process.create_pet(key, "early").id();
     let (late, seen) = thread::scope(|scope| {
+        let _stop = traffic.stop_on_drop();
         let follower = scope.spawn(|| traffic.follow(process.store(), PETS, pet - 2));
         let late: i64 = late.join().unwrap().trim().parse().unwrap();
         assert!(late == pet - 1, "the late insert took {late}, after {pet}");
-        traffic.ended.store(true, Ordering::SeqCst);
+        traffic.ended.request();
         (late, follower.join().unwrap())
     });
     assert!(seen.contains(&pet) && !seen.contains(&late), "the follower would not notice a late id");
@@ -94,19 +96,9 @@ fn misses_an_id_that_is_visible_late(process: &Server, key: &str, url: &str) {
 /// Creators and followers of one account.
 struct Traffic<'a> {
     key: &'a str,
-    stop: AtomicBool,
+    stop: Stop,
     /// Set once every creator has received its last response.
-    ended: AtomicBool,
-}
-
-/// Stops all clients on drop, because their scope waits for them even if the test has failed.
-struct End<'a>(&'a Traffic<'a>);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::SeqCst);
-        self.0.ended.store(true, Ordering::SeqCst);
-    }
+    ended: Stop,
 }
 
 /// Ids in the order of their responses.
@@ -124,7 +116,12 @@ type Followers<'scope> = Vec<(&'static str, ScopedJoinHandle<'scope, Vec<i64>>)>
 
 impl<'a> Traffic<'a> {
     const fn new(key: &'a str) -> Self {
-        Self { key, stop: AtomicBool::new(false), ended: AtomicBool::new(false) }
+        Self { key, stop: Stop::new(), ended: Stop::new() }
+    }
+
+    /// Stops all clients on drop.
+    const fn stop_on_drop(&self) -> [StopOnDrop<'_>; 2] {
+        [self.stop.on_drop(), self.ended.on_drop()]
     }
 
     /// Starts a follower of animals and one of orders on each process.
@@ -151,14 +148,14 @@ impl<'a> Traffic<'a> {
 
     /// Stops the creators, then the followers once they have read everything.
     fn end(&self, creators: Creators<'_>, followers: Followers<'_>) -> (Ids, Followed) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.stop.request();
         let mut created = Ids::default();
         for creator in creators {
             let ids = creator.join().unwrap();
             created.pets.extend(ids.pets);
             created.orders.extend(ids.orders);
         }
-        self.ended.store(true, Ordering::SeqCst);
+        self.ended.request();
         (created, Followed(followers.into_iter().map(|(path, follower)| (path, follower.join().unwrap())).collect()))
     }
 
@@ -177,7 +174,7 @@ impl<'a> Traffic<'a> {
             Some((response.status() == 201).then(|| response.id()))
         };
         for number in 0.. {
-            if self.stop.load(Ordering::SeqCst) {
+            if self.stop.is_requested() {
                 break;
             }
             let Some(pet) = create(PETS, &format!("pet-{name}-{number}"), new_pet(name)) else { break };
@@ -196,7 +193,7 @@ impl<'a> Traffic<'a> {
         let mut connection = Connection::open(address).unwrap();
         let mut seen = Vec::new();
         loop {
-            let ended = self.ended.load(Ordering::SeqCst);
+            let ended = self.ended.is_requested();
             let after = seen.last().copied().unwrap_or(from);
             let request = Request::new(address, "GET", &format!("{path}?limit=100&after={after}")).key(self.key);
             let response = connection.send(&request).unwrap();

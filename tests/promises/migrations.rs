@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{self, OpenTransaction, query, sessions};
-use testkit::{Database, Server, TIMEOUT, trial, within};
+use testkit::{Database, Server, Stop, TIMEOUT, trial, within};
 
 #[test]
 fn concurrent_starts_migrate_once() {
@@ -189,9 +188,10 @@ fn requests_beside_a_newer_schema() -> usize {
     let database = Database::postgres();
     let key = database.make_key();
     let service = database.serve();
-    let done = AtomicBool::new(false);
+    let stop = Stop::new();
     let answered = thread::scope(|scope| {
-        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| send_until(&done, &service, &key))).collect();
+        let stop_on_drop = stop.on_drop();
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| send_until(&stop, &service, &key))).collect();
         thread::sleep(Duration::from_millis(100));
         // Changes that a later version may make while this one serves.
         database.sql(
@@ -205,7 +205,7 @@ fn requests_beside_a_newer_schema() -> usize {
              COMMIT",
         );
         thread::sleep(Duration::from_millis(100));
-        done.store(true, Ordering::SeqCst);
+        drop(stop_on_drop);
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
     drop(service);
@@ -221,9 +221,9 @@ fn requests_beside_a_newer_schema() -> usize {
 }
 
 /// Sends requests that must succeed. Returns their number.
-fn send_until(done: &AtomicBool, service: &Server, key: &str) -> usize {
+fn send_until(stop: &Stop, service: &Server, key: &str) -> usize {
     let mut answered = 0;
-    while !done.load(Ordering::SeqCst) {
+    while !stop.is_requested() {
         assert_eq!(service.create_pet(key, "Rex").status(), 201);
         assert_eq!(service.get("/v1/pets", key).status(), 200);
         assert_eq!(service.get("/v1/pets/1", key).status(), 200);

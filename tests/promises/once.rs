@@ -1,11 +1,10 @@
 //! Promise 6: concurrent requests with one idempotency key have one effect.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Response, Server, trial};
+use testkit::{Response, Server, Stop, trial};
 
 use crate::fake_clock::FakeClock;
 use crate::shop::{Operation, Shop};
@@ -40,24 +39,27 @@ fn race(shop: &Shop, services: &[Server], clock: &FakeClock) {
         let service = &services[client % services.len()];
         Operation::of(n).send_until_settled(service, &shop.key, &format!("key-{n}"), &texts[n])
     };
-    let (done, mut jumps) = (AtomicBool::new(false), 0);
-    let responses: Vec<Vec<Response>> = thread::scope(|scope| {
+    // Each key has threads of its own, because those of a failed request would be missing at the next barrier.
+    let send_at_once = |n: usize| -> Vec<Response> {
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || send(client, n))).collect();
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        })
+    };
+    let (stop, mut jumps) = (Stop::new(), 0);
+    let responses: Vec<_> = thread::scope(|scope| {
+        let _stop = stop.on_drop();
         scope.spawn(|| {
-            for time in ["+2d", "+0", "-1d", "+0"].iter().cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+            for time in ["+2d", "+0", "-1d", "+0"].iter().cycle().take_while(|_| !stop.is_requested()) {
                 clock.set(time);
                 jumps += 1;
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        let clients: Vec<_> =
-            (0..CLIENTS).map(|client| scope.spawn(move || (0..keys).map(|n| send(client, n)).collect())).collect();
-        let responses = clients.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>();
-        done.store(true, Ordering::Relaxed);
-        responses.into_iter().map(Result::unwrap).collect()
+        (0..keys).map(send_at_once).collect()
     });
-    for n in 0..keys {
-        let responses: Vec<_> = responses.iter().map(|of_client| &of_client[n]).collect();
-        for response in &responses {
+    for (n, responses) in responses.iter().enumerate() {
+        for response in responses {
             assert_eq!(response.status(), Operation::of(n).status(), "key {n}: {response:?}");
             assert_eq!(response.body, responses[0].body, "key {n}");
         }

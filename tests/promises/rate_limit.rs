@@ -81,6 +81,9 @@ fn sustained_rate_is_limited_exactly() {
     trial::measured(&format!("{count} in {lasts:?} of a flood, {least:.1} to {most:.1} being exact"));
 }
 
+/// Requests that are allowed for this long have no limit.
+const NO_LIMIT: Duration = Duration::from_mins(5);
+
 /// The number of allowed requests, and the times of the last one and its response.
 struct Sent {
     allowed: u64,
@@ -90,9 +93,10 @@ struct Sent {
 
 /// Repeats a request until `is_last` is true for its result.
 fn send_until(is_allowed: &impl Fn() -> bool, is_last: impl Fn(bool) -> bool) -> Sent {
-    let mut allowed = 0;
+    let (began, mut allowed) = (Instant::now(), 0);
     loop {
         let sent = Instant::now();
+        assert!(sent - began < NO_LIMIT, "{allowed} requests were allowed, and none was the last");
         let result = is_allowed();
         allowed += u64::from(result);
         if is_last(result) {

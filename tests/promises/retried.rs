@@ -1,10 +1,9 @@
 //! A write answered with 503 may or may not be committed. Sending it again with its idempotency key settles that.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Database, PostgresServer, Random, Server, TIMEOUT, within};
+use testkit::{Database, PostgresServer, Random, Server, Stop, TIMEOUT, within};
 
 use crate::network::Network;
 use crate::shop::{Operation, Shop};
@@ -47,11 +46,11 @@ fn retry_settles_requests_lost_by_a_database_crash() {
 
 /// Clients send requests while `fault` happens, and repeat each one until it is settled.
 fn assert_retries_settle(shop: &Shop, service: &Server, fault: impl FnOnce()) {
-    let done = AtomicBool::new(false);
+    let stop = Stop::new();
     let work = |client: usize| {
         let (operation, key) = (Operation::of(client), &shop.key);
         let (mut sent, mut unavailable) = (0, 0);
-        while !done.load(Ordering::SeqCst) {
+        while !stop.is_requested() {
             let once = format!("{client}-{sent}");
             let text = operation.text(service, key, &once);
             let first = operation.send(service, key, &once, &text);
@@ -67,10 +66,10 @@ fn assert_retries_settle(shop: &Shop, service: &Server, fault: impl FnOnce()) {
         (sent, unavailable)
     };
     let counts: Vec<(usize, u32)> = thread::scope(|scope| {
-        let work = &work;
+        let (work, stop_on_drop) = (&work, stop.on_drop());
         let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
         fault();
-        done.store(true, Ordering::SeqCst);
+        drop(stop_on_drop);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let unavailable: u32 = counts.iter().map(|(_, unavailable)| unavailable).sum();

@@ -118,13 +118,13 @@ impl Soak {
         let samples = Mutex::new(Vec::new());
         let mut happened: Vec<Event> = Vec::new();
         thread::scope(|scope| {
-            let _stop = StopOnDrop(&self.traffic);
+            let _stop = self.traffic.stop.on_drop();
             for client in 0..CLIENTS {
                 let (traffic, mut random) = (&self.traffic, random.another());
                 scope.spawn(move || traffic.work(client, &mut random));
             }
             scope.spawn(|| {
-                while !self.traffic.is_stopped() {
+                while !self.traffic.stop.is_requested() {
                     thread::sleep(every);
                     let instances = self.instances.lock().unwrap();
                     samples.lock().unwrap().extend(instances[0].sample(self.began, &self.traffic));
@@ -313,15 +313,6 @@ fn import(database: &Database, animals: usize, traffic: &Traffic) {
 fn pairs<C: FromIterator<(String, String)>>(rows: &str) -> C {
     let rows = rows.lines().map(|row| row.split_once(' ').unwrap());
     rows.map(|(name, id)| (name.to_owned(), id.to_owned())).collect()
-}
-
-/// Stops the traffic on drop, because its scope waits for the clients even if the test has failed.
-struct StopOnDrop<'a>(&'a Traffic);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// Control: the descriptors of idle connections that accumulate are noticed.

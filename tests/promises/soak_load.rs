@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Certificate, Ledger, Random, Request, Response, TIMEOUT, new_message, new_pet};
+use testkit::{Certificate, Ledger, Random, Request, Response, Stop, TIMEOUT, new_message, new_pet};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -30,7 +30,7 @@ pub struct Traffic {
     pub requests: AtomicU64,
     violations: Mutex<Vec<String>>,
     newest: AtomicI64,
-    stop: AtomicBool,
+    pub stop: Stop,
 }
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Traffic {
             requests: AtomicU64::new(0),
             violations: Mutex::default(),
             newest: AtomicI64::new(0),
-            stop: AtomicBool::new(false),
+            stop: Stop::new(),
         }
     }
 
@@ -76,14 +76,6 @@ impl Traffic {
         disturbance.under_way || disturbance.ended.is_some_and(|ended| ended > sent)
     }
 
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
-    }
-
-    pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
-    }
-
     pub fn take_latencies(&self) -> Vec<Duration> {
         std::mem::take(&mut *self.latencies.lock().unwrap())
     }
@@ -100,7 +92,7 @@ impl Traffic {
     /// Works as one client until the traffic is stopped.
     pub fn work(&self, client: usize, random: &mut Random) {
         for number in 0.. {
-            if self.is_stopped() {
+            if self.stop.is_requested() {
                 return;
             }
             match random.below(10) {
@@ -147,7 +139,7 @@ impl Traffic {
                 return;
             }
             // After a violation, or without a service, the write keeps its unknown outcome.
-            if self.is_stopped() {
+            if self.stop.is_requested() {
                 return;
             }
             thread::sleep(RETRY);

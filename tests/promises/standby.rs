@@ -1,10 +1,9 @@
 //! Promise 5: no write is acknowledged without the synchronous standby.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Database, PostgresServer, within};
+use testkit::{Database, PostgresServer, Stop, within};
 
 const ROUNDS: u32 = 5;
 
@@ -24,11 +23,12 @@ fn unconfirmed_commit_is_not_acknowledged() {
         service.send_message(&key, "late").assert_unavailable();
     }
 
-    let done = AtomicBool::new(false);
+    let stop = Stop::new();
     let cancelled = thread::scope(|scope| {
+        let stop_on_drop = stop.on_drop();
         let cancelling = scope.spawn(|| {
             let mut cancelled = 0;
-            while !done.load(Ordering::SeqCst) {
+            while !stop.is_requested() {
                 cancelled += server.cancel_waits_for_standbys();
             }
             cancelled
@@ -41,7 +41,7 @@ fn unconfirmed_commit_is_not_acknowledged() {
             let clients = [0, 1, 2, 3].map(|client| scope.spawn(move || send(client)));
             clients.into_iter().for_each(|client| client.join().unwrap().assert_unavailable());
         }
-        done.store(true, Ordering::SeqCst);
+        drop(stop_on_drop);
         cancelling.join().unwrap()
     });
     assert!(cancelled >= ROUNDS, "only {cancelled} waits were cancelled: little was tested");

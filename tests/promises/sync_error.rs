@@ -2,12 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::writers::Mix;
-use testkit::{Database, Ledger, Random, Request, Server, TIMEOUT, Writers, trial, within};
+use testkit::{Database, Ledger, Random, Request, Server, Stop, TIMEOUT, Writers, trial, within};
 
 use crate::sync_order;
 use crate::trace::{self, Disk};
@@ -77,11 +76,12 @@ fn failing_at_checkpoint(trace: &Path, database: &Database) -> Command {
 
 /// Waits for the exit status. Asserts that the service is not ready from the first 503 on.
 pub fn ended_and_was_not_ready(service: &mut Server, ledger: &Ledger) -> Option<i32> {
-    let (over, request) = (AtomicBool::new(false), Request::new(service.store(), "GET", "/readyz"));
+    let (stop, request) = (Stop::new(), Request::new(service.store(), "GET", "/readyz"));
     thread::scope(|scope| {
+        let stop_on_drop = stop.on_drop();
         let watcher = scope.spawn(|| {
             let mut ready: Vec<Instant> = Vec::new();
-            while !over.load(Ordering::SeqCst) {
+            while !stop.is_requested() {
                 let sent = Instant::now();
                 if request.try_send_blocking().is_ok_and(|response| response.status() == 200) {
                     ready.push(sent);
@@ -91,7 +91,7 @@ pub fn ended_and_was_not_ready(service: &mut Server, ledger: &Ledger) -> Option<
             ready
         });
         let status = service.ended(TIMEOUT * 2);
-        over.store(true, Ordering::SeqCst);
+        drop(stop_on_drop);
         let ready = watcher.join().unwrap();
         if let Some(since) = ledger.unavailable_since() {
             assert!(ready.iter().all(|sent| *sent < since), "ready after a 503");

@@ -35,8 +35,11 @@ async fn endless_reader_does_not_fill_the_disk() {
 
     let reader = endless_reader(folder.path());
     let (mut acknowledged, mut refused) = (0, 0);
+    let log = folder.path().join("petstore.db-wal");
+    let length = || log.metadata().unwrap().len();
     // Until the limit, and for twenty more batches.
     while refused < 20 {
+        assert!(length() <= limit, "{} bytes exceed the limit of {limit}", length());
         let outcomes = write(&store, account).await;
         acknowledged += outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         refused += usize::from(outcomes.iter().any(Result::is_err));
@@ -44,8 +47,7 @@ async fn endless_reader_does_not_fill_the_disk() {
             assert!(matches!(outcome, Ok(()) | Err(StoreError::Unavailable(_))), "{outcome:?}");
         }
     }
-    let log = folder.path().join("petstore.db-wal");
-    let length = log.metadata().unwrap().len();
+    let length = length();
     assert!(length <= limit, "{length} bytes exceed the limit of {limit}");
     assert!(length > u64::from(pages) / 2 * FRAME, "rejected long before the limit: {length}");
     assert_eq!(store.count_pets().await.unwrap(), 0, "reads succeed");

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::client::{Connection, Request, new_message, new_pet};
 use crate::ledger::Ledger;
 use crate::server::Server;
+use crate::stop::Stop;
 
 /// Pause of a client after a 503.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ impl Mix {
 
 /// Clients that run until they are stopped or the service ends.
 pub struct Writers {
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stop>,
     clients: Vec<JoinHandle<Vec<Write>>>,
 }
 
@@ -63,7 +63,7 @@ impl Write {
 impl Writers {
     /// Starts the clients. `run` is a prefix of every name and must be new to the ledger.
     pub fn start(service: &Server, key: &str, ledger: &Ledger, run: &str, mix: Mix) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(Stop::new());
         let clients = (0..mix.clients).map(|number| {
             let message = number % mix.messages_one_in == 0;
             let client = Client {
@@ -86,7 +86,7 @@ impl Writers {
     }
 
     pub fn stop(self) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.stop.request();
         self.join();
     }
 }
@@ -102,13 +102,13 @@ struct Client {
     message: bool,
     mix: Mix,
     ledger: Ledger,
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stop>,
 }
 
 impl Client {
     /// Reconnects after a broken connection, if it can. Returns the writes without a response.
     fn work(&self) -> Vec<Write> {
-        let is_stopped = || self.stop.load(Ordering::SeqCst);
+        let is_stopped = || self.stop.is_requested();
         let (mut number, mut unanswered) = (0, Vec::new());
         while !is_stopped() {
             let Ok(mut connection) = Connection::open(self.address) else { break };
