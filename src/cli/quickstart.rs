@@ -4,10 +4,10 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use clap::Args;
 use tokio::sync::oneshot;
@@ -178,12 +178,13 @@ fn welcome(
     let operations = operations.map_or_else(String::new, |bound| {
         format!("  operations     {}/metrics\n", BaseUrl::of_bound(addresses.scheme, bound).root())
     });
+    let program = program();
     let password = match password {
         Some(password) => format!("{}  (not shown again)", password.expose()),
         None => {
             let folder = format!(" --data-dir {}", quoted(&asked.common.data_dir));
             let folder = if asked.common.database_url.is_some() { "" } else { &folder };
-            format!("shown at the first start; to replace it, run `petstore account set-password {ACCOUNT}{folder}`")
+            format!("shown at the first start; to replace it, run `{program} account set-password {ACCOUNT}{folder}`")
         }
     };
     let first_look = if cfg!(debug_assertions) { FIRST_LOOK } else { "" };
@@ -199,6 +200,7 @@ fn welcome(
   account        {ACCOUNT}
   password       {password}
   API key        {key}
+  program        {program}
 
 List available animals:
   {curl} '{store}/pets?status=available&limit=5' -H 'Authorization: Bearer {key}'
@@ -239,8 +241,36 @@ Stop with Ctrl-C.
     )
 }
 
+/// Returns the path of this program for a shell, because a program that cargo has built is not in `PATH`.
+fn program() -> String {
+    let program = env::current_exe().unwrap_or_else(|_| PathBuf::from("petstore"));
+    quoted(&env::current_dir().map_or(program.clone(), |folder| relative_to(&folder, &program)))
+}
+
+/// Returns `program` as a path relative to `folder` if it is in there. A shell looks up a name without a slash in `PATH`.
+fn relative_to(folder: &Path, program: &Path) -> PathBuf {
+    match program.strip_prefix(folder) {
+        Ok(relative) if relative.components().count() == 1 => Path::new(".").join(relative),
+        Ok(relative) => relative.to_owned(),
+        Err(_) => program.to_owned(),
+    }
+}
+
 /// Returns a curl command that trusts `certificate` and works in any folder.
 fn curl_with(certificate: &Path) -> String {
     let certificate = std::path::absolute(certificate).unwrap_or_else(|_| certificate.to_owned());
     format!("curl --cacert '{}'", certificate.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_in_the_current_folder_is_shown_relative_to_it() {
+        let shown = |program| relative_to(Path::new("/work"), Path::new(program)).display().to_string();
+        assert_eq!(shown("/work/target/quickstart/petstore"), "target/quickstart/petstore");
+        assert_eq!(shown("/work/petstore"), "./petstore");
+        assert_eq!(shown("/usr/bin/petstore"), "/usr/bin/petstore");
+    }
 }
