@@ -2,9 +2,12 @@
 //! of the page, and with each client the same story, in `tests/contract/clients`.
 
 use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::failing::{FailingProxy, RETRY_AFTER};
 use crate::guide::{Section, section};
 use crate::process::{Petstore, go_run, run, shell, shown, tool};
 
@@ -46,6 +49,7 @@ date=2030-12-05 201 no error
 /// A client generated from the document of a service, in a folder with its programs.
 struct Client {
     service: Petstore,
+    proxy: FailingProxy,
     folder: TempDir,
 }
 
@@ -55,7 +59,7 @@ fn openapi_fetch_client_works() {
     client.write("package.json", r#"{"type":"module"}"#);
     client.run("tsc --strict --skipLibCheck --target es2022 --module nodenext --noEmit example.ts story.ts");
     client.tells_the_story("node story.ts");
-    client.lists_every_animal("node example.ts");
+    client.example_works("node example.ts", true);
 }
 
 #[test]
@@ -63,14 +67,14 @@ fn hey_api_client_works() {
     let client = Client::generate("TypeScript with Hey API", "hey-api", "example.ts");
     client.run("tsc --strict --skipLibCheck --target es2022 --module nodenext --outDir js example.ts story.ts");
     client.tells_the_story("node js/story.js");
-    client.lists_every_animal("node js/example.js");
+    client.example_works("node js/example.js", true);
 }
 
 #[test]
 fn python_client_works() {
     let client = Client::generate("Python", "python", "example.py");
     client.tells_the_story("python story.py");
-    client.lists_every_animal("python example.py");
+    client.example_works("python example.py", true);
 }
 
 #[test]
@@ -83,7 +87,7 @@ fn generated_client_meets_every_simulated_failure() {
 fn go_client_works() {
     let client = Client::generate("Go", "go", "example.go");
     client.tells_the_story(&go_run("story.go"));
-    client.lists_every_animal(&go_run("example.go"));
+    client.example_works(&go_run("example.go"), true);
 }
 
 #[test]
@@ -94,13 +98,17 @@ fn rust_client_works() {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/rust-client");
     let cargo = format!("HOME='{home}' CARGO_TARGET_DIR='{}' cargo run --locked --quiet --bin", target.display());
     client.tells_the_story(&format!("{cargo} story"));
-    client.lists_every_animal(&format!("{cargo} example"));
+    // The generated client does not return the headers of errors.
+    client.example_works(&format!("{cargo} example"), false);
 }
 
 impl Client {
     /// Starts a service, runs the commands of a section, and adds the story and the section's program.
     fn generate(heading: &str, story: &str, program_name: &str) -> Self {
-        let client = Self { service: Petstore::start(), folder: tempfile::tempdir().unwrap() };
+        let mut service = Petstore::start();
+        let (proxy, address) = FailingProxy::start(&service.store);
+        service.store = address;
+        let client = Self { service, proxy, folder: tempfile::tempdir().unwrap() };
         let stories = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contract/clients").join(story);
         for file in std::fs::read_dir(stories).unwrap().map(|file| file.unwrap().path()) {
             std::fs::copy(&file, client.folder.path().join(file.file_name().unwrap())).unwrap();
@@ -120,9 +128,20 @@ impl Client {
         assert_eq!(self.run(command), STORY);
     }
 
-    /// Runs the program of the page. It adds an animal, and follows the links to list all of them.
-    fn lists_every_animal(&self, command: &str) {
+    /// Runs the program of the page. It adds an animal once, and lists all of them, although requests fail. With a wrong key,
+    /// it fails.
+    fn example_works(&self, command: &str, reads_retry_after: bool) {
+        self.proxy.fail_next(&["code=429", "code=503", "drop=response", "", "code=503", ""]);
         let printed = self.run(command);
+        let attempts = self.proxy.fail_next(&[]);
+        let keys: Vec<_> = attempts.iter().map(|attempt| attempt.idempotency_key.as_ref()).collect();
+        assert!(keys.len() == 4 && keys.iter().all(|key| key.is_some() && *key == keys[0]), "{keys:?}");
+        if reads_retry_after {
+            let waited = attempts[1].at - attempts[0].at;
+            assert!(waited >= Duration::from_secs(RETRY_AFTER), "{command} waits for {waited:?}");
+        }
+        let wrong = self.output(&format!("PETSTORE_KEY=pet_test_wrong {command}"));
+        assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{command}\n{}", shown(&wrong));
         let lines: Vec<_> = printed.lines().collect();
         // 30 animals of the quickstart, and two of the story.
         assert_eq!(lines.len(), 1 + 30 + 2 + 1, "{printed}");
@@ -131,9 +150,13 @@ impl Client {
 
     /// Runs a command in the client's folder and returns its output.
     fn run(&self, command: &str) -> String {
-        let mut shell = shell(&self.service.at_its_addresses(command));
-        let output = run(self.service.environment(&mut shell), self.folder.path());
+        let output = self.output(command);
         assert!(output.status.success(), "{command}\n{}", shown(&output));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn output(&self, command: &str) -> Output {
+        let mut shell = shell(&self.service.at_its_addresses(command));
+        run(self.service.environment(&mut shell), self.folder.path())
     }
 }

@@ -7,6 +7,7 @@ mod deployment;
 mod document;
 mod documented;
 mod examples;
+mod failing;
 mod guide;
 mod linter;
 mod operations;
