@@ -243,34 +243,11 @@ Stop with Ctrl-C.
 
 /// Returns the path of this program for a shell, because a program that cargo has built is not in `PATH`.
 fn program() -> String {
-    let program = env::current_exe().unwrap_or_else(|_| PathBuf::from("petstore"));
-    quoted(&env::current_dir().map_or(program.clone(), |folder| relative_to(&folder, &program)))
-}
-
-/// Returns `program` as a path relative to `folder` if it is in there. A shell looks up a name without a slash in `PATH`.
-fn relative_to(folder: &Path, program: &Path) -> PathBuf {
-    match program.strip_prefix(folder) {
-        Ok(relative) if relative.components().count() == 1 => Path::new(".").join(relative),
-        Ok(relative) => relative.to_owned(),
-        Err(_) => program.to_owned(),
-    }
+    quoted(&env::current_exe().unwrap_or_else(|_| PathBuf::from("petstore")))
 }
 
 /// Returns a curl command that trusts `certificate` and works in any folder.
 fn curl_with(certificate: &Path) -> String {
     let certificate = std::path::absolute(certificate).unwrap_or_else(|_| certificate.to_owned());
     format!("curl --cacert '{}'", certificate.display().to_string().replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn program_in_the_current_folder_is_shown_relative_to_it() {
-        let shown = |program| relative_to(Path::new("/work"), Path::new(program)).display().to_string();
-        assert_eq!(shown("/work/target/quickstart/petstore"), "target/quickstart/petstore");
-        assert_eq!(shown("/work/petstore"), "./petstore");
-        assert_eq!(shown("/usr/bin/petstore"), "/usr/bin/petstore");
-    }
 }
