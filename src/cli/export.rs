@@ -10,7 +10,7 @@ use tracing::Level;
 
 use super::progress::{self, counted};
 use super::{Failure, Outcome, interrupt, tell};
-use crate::store::sqlite::{AtomicFile, folder_of};
+use crate::store::sqlite::{AtomicFile, folder_of, outside_stores};
 use crate::store::{ExportError, Exported};
 
 /// Destination of an export.
@@ -45,11 +45,12 @@ pub fn progress(count: u64, target: &Target) -> ProgressBar {
 /// Exports with `write`, which returns the number of items, and reports the number of `what`.
 pub async fn export(
     target: &Target,
+    data_dir: &Path,
     what: &str,
     progress: &ProgressBar,
     write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
 ) -> Outcome {
-    let exported = to(target, write).await?;
+    let exported = to(target, data_dir, write).await?;
     progress.finish_and_clear();
     match exported {
         // The reader has closed the pipe, as in `petstore pets export | head`.
@@ -64,6 +65,7 @@ pub async fn export(
 
 async fn to(
     target: &Target,
+    data_dir: &Path,
     write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
 ) -> Result<Exported, Failure> {
     Ok(match target.file() {
@@ -77,17 +79,14 @@ async fn to(
         Some(path) if !target.force && path.is_file() => return Err(exists(path)),
         Some(path) => {
             // Replaces the target of a link, and keeps the link.
-            let path = &match path.symlink_metadata() {
-                Ok(there) if there.is_symlink() => target_of(path).map_err(|error| named(path, &error))?,
-                _ => path.to_owned(),
-            };
+            let to = &outside_stores(path, data_dir).map_err(|error| named(path, &error))?;
             interrupt::catch()?;
-            let mut partial = AtomicFile::in_folder(folder_of(path)).map_err(|error| named(path, &error))?;
+            let mut partial = AtomicFile::in_folder(folder_of(to)).map_err(|error| named(path, &error))?;
             let exported = match buffered(&mut Interruptible(partial.file(), path), write).await {
                 Ok(exported) => exported,
                 failed => return Ok(failed),
             };
-            partial.publish(path, target.force).map_err(|error| match error.kind() {
+            partial.publish(to, target.force).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => exists(path),
                 _ => named(path, &error),
             })?;
@@ -118,14 +117,6 @@ impl Write for Interruptible<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
-    }
-}
-
-/// Returns the target of a link, even if the target does not exist.
-fn target_of(link: &Path) -> io::Result<PathBuf> {
-    match fs::canonicalize(link) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(folder_of(link).join(fs::read_link(link)?)),
-        found => found,
     }
 }
 

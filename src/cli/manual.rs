@@ -1,6 +1,7 @@
 //! `petstore manual`
 
 use std::path::PathBuf;
+use std::{fs, io};
 
 use clap::Args;
 
@@ -20,8 +21,19 @@ pub struct Manual {
 
 impl Manual {
     pub fn run(self, command: clap::Command) -> Outcome {
-        std::fs::create_dir_all(&self.folder)
-            .and_then(|()| clap_mangen::generate_to(command, &self.folder))
+        self.write(command)
             .map_err(|error| Failure(format!("cannot write the manual pages to {}: {error}", self.folder.display())))
+    }
+
+    fn write(&self, command: clap::Command) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let pages = tempfile::tempdir_in(&self.folder)?;
+        clap_mangen::generate_to(command, &pages)?;
+        for page in fs::read_dir(&pages)? {
+            let page = page?;
+            // Replaces a link. Writing to it would replace the content of another file, perhaps of a database.
+            fs::rename(page.path(), self.folder.join(page.file_name()))?;
+        }
+        Ok(())
     }
 }

@@ -126,7 +126,7 @@ impl Export {
         with_store(&self.common, Create::Never, async |store| {
             let query = self.filter.query(&store, None).await?;
             let progress = export::progress(store.count_messages(&query).await?, &self.target);
-            export::export(&self.target, "message", &progress, async |out| {
+            export::export(&self.target, &self.common.data_dir, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
                     progress.inc(1);
                     serde_json::to_writer(&mut *out, &json(&record))?;

@@ -228,7 +228,7 @@ impl Export {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
             let progress = export::progress(store.count_pets().await?, &self.target);
-            export::export(&self.target, "animal", &progress, async |out| {
+            export::export(&self.target, &self.common.data_dir, "animal", &progress, async |out| {
                 let mut line = Vec::with_capacity(128);
                 let mut write = |pet: Pet<'_>| {
                     line.clear();

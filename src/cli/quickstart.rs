@@ -23,6 +23,7 @@ use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewPet, PetName, PetStatus};
 use crate::regular_file;
 use crate::store::Store;
+use crate::store::sqlite::KEY_FILE;
 
 const ACCOUNT: &str = "quickstart@localhost";
 const PRODUCTION: &str = "this is a production database, to which quickstart would add an account, a key and animals: \
@@ -34,7 +35,6 @@ This build is for a first look: quick to compile, slow to serve. The optimised o
 ";
 /// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
-const KEY_FILE: &str = "quickstart.key";
 /// Maximum time to wait until the banner is written to stdout.
 const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 

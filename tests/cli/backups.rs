@@ -98,7 +98,7 @@ fn backup_overwrites_only_with_force() {
         assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
     }
     let nowhere = folder.run("backup nowhere/there.db");
-    assert_eq!(nowhere.shown(), "exit 1\nerror: nowhere: No such file or directory (os error 2)\n");
+    assert_eq!(nowhere.shown(), "exit 1\nerror: nowhere/there.db: No such file or directory (os error 2)\n");
     let without_database = folder.run("backup new.db --data-dir nowhere").stderr;
     assert!(without_database.starts_with("error: there is no database in nowhere"), "{without_database}");
     assert!(!folder.path("nowhere").exists() && !folder.path("new.db").exists());
@@ -113,7 +113,10 @@ fn backup_overwrites_only_with_force() {
     // A backup does not replace the database's own files.
     for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {
         let refused = folder.run(&format!("backup --force {file}"));
-        assert_eq!(refused.shown(), format!("exit 1\nerror: {file} is the service's own file\n"));
+        assert_eq!(
+            refused.shown(),
+            format!("exit 1\nerror: {file}: a file of a petstore database, which is never replaced\n")
+        );
     }
 }
 

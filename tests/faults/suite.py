@@ -613,6 +613,22 @@ ROWS = (
         ),
         controls=("hung_process::abandoned_writes_do_not_wait_on_in_the_server",),
     ),
+    Suite(
+        NUMBER=48,
+        PROMISE="no mistake of an operator destroys a store",
+        FIGURE="every command that writes a file × every file of two stores in use, the command's own and another, directly, "
+        "through relative paths, symbolic and hard links, with and without `--force`: 0 files changed. Backups in which an "
+        "object of the schema, the history or a setting is missing, changed or added: whatever restores is served, and "
+        "nothing is created otherwise",
+        CONTROL="the same commands write the same names elsewhere, and a changed file is noticed; a database without a table "
+        "that is put in place by hand is noticed",
+        HEADLINE=(r"(\d+) commands.*?(\d+) stores damaged", "{1} stores damaged by {0} commands"),
+        ROUNDS=1,
+        tests=(
+            "mistakes::no_command_writes_to_the_files_of_a_store",
+            "mistakes::every_restored_database_is_served",
+        ),
+    ),
 )
 
 

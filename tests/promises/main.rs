@@ -29,6 +29,7 @@ mod linearizability;
 mod linearizable;
 mod malformed;
 mod migrations;
+mod mistakes;
 mod misuse;
 mod neighbours;
 mod network;

@@ -143,7 +143,9 @@ impl Place {
             Output::Nothing => {}
             Output::File => fs::write(self.path("output"), "old").unwrap(),
             Output::Copy => {
-                fs::create_dir_all(self.path("copy")).unwrap();
+                // A lock, which the last case has left, would make the folder a data directory.
+                let _ = fs::remove_dir_all(self.path("copy"));
+                fs::create_dir(self.path("copy")).unwrap();
                 fs::copy(self.path("backup"), self.path("copy/petstore.db")).unwrap();
             }
             Output::Postgres => {

@@ -88,7 +88,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?.into())
 }
 
-fn is_unfinished(name: &OsStr) -> bool {
+pub fn is_unfinished(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(NAME.0) && name.ends_with(NAME.1))
 }
 

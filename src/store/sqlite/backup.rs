@@ -1,6 +1,5 @@
 //! Backup and restore. A copy is of one moment, complete and checked before it gets its name.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -13,10 +12,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::atomic_file::{self, AtomicFile, sync_folder};
 use super::connection::connect;
-use super::data_dir::{FILE, LOCK, beside, create_data_dir, has_content, lock_file, refuse_special_file, unavailable};
+use super::data_dir::{
+    FILE, LOCK, beside, create_data_dir, has_content, lock_file, outside_stores, refuse_special_file, unavailable,
+};
 use super::files::Files;
 use super::open::{connect_unmigrated, stored_deployment};
-use super::{Sqlite, migrations};
+use super::{Sqlite, keys, migrations};
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError};
 
@@ -64,18 +65,13 @@ pub fn back_up(
     progress: Progress<'_>,
 ) -> Result<Copied> {
     let (_in_use, conn) = connect_unmigrated(data_dir)?;
-    migrations::refuse_newer(&conn)?;
-    stored_deployment(&conn, deployment)?;
+    check_content(&conn, deployment)?;
     back_up_from(&conn, &data_dir.join(FILE), target, progress)
 }
 
 fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Progress<'_>) -> Result<Copied> {
     let folder = atomic_file::folder_of(target.file);
-    let own = |folder: &Path| fs::canonicalize(folder).ok();
-    let name = target.file.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-    if own(folder) == own(atomic_file::folder_of(file)) && name.starts_with("petstore.") {
-        return Err(StoreError::Failed(format!("{} is the service's own file", target.file.display())));
-    }
+    outside_stores(target.file, atomic_file::folder_of(file)).map_err(failed(target.file))?;
     match target.file.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(failed(target.file)(error)),
@@ -121,6 +117,10 @@ pub fn restore(
 ) -> Result<Copied> {
     fs::metadata(backup).map_err(failed(backup))?;
     refuse_special_file(backup)?;
+    let of_backup = |error| StoreError::Failed(format!("{}: {error}", backup.display()));
+    let source = Connection::open_with_flags(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    // Before anything is created.
+    check_content(&source, deployment).map_err(of_backup)?;
     create_data_dir(data_dir)?;
     // Processes that open the database from now on wait. Processes that have it open hold the folder's lock.
     let _opening = lock_file(data_dir).map_err(unavailable(&data_dir.join(LOCK)))?;
@@ -133,12 +133,11 @@ pub fn restore(
         return Err(StoreError::Failed(format!("there is a database in {dir}; use --force to replace it")));
     }
     let partial = AtomicFile::in_folder(data_dir).map_err(unavailable(data_dir))?;
-    let source = Connection::open_with_flags(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let copied = checked_copy(&source, partial.path(), deployment, &mut |done, of| match progress(done, of) {
         true => Ok(()),
         false => Err(stopped()),
     });
-    let copied = copied.map_err(|error| StoreError::Failed(format!("{}: {error}", backup.display())))?;
+    let copied = copied.map_err(of_backup)?;
     end_sessions(partial.path())?;
     // SQLite ignores the log and the journal of an empty file.
     if is_there {
@@ -268,11 +267,14 @@ fn checked_copy(
     let mut conn = Connection::open_with_flags(to, flags)?;
     let bytes = to.metadata().map_err(unavailable(to))?.len();
     check_integrity(&mut conn, &mut || proceed(bytes, bytes))?;
-    migrations::refuse_newer(&conn)?;
-    if !migrations::has_any(&conn)? {
-        return Err(migrations::foreign());
-    }
-    Ok(Copied { deployment: stored_deployment(&conn, expected)?, bytes })
+    Ok(Copied { deployment: check_content(&conn, expected)?, bytes })
+}
+
+/// Checks that this program can serve a database once it is migrated. Returns its deployment, which must be `expected`.
+fn check_content(conn: &Connection, expected: Option<Deployment>) -> Result<Deployment> {
+    migrations::verify(conn)?;
+    keys::version(conn)?;
+    stored_deployment(conn, expected)
 }
 
 /// Copies page by page, so that every id stays the same.

@@ -1,8 +1,10 @@
 //! The data directory: its files, its locks, and files that must be durable.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::atomic_file::{self, sync_folder};
@@ -17,6 +19,9 @@ pub const LOCK: &str = "petstore.lock";
 /// Marks a failed sync. Services on the database end, and none starts while any process has it open. The disk may have lost
 /// pages that SQLite's index of the log counts as written back. SQLite rebuilds the index once no process has it open.
 pub const SYNC_FAILED: &str = "petstore.sync-failed";
+
+/// The API key that `petstore quickstart` keeps.
+pub const KEY_FILE: &str = "quickstart.key";
 
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
 ///
@@ -51,6 +56,49 @@ pub fn lock_file(data_dir: &Path) -> io::Result<File> {
     let lock = own_file(&data_dir.join(LOCK))?;
     lock.lock()?;
     Ok(lock)
+}
+
+/// Returns the file that a command may create or replace under `path`, with links resolved. Fails if it belongs to the
+/// store in `data_dir`, even under another name, or to the store in its own folder.
+pub fn outside_stores(path: &Path, data_dir: &Path) -> io::Result<PathBuf> {
+    let target = resolved(path)?;
+    let folder = atomic_file::folder_of(&target);
+    let is_store = folder.join(LOCK).exists() || fs::canonicalize(data_dir).is_ok_and(|data_dir| data_dir == folder);
+    let mut belongs = is_store && target.file_name().is_some_and(is_own_name);
+    // Links to the store's own files from elsewhere.
+    if let (Ok(target), Ok(own)) = (identity(&target), fs::read_dir(data_dir)) {
+        let mut own = own.flatten().filter(|file| is_own_name(&file.file_name()));
+        belongs |= own.any(|file| identity(&file.path()).is_ok_and(|own| own == target));
+    }
+    match belongs {
+        true => Err(io::Error::other("a file of a petstore database, which is never replaced")),
+        false => Ok(target),
+    }
+}
+
+/// Returns whether a file with this name in a data directory belongs to the store.
+fn is_own_name(name: &OsStr) -> bool {
+    name == KEY_FILE || name.as_bytes().starts_with(b"petstore.") || atomic_file::is_unfinished(name)
+}
+
+/// Returns an absolute path without links, even if its file does not exist.
+fn resolved(path: &Path) -> io::Result<PathBuf> {
+    match (fs::canonicalize(path), fs::read_link(path)) {
+        (Err(error), Ok(target)) if error.kind() == ErrorKind::NotFound => {
+            resolved(&atomic_file::folder_of(path).join(target))
+        }
+        (Err(error), Err(_)) if error.kind() == ErrorKind::NotFound => {
+            let name = path.file_name().ok_or(error)?;
+            Ok(fs::canonicalize(atomic_file::folder_of(path))?.join(name))
+        }
+        (found, _) => found,
+    }
+}
+
+/// Identifies a file by its device and inode.
+pub fn identity(file: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::metadata(file)?;
+    Ok((found.dev(), found.ino()))
 }
 
 pub fn require_database(dir: &Path) -> Result<()> {

@@ -1,11 +1,9 @@
 //! Detects that the files of an open database were removed, replaced or moved, or that a sync of them has failed.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::atomic_file::folder_of;
-use super::data_dir::{SYNC_FAILED, beside, own_file, unavailable};
+use super::data_dir::{SYNC_FAILED, beside, identity, own_file, unavailable};
 use crate::store::{Result, StoreError};
 
 /// The names of the files, and the identity that each had when the database was opened.
@@ -72,9 +70,4 @@ impl Files {
         }
         Ok(())
     }
-}
-
-fn identity(path: &Path) -> std::io::Result<Identity> {
-    let found = fs::metadata(path)?;
-    Ok((found.dev(), found.ino()))
 }

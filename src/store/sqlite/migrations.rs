@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::rows;
+use super::{outbox, rows};
 use crate::store::migrations::{self, Applied, CREATE_HISTORY, Migration, MigrationStatus, READ_HISTORY};
 use crate::store::{Result, StoreError};
 
@@ -70,6 +70,43 @@ pub fn refuse_newer(conn: &Connection) -> Result<()> {
     if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
 }
 
+/// The objects of a schema, without SQLite's own. Without spaces and case, in which refinery's history differs from ours.
+const OBJECTS: &str = "SELECT type || ' ' || name || ' of ' || tbl_name,
+    lower(replace(replace(sql, char(10), ''), ' ', '')) FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*' ORDER BY 1";
+
+/// The first relay of a database creates it.
+const RELAY_INDEX: &str = "index messages_by_sending of messages";
+
+fn objects(conn: &Connection) -> Result<Vec<(String, String)>> {
+    rows::all(conn, OBJECTS, [], |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Rejects a database that opening would reject, or whose schema differs from the one that its migrations create. Reads no
+/// other table than the history, because a foreign view may never end.
+pub fn verify(conn: &Connection) -> Result<()> {
+    refuse_newer(conn)?;
+    let applied = history(conn)?;
+    migrations::missing(MIGRATIONS, &applied)?;
+    if applied.is_empty() {
+        return Err(foreign());
+    }
+    let mut fresh = Connection::open_in_memory()?;
+    run_first(&mut fresh, applied.len())?;
+    let found = objects(conn)?;
+    if found.iter().any(|(name, _)| name == RELAY_INDEX) {
+        fresh.execute_batch(outbox::INDEX)?;
+    }
+    let expected = objects(&fresh)?;
+    let differing = found.iter().find(|object| !expected.contains(object));
+    match differing.or_else(|| expected.iter().find(|object| !found.contains(object))) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let version = applied.len();
+            Err(StoreError::Failed(format!("its {name} is not as in schema version {version} of petstore")))
+        }
+    }
+}
+
 /// Rejects a database that another program made. Ours has its history before any other table. The history may be empty:
 /// earlier versions created it in a transaction of its own.
 pub fn refuse_foreign(conn: &Connection) -> Result<()> {
@@ -77,17 +114,12 @@ pub fn refuse_foreign(conn: &Connection) -> Result<()> {
     if is_empty || has_history(conn)? { Ok(()) } else { Err(foreign()) }
 }
 
-pub fn foreign() -> StoreError {
+fn foreign() -> StoreError {
     StoreError::Failed("this is not a petstore database".into())
 }
 
-/// Returns whether any migration was applied.
-pub fn has_any(conn: &Connection) -> Result<bool> {
-    Ok(applied_version(conn)? > 0)
-}
-
 fn has_history(conn: &Connection) -> Result<bool> {
-    let found = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+    let found = "SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name = 'refinery_schema_history'";
     Ok(conn.query_row(found, [], |row| row.get(0))?)
 }
 
@@ -105,7 +137,7 @@ mod tests {
         let mut conn = Connection::open_in_memory().unwrap();
         refuse_foreign(&conn).unwrap();
         conn.execute_batch(CREATE_HISTORY).unwrap();
-        assert!(has_history(&conn).unwrap() && !has_any(&conn).unwrap());
+        assert!(has_history(&conn).unwrap() && history(&conn).unwrap().is_empty());
         refuse_foreign(&conn).unwrap();
         run(&mut conn).unwrap();
         refuse_foreign(&conn).unwrap();
@@ -158,6 +190,7 @@ mod tests {
             run_first(&mut conn, version).unwrap();
             let rows = LEFT_BEHIND.iter().filter(|(since, _)| *since <= version);
             rows.for_each(|(_, sql)| conn.execute_batch(sql).unwrap());
+            verify(&conn).unwrap();
 
             run(&mut conn).unwrap();
             run(&mut conn).expect("nothing is missing");
@@ -193,6 +226,7 @@ mod tests {
         )
         .unwrap();
 
+        verify(&conn).unwrap();
         run(&mut conn).unwrap();
 
         assert!(status(&conn).unwrap().iter().all(|migration| migration.applied));

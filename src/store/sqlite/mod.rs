@@ -38,7 +38,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 pub use atomic_file::{AtomicFile, folder_of};
-pub use data_dir::make_folder;
+pub use data_dir::{KEY_FILE, make_folder, outside_stores};
 use files::Files;
 pub use history::{Effect, Epoch};
 pub use job::Atomicity;
