@@ -33,17 +33,22 @@ impl Sockets {
             if let Some(at) = passed.iter().position(|(passed_for, _)| *passed_for == listener) {
                 return Ok(Some(TcpListener::from_std(passed.swap_remove(at).1)?));
             }
-            let socket = listen(address).map_err(|error| format!("cannot listen on {address} ({flag}): {error}"))?;
-            Ok(Some(socket))
+            let socket = socket_at(address).and_then(|socket| socket.listen(BACKLOG));
+            Ok(Some(socket.map_err(|error| cannot_listen(address, flag, &error))?))
         };
-        if settings.listeners.is_empty() {
-            return Err("there is no listener to open: `listeners` is empty".into());
+        let [store, messages, operations] = configured(settings)?.map(|(listener, at, flag)| bind(listener, at, flag));
+        Ok(Self { store: store?, messages: messages?, operations: operations? })
+    }
+
+    /// Fails if [`Self::bind`] would, without listening.
+    pub fn check(settings: &Service, passed: &[(Listener, std::net::TcpListener)]) -> Result<()> {
+        let is_passed = |listener| passed.iter().any(|(passed_for, _)| *passed_for == listener);
+        for (listener, address, flag) in configured(settings)? {
+            if settings.listeners.contains(&listener) && !is_passed(listener) {
+                socket_at(address).map_err(|error| cannot_listen(address, flag, &error))?;
+            }
         }
-        Ok(Self {
-            store: bind(Listener::Store, settings.listen, "--listen")?,
-            messages: bind(Listener::Messages, settings.messages_listen, "--messages-listen")?,
-            operations: bind(Listener::Ops, settings.ops_listen, "--ops-listen")?,
-        })
+        Ok(())
     }
 
     /// The public addresses. For a listener that another process opens, the configured ones.
@@ -100,10 +105,27 @@ pub fn bound(socket: Option<&TcpListener>) -> Option<SocketAddr> {
     socket.and_then(|socket| socket.local_addr().ok())
 }
 
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+/// Each listener with its address and flag. Fails if none of them is to be opened.
+fn configured(settings: &Service) -> Result<[(Listener, SocketAddr, &'static str); 3]> {
+    if settings.listeners.is_empty() {
+        return Err("there is no listener to open: `listeners` is empty".into());
+    }
+    Ok([
+        (Listener::Store, settings.listen, "--listen"),
+        (Listener::Messages, settings.messages_listen, "--messages-listen"),
+        (Listener::Ops, settings.ops_listen, "--ops-listen"),
+    ])
+}
+
+fn cannot_listen(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {
+    format!("cannot listen on {address} ({flag}): {error}")
+}
+
+/// Returns a socket that is bound, and does not listen yet.
+fn socket_at(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Otherwise the address would stay in use for a minute after a process has ended.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    Ok(socket)
 }

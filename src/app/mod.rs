@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Registration, Service, plaintext_check};
 use crate::console::Console;
+use crate::domain::Deployment;
 use crate::http::{Api, ListenerService};
 use crate::relay::Relay;
 use crate::server::{self, Access, Limits, Stop, Tls};
@@ -97,6 +98,15 @@ pub struct Started {
     relay: Option<Relay>,
 }
 
+/// Fails if [`start`] would, as far as that is known without the store. A new database would have this deployment.
+pub fn check(settings: &Service, new: Option<Deployment>) -> Result<()> {
+    tls(settings)?;
+    let passed = systemd::passed_sockets()?;
+    let settings = listeners::at_passed_addresses(settings, &passed)?;
+    let warnings = new.map(|deployment| plaintext_check::check(&settings, deployment)).transpose()?;
+    Sockets::check(&settings, &passed).inspect_err(|_| warnings.iter().flatten().for_each(|it| tracing::warn!("{it}")))
+}
+
 /// Opens the listeners and starts the jobs. The runtime of the caller becomes that of the workers.
 ///
 /// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
@@ -158,12 +168,7 @@ impl Started {
 }
 
 fn tls(settings: &Service) -> Result<Option<Tls>> {
-    match (&settings.tls_cert, &settings.tls_key) {
-        (None, None) => Ok(None),
-        (Some(certificate), Some(key)) => Ok(Some(Tls::load(certificate, key)?)),
-        (Some(_), None) => Err("a certificate needs its private key: give --tls-key too".into()),
-        (None, Some(_)) => Err("a private key needs its certificate: give --tls-cert too".into()),
-    }
+    Ok(settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?)
 }
 
 fn limits(settings: &Service) -> Limits {

@@ -1,13 +1,13 @@
 //! `petstore account`
 
-use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+use std::io::{self, BufRead, IsTerminal, Write, stderr, stdin};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::database::{find_account, no_account};
 use super::table::strip_bidi;
-use super::{Create, Failure, Outcome, print, print_json, with_store, write_out};
+use super::{Create, Failure, Outcome, print, print_json, print_to, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
@@ -102,7 +102,8 @@ impl CreateAccount {
         with_store(&self.common, Create::PRODUCTION, async |store| {
             let email = self.email.as_str().to_owned();
             match store.create_account(self.email, password.as_ref().map(digest), Clock::System.now()).await? {
-                Some(_) => print(&format!("{email}\n")),
+                // Loses nothing if stdout is closed.
+                Some(_) => print_to(&mut io::stdout(), &format!("{email}\n")),
                 None => Err(Failure(format!("account {email} already exists"))),
             }
         })
@@ -125,18 +126,17 @@ impl ListAccounts {
 impl SetPassword {
     fn run(self) -> Outcome {
         let given = self.password_stdin.then(read_password).transpose()?;
+        let out = if given.is_none() { Some(stdout()?) } else { None };
         with_store(&self.common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
             if !store.set_password(account.id, digest(&password)).await? {
                 return Err(no_account(&self.email));
             }
-            match given {
-                Some(_) => Ok(()),
-                None => write_out(&format!("{}\n", password.expose())).map_err(|error| {
-                    Failure(format!("the password was changed, but cannot be shown: {error}; set another one"))
-                }),
-            }
+            let Some(mut out) = out else { return Ok(()) };
+            writeln!(out, "{}", password.expose()).map_err(|error| {
+                Failure(format!("the password was changed, but cannot be shown: {error}; set another one"))
+            })
         })
     }
 }

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use tracing::Level;
 
 use super::progress::{self, counted};
-use super::{Failure, Outcome, interrupt, tell};
+use super::{Failure, Outcome, interrupt, stdout, tell};
 use crate::store::sqlite::{AtomicFile, folder_of, outside_stores};
 use crate::store::{ExportError, Exported};
 
@@ -69,7 +69,7 @@ async fn to(
     write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
 ) -> Result<Exported, Failure> {
     Ok(match target.file() {
-        None => buffered(&mut io::stdout(), write).await,
+        None => buffered(&mut stdout()?, write).await,
         // Devices and pipes are written to, not replaced.
         Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
             let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;

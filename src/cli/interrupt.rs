@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
+use rustix::process::Signal;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,6 +32,14 @@ pub fn catch() -> io::Result<()> {
     };
     thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait))?;
     Ok(())
+}
+
+/// Makes writes beyond the limit of a file's size (`ulimit -f`) fail, as on a full disk. SIGXFSZ would end the process.
+pub fn catch_file_size() -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let _entered = runtime.enter();
+    // The handler stays when the listener is dropped.
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)
 }
 
 pub fn is_received() -> bool {

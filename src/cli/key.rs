@@ -1,5 +1,7 @@
 //! `petstore key`
 
+use std::fs::File;
+use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::database::find_account;
 use super::table::{or_dash, strip_bidi};
-use super::{Create, Failure, Outcome, print, print_json, with_store, write_out};
+use super::{Create, Failure, Outcome, print, print_json, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -96,11 +98,12 @@ impl Key {
 
 impl CreateKey {
     fn run(self) -> Outcome {
+        let out = stdout()?;
         with_store(&self.common, Create::Never, async |store| {
             let account = find_account(&store, &self.account).await?;
             let key = ApiKey::generate(store.deployment());
             let new = NewKey::of(&key, account.id, self.name, Clock::System.now(), self.expires_in);
-            show(&key, store.create_key(new).await?)
+            show(out, &key, store.create_key(new).await?)
         })
     }
 }
@@ -127,10 +130,11 @@ impl RevokeKey {
 
 impl RotateKey {
     fn run(self) -> Outcome {
+        let out = stdout()?;
         with_store(&self.common, Create::Never, async |store| {
             let key = ApiKey::generate(store.deployment());
             match store.rotate_key(self.id, Rotation::to(&key, Clock::System.now(), self.overlap)).await? {
-                Some(new) => show(&key, new),
+                Some(new) => show(out, &key, new),
                 None => Err(Failure(format!("there is no active key {}", self.id.0))),
             }
         })
@@ -138,8 +142,8 @@ impl RotateKey {
 }
 
 /// Prints a new key. Fails even if the reader has closed the pipe, because the key cannot be shown again.
-fn show(key: &ApiKey, id: KeyId) -> Outcome {
-    write_out(&format!("{}\n", key.expose())).map_err(|error| {
+fn show(mut out: File, key: &ApiKey, id: KeyId) -> Outcome {
+    writeln!(out, "{}", key.expose()).map_err(|error| {
         let id = id.0;
         let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
         Failure(format!("key {id} was created, but cannot be shown: {error}; {replace}"))

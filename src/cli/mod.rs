@@ -24,11 +24,15 @@ pub mod serve;
 mod table;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::fs::{self, File, Metadata};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::fs::OFlags;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
@@ -104,9 +108,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = match parse(&arguments.into_iter().collect::<Vec<_>>()) {
         Ok(parsed) => parsed,
         Err(error) => {
-            // A closed stdout or stderr leaves nobody to tell.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            // A closed stderr leaves nobody to tell. The help and the version go to stdout.
+            let printed = if error.use_stderr() { Ok(()) } else { stdout().map(drop) }.and_then(|()| error.print());
+            return match printed {
+                Err(why) if !error.use_stderr() && why.kind() != io::ErrorKind::BrokenPipe => {
+                    telemetry::write(&format!("error: {why}\n"));
+                    ExitCode::FAILURE
+                }
+                _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
+            };
         }
     };
     let Common { log_level, log_format, .. } = parsed.cli.common;
@@ -127,7 +137,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if !matches!(parsed.cli.command, Command::Completions(_) | Command::Manual(_)) {
         environment::warnings(&command()).iter().for_each(|warning| tell(Level::WARN, warning));
     }
-    match dispatch(parsed) {
+    match interrupt::catch_file_size().map_err(Failure::from).and_then(|()| dispatch(parsed)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(why)) => {
             tell(Level::ERROR, &why);
@@ -192,18 +202,32 @@ fn tell(level: Level, text: &str) {
 
 /// Writes the output of a command to stdout.
 fn print(text: &str) -> Outcome {
-    match write_out(text) {
-        // The reader has closed the pipe, as in `petstore key list | head -1`.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
+    print_to(&mut stdout()?, text)
 }
 
 fn print_json(value: &impl serde::Serialize) -> Outcome {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
-fn write_out(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+fn print_to(out: &mut impl Write, text: &str) -> Outcome {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // The reader has closed the pipe, as in `petstore key list | head -1`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Returns stdout. Unlike `std::io::stdout`, it fails if it is closed. std hides the error of a write, and replaces a closed
+/// stdout by `/dev/null`, opened for reading and writing, when the process starts.
+fn stdout() -> io::Result<File> {
+    let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let device = |found: Metadata| found.file_type().is_char_device().then(|| found.rdev());
+    let is_null = device(out.metadata()?).is_some_and(|of| fs::metadata("/dev/null").ok().and_then(device) == Some(of));
+    match rustix::fs::fcntl_getfl(&out)? & OFlags::RWMODE {
+        OFlags::RDONLY => Err(io::Error::other("stdout is not open for writing")),
+        OFlags::RDWR if is_null => {
+            Err(io::Error::other("stdout is closed, or is /dev/null opened for reading and writing"))
+        }
+        _ => Ok(out),
+    }
 }

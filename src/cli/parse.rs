@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, FromArgMatches};
 
-use super::{Cli, command, passwords};
+use super::quickstart::Quickstart;
+use super::serve::Serve;
+use super::{Cli, Command, command, passwords};
 use crate::config::{File, environment};
 
 /// The parsed command line, with the source of each setting.
@@ -26,7 +28,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
         invalid(&[environment::variable(&command, &name).unwrap_or(name), why].join(": "))
     })?;
     let Some(path) = matches.get_one::<PathBuf>("config") else {
-        return Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file: File::default() });
+        return parsed(matches, File::default());
     };
     let shown = passwords::hidden(&path.display().to_string());
     let file = File::read(path, &command).map_err(|why| invalid(&format!("{shown}: {why}")))?;
@@ -34,7 +36,16 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
         let (name, why) = refused(error);
         invalid(&[shown, name, why].join(": "))
     })?;
-    Ok(Parsed { cli: Cli::from_arg_matches(&matches)?, matches, file })
+    parsed(matches, file)
+}
+
+/// Rejects settings of a service that contradict each other.
+fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
+    let cli = Cli::from_arg_matches(&matches)?;
+    if let Command::Serve(Serve { service, .. }) | Command::Quickstart(Quickstart { service, .. }) = &cli.command {
+        service.certificate().map_err(invalid)?;
+    }
+    Ok(Parsed { cli, matches, file })
 }
 
 fn invalid(why: &str) -> clap::Error {

@@ -1,7 +1,7 @@
 //! `petstore quickstart`
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use clap::Args;
 use tokio::sync::oneshot;
 
 use super::formats::quoted;
-use super::serve::serve;
-use super::{Create, Failure, Outcome, backup, open, print};
+use super::serve::{open_for, serve};
+use super::{Failure, Outcome, backup, print_to};
 use crate::app;
 use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, Service};
@@ -48,7 +48,7 @@ const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 pub struct Quickstart {
     #[command(flatten)]
-    service: Service,
+    pub service: Service,
     #[command(flatten)]
     common: Common,
 }
@@ -57,7 +57,7 @@ impl Quickstart {
     pub fn run(self) -> Outcome {
         backup::check(&self.service, &self.common)?;
         serve(async {
-            let store = Arc::new(open(&self.common, Create::IfMissing(Deployment::Staging)).await?);
+            let store = open_for(&self.service, &self.common, Deployment::Staging).await?;
             let file = self.common.data_dir.join(KEY_FILE);
             let kept = kept_key(&store, &file).await?;
             // Sample data in production needs confirmation, once.
@@ -90,7 +90,7 @@ impl Quickstart {
 /// Prints `text` from its own thread, because writing to a stdout that nobody reads would block the service.
 async fn print_banner(text: String) -> Outcome {
     let (done, printed) = oneshot::channel();
-    thread::Builder::new().name("banner".into()).spawn(move || done.send(print(&text)))?;
+    thread::Builder::new().name("banner".into()).spawn(move || done.send(print_to(&mut io::stdout(), &text)))?;
     match tokio::time::timeout(BANNER_TIMEOUT, printed).await {
         Ok(outcome) => outcome?,
         Err(_) => {

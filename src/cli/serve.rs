@@ -11,7 +11,8 @@ use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
 use super::{Create, Failure, Outcome, backup, open};
 use crate::clock::Clock;
 use crate::config::{Common, Service};
-use crate::domain::Timestamp;
+use crate::domain::{Deployment, Timestamp};
+use crate::store::{Store, sqlite};
 use crate::{app, server};
 
 /// Maximum time that the end of the process waits for blocking calls. A name server or mount that hangs may block them
@@ -22,7 +23,7 @@ const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 pub struct Serve {
     #[command(flatten)]
-    service: Service,
+    pub service: Service,
     #[command(flatten)]
     common: Common,
 }
@@ -31,10 +32,22 @@ impl Serve {
     pub fn run(self) -> Outcome {
         backup::check(&self.service, &self.common)?;
         serve(async {
-            let store = Arc::new(open(&self.common, Create::PRODUCTION).await?);
+            let store = open_for(&self.service, &self.common, Deployment::Production).await?;
             Ok(app::start(&self.service, store, async |_, _| Ok(())).await?)
         })
     }
+}
+
+/// Opens the store of a service. A start that fails creates no database.
+pub async fn open_for(service: &Service, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
+    let is_embedded = common.database_url.is_none();
+    if !is_embedded || !sqlite::has_database(&common.data_dir) {
+        app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)))?;
+    }
+    if is_embedded && sqlite::is_in_use(&common.data_dir) {
+        tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
+    }
+    Ok(Arc::new(open(common, Create::IfMissing(new)).await?))
 }
 
 /// Starts a service on the workers, and serves until it is told to stop.

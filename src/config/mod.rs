@@ -10,7 +10,7 @@ mod rate_limit;
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -169,6 +169,18 @@ pub struct Service {
         action = ArgAction::Set
     )]
     pub log_requests: bool,
+}
+
+impl Service {
+    /// Returns the files of the certificate and its key. `None` without TLS.
+    pub fn certificate(&self) -> Result<Option<(&Path, &Path)>, &'static str> {
+        match (&self.tls_cert, &self.tls_key) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+            (Some(_), None) => Err("a certificate needs its private key: give --tls-key too"),
+            (None, Some(_)) => Err("a private key needs its certificate: give --tls-cert too"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -268,9 +268,9 @@ fn unknown_variables_are_reported_once() {
         WARN PETSTORE_DATADIR in the environment is not a setting; did you mean PETSTORE_DATA_DIR?
         WARN PETSTORE_FOO in the environment is not a setting
         WARN PETSTORE_LISEN in the environment is not a setting; did you mean PETSTORE_LISTEN?
-        ERROR a certificate needs its private key: give --tls-key too
+        ERROR missing.pem: No such file or directory (os error 2)
     "#]]
-    .assert_eq(&run("serve --listeners ops --tls-cert missing.pem").shown_log());
+    .assert_eq(&run("serve --listeners ops --tls-cert missing.pem --tls-key missing.pem").shown_log());
     assert_eq!(run("migrate --log-level error").shown(), "exit 0\n");
     assert_eq!(run("completions bash").stderr, "", "it needs no settings");
 }

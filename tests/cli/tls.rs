@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
-use testkit::{Certificate, Folder, Server, Signal, read_response_from, soon};
+use testkit::{Certificate, Folder, Process, Server, Signal, read_response_from, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -139,8 +139,6 @@ fn service_refuses_to_start_with_a_bad_certificate() {
     folder.write("empty.pem", "");
     let mut shown = String::new();
     for flags in [
-        "--tls-cert cert.pem",
-        "--tls-key cert.key",
         "--tls-cert missing.pem --tls-key cert.key",
         "--tls-cert empty.pem --tls-key cert.key",
         "--tls-cert cert.pem --tls-key cert.pem",
@@ -148,15 +146,14 @@ fn service_refuses_to_start_with_a_bad_certificate() {
     ] {
         let ended = folder.run(&format!("serve --listen 127.0.0.1:0 {flags}"));
         shown.push_str(&format!("{flags}\n{}", ended.shown_log()));
+        assert!(!folder.path("petstore-data").exists(), "{flags}");
     }
     assert!(other.key.exists());
+    let half = folder.run("quickstart --tls-cert cert.pem").usage();
+    assert_eq!(half, "exit 2\nerror: a certificate needs its private key: give --tls-key too\n");
+    let half = Process::start(folder.command("serve").env("PETSTORE_TLS_KEY", "cert.key")).end().usage();
+    assert_eq!(half, "exit 2\nerror: a private key needs its certificate: give --tls-cert too\n");
     expect![[r#"
-        --tls-cert cert.pem
-        exit 1
-        ERROR a certificate needs its private key: give --tls-key too
-        --tls-key cert.key
-        exit 1
-        ERROR a private key needs its certificate: give --tls-cert too
         --tls-cert missing.pem --tls-key cert.key
         exit 1
         ERROR missing.pem: No such file or directory (os error 2)
@@ -192,6 +189,7 @@ fn production_rejects_public_addresses_without_tls() {
     ] {
         let ended = folder.run(&format!("serve --log-level warn {flags}"));
         shown.push_str(&format!("{flags}\n{}", ended.shown_log()));
+        assert!(!folder.path("petstore-data").exists(), "{flags}");
     }
     expect![[r#"
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0

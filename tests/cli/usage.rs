@@ -1,7 +1,7 @@
 //! Exit status 2 and a hint after wrong usage, 1 and one line with the reason after a failure.
 
 use expect_test::expect;
-use testkit::Folder;
+use testkit::{Folder, Process, petstore};
 
 fn usage(line: &str) -> String {
     let folder = Folder::new();
@@ -34,6 +34,46 @@ fn misspelt_command_or_flag_suggests_the_nearest() {
         For more information, try '--help'.
     "#]]
     .assert_eq(&usage("serve --lisen 127.0.0.1:0"));
+}
+
+/// std replaces a closed stdout by /dev/null, and ignores that a descriptor cannot be written to.
+#[test]
+fn closed_stdout_is_a_failure() {
+    let folder = Folder::with_account();
+    folder.key();
+    let keys = folder.keys();
+    let run = |line: &str, redirection: &str| {
+        let mut script = folder.program("sh");
+        Process::start(script.args(["-c", &format!("exec {} {line} {redirection}", petstore())])).end()
+    };
+    for line in [
+        "key create --account ada@example.com --name lost",
+        "key rotate 1",
+        "key list",
+        "key list --json",
+        "account list",
+        "account set-password ada@example.com",
+        "pets export",
+        "messages export",
+        "messages list",
+        "migrate status",
+        "config show",
+        "openapi",
+        "completions bash",
+        "--version",
+        "key --help",
+    ] {
+        for redirection in [">&-", "<&- >&-", "1</dev/null"] {
+            let ended = run(line, redirection);
+            assert!(ended.code == Some(1) && ended.stderr.starts_with("error: "), "{line} {redirection}: {ended:?}");
+        }
+        // Control: output may be discarded on purpose.
+        if !line.starts_with("key create") && !line.starts_with("key rotate") {
+            assert_eq!(run(line, ">/dev/null").code, Some(0), "{line}");
+        }
+    }
+    assert_eq!(folder.keys(), keys, "no key is created that cannot be shown");
+    assert_eq!(run("account create eve@example.com", ">&-").code, Some(0), "its output is its argument");
 }
 
 #[test]
@@ -155,7 +195,9 @@ fn services_write_a_log_and_other_commands_plain_text() {
         let ended = folder.run(&format!("{line} --data-dir file/data"));
         assert_eq!(ended.shown(), format!("exit 1\nerror: {why}"), "{line}");
     }
-    for line in ["serve", "quickstart"] {
+    for line in
+        ["serve --listeners ops --ops-listen 127.0.0.1:0", "quickstart --listeners ops --ops-listen 127.0.0.1:0"]
+    {
         let ended = folder.run(&format!("{line} --data-dir file/data"));
         assert_eq!(ended.shown_log(), format!("exit 1\nERROR {why}"), "{line}");
         let ended = folder.run(&format!("{line} --data-dir file/data --log-format human"));

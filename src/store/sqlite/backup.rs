@@ -13,7 +13,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::atomic_file::{self, AtomicFile, sync_folder};
 use super::connection::connect;
 use super::data_dir::{
-    FILE, LOCK, beside, create_data_dir, has_content, lock_file, outside_stores, refuse_special_file, unavailable,
+    FILE, LOCK, beside, create_data_dir, has_content, lock_file, outside_stores, refuse_link, refuse_special_file,
+    unavailable,
 };
 use super::files::Files;
 use super::open::{connect_unmigrated, stored_deployment};
@@ -127,6 +128,7 @@ pub fn restore(
     let folder = File::open(data_dir).map_err(unavailable(data_dir))?;
     folder.try_lock().map_err(|_| in_use(data_dir))?;
     let file = data_dir.join(FILE);
+    refuse_link(&file)?;
     let is_there = has_content(&file);
     if (is_there || has_content(&beside(&file, "-wal"))) && !replace {
         let dir = data_dir.display();

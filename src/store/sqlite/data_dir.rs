@@ -29,6 +29,7 @@ pub const KEY_FILE: &str = "quickstart.key";
 /// processes from replacing it. `None` if the disk is read-only.
 pub fn lock(data_dir: &Path) -> Result<Option<(File, File)>> {
     let file = data_dir.join(FILE);
+    refuse_link(&file)?;
     refuse_special_file(&file)?;
     let opening = match lock_file(data_dir) {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => return Ok(None),
@@ -101,6 +102,16 @@ pub fn identity(file: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
+/// Returns whether a data directory has a database, perhaps an empty one.
+pub fn has_database(data_dir: &Path) -> bool {
+    data_dir.join(FILE).exists()
+}
+
+/// Returns whether another process has the database open.
+pub fn is_in_use(data_dir: &Path) -> bool {
+    File::open(data_dir).is_ok_and(|folder| matches!(folder.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 pub fn require_database(dir: &Path) -> Result<()> {
     match fs::metadata(dir.join(FILE)) {
         Ok(_) => Ok(()),
@@ -138,6 +149,15 @@ pub fn refuse_special_file(file: &Path) -> Result<()> {
         Ok(there) if !there.is_file() => Err(StoreError::Failed(format!("{} is not a regular file", file.display()))),
         _ => Ok(()),
     }
+}
+
+/// Fails if the database is a link. SQLite keeps the log and its index beside the target, and our locks are here.
+pub fn refuse_link(file: &Path) -> Result<()> {
+    if !file.is_symlink() {
+        return Ok(());
+    }
+    let why = "is a link: give the folder of its target with --data-dir, or move the database here";
+    Err(StoreError::Failed(format!("{} {why}", file.display())))
 }
 
 /// Opens or creates a file that only its owner can access. Its folder may be open to others.
