@@ -5,7 +5,7 @@ use tracing::Level;
 
 use super::progress::{self, counted};
 use super::serve::{block_on, runtime};
-use super::{Failure, Outcome, tell};
+use super::{Failure, Outcome, not_opened, tell};
 use crate::config::Common;
 use crate::store::copy_to_postgres;
 use crate::store::sqlite::{self, Sqlite};
@@ -38,7 +38,8 @@ impl Move {
             create: None,
             ..sqlite::Options::new(&self.common.data_dir)
         };
-        let from = Sqlite::open(&options)?;
+        let embedded = Common { database_url: None, ..self.common };
+        let from = Sqlite::open(&options).map_err(|error| not_opened(&embedded, error))?;
         let progress = progress::bar(0, "moving", "{msg} {wide_bar} {percent}%{left}");
         let moved = block_on(runtime()?, async {
             let moved = copy_to_postgres::copy(&from, &to, |done, of| {

@@ -50,6 +50,15 @@ fn full_disk_rejects_writes_and_serves_reads() {
     }
     load.stop();
     assert!(service.stop().success());
+    // A start needs space for the index of the log.
+    disk.fill();
+    let elsewhere = tempfile::tempdir().unwrap();
+    for command in ["account list", "serve", &format!("backup {}", elsewhere.path().join("backup").display())] {
+        let stderr = database.rejects(command);
+        assert!(stderr.contains(": the disk is full"), "{command}: {stderr}");
+    }
+    disk.free();
+    database.run("account list");
     let copy = tempfile::tempdir().unwrap();
     disk.copy(copy.path());
     ledger.compare(copy.path()).assert_nothing_refused_is_there();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -105,6 +105,12 @@ pub fn identity(file: &Path) -> io::Result<(u64, u64)> {
 /// Returns whether a data directory has a database, perhaps an empty one.
 pub fn has_database(data_dir: &Path) -> bool {
     data_dir.join(FILE).exists()
+}
+
+/// Returns whether the disk lacks the 64 KiB for the first pages of SQLite's log and index.
+pub fn is_disk_full(data_dir: &Path) -> bool {
+    let written = tempfile::tempfile_in(data_dir).and_then(|mut file| file.write_all(&[0; 64 << 10]));
+    written.is_err_and(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 /// Returns whether another process has the database open.

@@ -38,7 +38,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 pub use atomic_file::{AtomicFile, folder_of};
-pub use data_dir::{KEY_FILE, has_database, is_in_use, make_folder, outside_stores};
+pub use data_dir::{KEY_FILE, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
 use files::Files;
 pub use history::{Effect, Epoch};
 pub use job::Atomicity;
