@@ -108,15 +108,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = match parse(&arguments.into_iter().collect::<Vec<_>>()) {
         Ok(parsed) => parsed,
         Err(error) => {
-            // A closed stderr leaves nobody to tell. The help and the version go to stdout.
-            let printed = if error.use_stderr() { Ok(()) } else { stdout().map(drop) }.and_then(|()| error.print());
-            return match printed {
-                Err(why) if !error.use_stderr() && why.kind() != io::ErrorKind::BrokenPipe => {
-                    telemetry::write(&format!("error: {why}\n"));
-                    ExitCode::FAILURE
-                }
-                _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
-            };
+            // A closed stdout or stderr leaves nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
     let Common { log_level, log_format, .. } = parsed.cli.common;
