@@ -1,5 +1,6 @@
 //! One connection, from its first byte to its last.
 
+use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -11,9 +12,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use http::HeaderValue;
 use http::header::CONNECTION;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -25,7 +26,7 @@ use super::deadlines::Deadlines;
 use super::request_line::RequestLine;
 use super::stream::{Secured, Stream};
 use super::tls::Tls;
-use super::{Expired, HasFragment, Limits, Rejection, Service};
+use super::{Connections, Expired, HasFragment, Limits, Rejection, Service};
 
 /// Maximum time to read what a client still sends after the last response. Closing with unread bytes would
 /// reset the connection, and the client might never see the response.
@@ -97,46 +98,61 @@ impl<S: Service> Connection<S> {
             .max_header_size(HEAD_BYTES)
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(socket, answer);
-        let mut timer = std::pin::pin!(sleep_until(deadlines.check().unwrap_or_else(|_| Instant::now())));
-        let stop_requested = self.stopped.clone();
-        let mut stop = std::pin::pin!(self.stopped.wait_for(|stopped| *stopped));
-        let (mut awaited, mut stopping) = (false, false);
-        let expired = poll_fn(|cx| {
-            loop {
-                // Errors need no other handling. The client sent a reset, or bytes that are not HTTP, and hyper has
-                // responded to these bytes. Or the service had no response.
-                if let Poll::Ready(ended) = Pin::new(&mut http).poll(cx) {
-                    if ended.is_err_and(|error| error.is_parse()) {
-                        service.connections().reject_malformed();
-                    }
-                    return Poll::Ready(None);
-                }
-                // Polling the timer and the stop costs several times what checking their state does. Once polled,
-                // each wakes this task, so until then neither is polled again.
-                if awaited && !timer.is_elapsed() && (stopping || matches!(stop_requested.has_changed(), Ok(false))) {
-                    return Poll::Pending;
-                }
-                awaited = true;
-                if timer.as_mut().poll(cx).is_ready() {
-                    match deadlines.check() {
-                        Ok(next) => timer.as_mut().reset(next),
-                        Err(expired) => return Poll::Ready(Some(expired)),
-                    }
-                } else if !stopping && stop.as_mut().poll(cx).is_ready() {
-                    stopping = true;
-                    Pin::new(&mut http).graceful_shutdown();
-                } else {
-                    return Poll::Pending;
-                }
-                awaited = false;
-            }
-        })
-        .await;
+        let expired = drive(&mut http, &deadlines, self.stopped, service.connections()).await;
         if let Some(expired) = expired {
             service.connections().expire(expired);
         }
         close(http.into_parts().io.into_inner().stream, expired, &self.service, self.limits).await;
     }
+}
+
+/// Polls a connection until it ends or a deadline expires, which it returns. Ends it after the current request once
+/// `stopped`.
+async fn drive<S>(
+    http: &mut http1::Connection<TokioIo<Socket>, S>,
+    deadlines: &Deadlines,
+    mut stopped: watch::Receiver<bool>,
+    connections: &Connections,
+) -> Option<Expired>
+where
+    S: HttpService<Incoming, Error = io::Error> + Unpin,
+    S::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+{
+    let mut timer = std::pin::pin!(sleep_until(deadlines.check().unwrap_or_else(|_| Instant::now())));
+    let stop_requested = stopped.clone();
+    let mut stop = std::pin::pin!(stopped.wait_for(|stopped| *stopped));
+    let (mut awaited, mut stopping) = (false, false);
+    poll_fn(|cx| {
+        loop {
+            // Errors need no other handling. The client sent a reset, or bytes that are not HTTP, and hyper has
+            // responded to these bytes. Or the service had no response.
+            if let Poll::Ready(ended) = Pin::new(&mut *http).poll(cx) {
+                if ended.is_err_and(|error| error.is_parse()) {
+                    connections.reject_malformed();
+                }
+                return Poll::Ready(None);
+            }
+            // Polling the timer and the stop costs several times what checking their state does. Once polled,
+            // each wakes this task, so until then neither is polled again.
+            if awaited && !timer.is_elapsed() && (stopping || matches!(stop_requested.has_changed(), Ok(false))) {
+                return Poll::Pending;
+            }
+            awaited = true;
+            if timer.as_mut().poll(cx).is_ready() {
+                match deadlines.check() {
+                    Ok(next) => timer.as_mut().reset(next),
+                    Err(expired) => return Poll::Ready(Some(expired)),
+                }
+            } else if !stopping && stop.as_mut().poll(cx).is_ready() {
+                stopping = true;
+                Pin::new(&mut *http).graceful_shutdown();
+            } else {
+                return Poll::Pending;
+            }
+            awaited = false;
+        }
+    })
+    .await
 }
 
 /// Closes a connection, and tells the client of an expired deadline if it can read that.
