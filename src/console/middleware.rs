@@ -32,7 +32,7 @@ pub async fn frame(State(console): State<Arc<Console>>, mut request: Request, ne
     request.extensions_mut().insert(user.clone());
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        // The API's middleware would catch it too, but respond with JSON.
+        // The listener's service would catch it too, but respond with JSON.
         Err(panic) => PageError::internal(Cause::of_panic(&*panic)).into_response(),
     };
     match response.extensions_mut().remove() {

@@ -1,0 +1,262 @@
+//! The service of a listener: finds who responds to a request, and accounts for the response.
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::MatchedPath;
+use axum::http::header::STRICT_TRANSPORT_SECURITY;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use axum::middleware::{Next, from_fn};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http_body_util::{Either, Full};
+use tower::Service;
+
+use super::auth::{Caller, Simulated};
+use super::client_address::Peer;
+use super::cors::{Cors, is_preflight};
+use super::error::{ApiError, Cause, Code};
+use super::failed_requests::FailedRequest;
+use super::framing;
+use super::input::RequestBody;
+use super::operations::Operation::{self, GetPet};
+use super::operations::Target;
+use super::request_id::{X_REQUEST_ID, new_request_id};
+use super::request_record::{RequestRecord, log_cause};
+use super::response;
+use super::state::Api;
+use crate::config::{BaseUrl, Listener, Scheme};
+use crate::server::{self, Connections, Rejection, TimedBody};
+use crate::telemetry::traces::Tracer;
+
+const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// The body of a response: complete for operations, any body for pages.
+pub type Sent = Either<Full<Bytes>, Body>;
+
+/// Serves the operations and pages of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerService {
+    listener: Listener,
+    api: Arc<Api>,
+    /// `None` if the listener has operations only.
+    pages: Option<Router>,
+    /// `None` if no page of another origin may call the operations.
+    cors: Option<Arc<Cors>>,
+    /// True if responses tell browsers to use TLS only (RFC 6797).
+    is_https_only: bool,
+    logs_requests: bool,
+    tracer: Option<Tracer>,
+}
+
+/// Who responds to a request.
+enum Route {
+    /// Boxed, because a response is large, and most routes have none.
+    Answered(Box<response::Response>),
+    Operation(Operation),
+    Pages(Router),
+}
+
+impl Route {
+    fn answered(response: response::Response) -> Self {
+        Self::Answered(Box::new(response))
+    }
+}
+
+impl ListenerService {
+    /// The operations of `listener`.
+    pub fn new(listener: Listener, api: &Arc<Api>) -> Self {
+        Self {
+            listener,
+            api: Arc::clone(api),
+            pages: None,
+            cors: Cors::of(listener, &api.addresses).map(Arc::new),
+            is_https_only: is_https_only(listener, api),
+            logs_requests: false,
+            tracer: None,
+        }
+    }
+
+    /// Adds pages: paths that no operation has.
+    pub fn with_pages(self, pages: Router) -> Self {
+        Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
+    }
+
+    /// Sets whether every request is logged. At level debug it always is.
+    pub fn logging(self, logs_requests: bool) -> Self {
+        Self { logs_requests, ..self }
+    }
+
+    /// Records a span for every request. Not on the operations listener, which only the operator's tools use.
+    pub fn tracing(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer: tracer.filter(|_| self.listener != Listener::Ops), ..self }
+    }
+
+    /// Responds to a request from `peer`. `None` closes the connection without a response.
+    ///
+    /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
+    /// request, so it should be small.
+    pub fn answer<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        peer: IpAddr,
+    ) -> impl Future<Output = Option<Response<Sent>>> + Send {
+        let (head, mut body) = request.into_parts();
+        async move {
+            let api = &self.api;
+            let target = Target::of(self.listener, &head.method, head.uri.path());
+            let record = self.begin(&head, peer, target);
+            let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
+            let mut caller = Caller::default();
+            let answered = match self.route(&head, &body, target) {
+                Route::Answered(response) => Ok((*response).map(Either::Left)),
+                Route::Operation(operation) => {
+                    let call = operation.call(api, &head, &mut body, &mut caller);
+                    let called = AssertUnwindSafe(call).catch_unwind().await;
+                    called.map(|called| self.called(operation, called, &mut caller, &record.id))
+                }
+                Route::Pages(pages) => {
+                    // Boxed, because it is large and rarely needed.
+                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body), peer));
+                    AssertUnwindSafe(page).catch_unwind().await
+                }
+            };
+            let mut response = answered
+                .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
+            let id = record.end(api, target.at_path(), &caller, &mut response);
+            self.write_headers(target, &caller, origin, id, response.headers_mut());
+            (caller.simulated != Simulated::Drop).then_some(response)
+        }
+    }
+
+    fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestRecord<'_> {
+        let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
+        let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));
+        RequestRecord::begin(&self.api, head, peer, is_logged, tracer)
+    }
+
+    /// Decides who responds to a request.
+    fn route(&self, head: &Parts, body: &impl RequestBody, target: Target) -> Route {
+        if let Err(unclear) = framing::check(head, body) {
+            return Route::answered(unclear.answer());
+        }
+        if let Some(cors) = &self.cors
+            && is_preflight(head)
+        {
+            return Route::answered(cors.answer_preflight());
+        }
+        match (target, target.at_path(), &self.pages) {
+            (Target::Operation(operation), ..) => Route::Operation(operation),
+            (_, Some(operation), _) => Route::answered(operation.answer_other_method(&self.api)),
+            (_, None, Some(pages)) => Route::Pages(pages.clone()),
+            (_, None, None) => {
+                let error = self.api.path_not_found(self.listener, &head.headers, head.uri.path());
+                Route::answered(error.answer())
+            }
+        }
+    }
+
+    /// Returns the response of an operation. Keeps its failure for the console.
+    fn called(
+        &self,
+        operation: Operation,
+        called: Result<response::Response, ApiError>,
+        caller: &mut Caller,
+        id: &HeaderValue,
+    ) -> Response<Sent> {
+        let response = called.unwrap_or_else(|error| caller.answer(error));
+        if let (Some(account), Some(code)) = (caller.account, caller.failure) {
+            let is_simulated = caller.simulated != Simulated::Nothing;
+            let request = FailedRequest::new(self.api.clock.now(), operation, code, is_simulated, id);
+            self.api.failed_requests.add(account, request);
+        }
+        response.map(Either::Left)
+    }
+
+    /// Writes the headers that do not depend on the handler.
+    fn write_headers(
+        &self,
+        target: Target,
+        caller: &Caller,
+        origin: Option<HeaderValue>,
+        id: HeaderValue,
+        headers: &mut HeaderMap,
+    ) {
+        if target == Target::Operation(GetPet) {
+            self.api.deprecation.announce(headers);
+        }
+        caller.write_headers(&self.api, headers);
+        if self.cors.is_some() {
+            Cors::write_headers(origin, headers);
+        }
+        if self.is_https_only {
+            headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
+        }
+        headers.insert(X_REQUEST_ID, id);
+    }
+}
+
+/// Responds to requests for pages, and to those with an unknown path.
+async fn answer_page(mut pages: Router, request: Request<impl RequestBody>, peer: IpAddr) -> Response<Sent> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(Peer(peer));
+    match pages.call(request).await {
+        Ok(response) => response.map(Either::Right),
+        Err(never) => match never {},
+    }
+}
+
+/// Returns whether clients use TLS: the listener's own, or that of the proxy in front of it.
+fn is_https_only(listener: Listener, api: &Api) -> bool {
+    let public = match listener {
+        Listener::Store => Some(&api.addresses.base_url),
+        Listener::Messages => Some(&api.addresses.messages_base_url),
+        Listener::Ops => None,
+    };
+    let is_behind_proxy = !api.trusted_proxies.is_empty();
+    api.addresses.scheme == Scheme::Https || (is_behind_proxy && public.is_some_and(BaseUrl::is_https))
+}
+
+impl server::Service for ListenerService {
+    type Body = Sent;
+
+    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Option<Response<Sent>>> + Send {
+        Self::answer(self, request, peer)
+    }
+
+    fn connections(&self) -> &Connections {
+        self.api.traffic.connections(self.listener)
+    }
+
+    fn reject(&self, why: Rejection) -> Vec<u8> {
+        let error = match why {
+            Rejection::ConnectionLimit => ApiError::unavailable("all connections are taken"),
+            Rejection::HeadTimeout(limit) => {
+                let seconds = limit.as_secs_f32();
+                let message = format!("The head of the request did not arrive within {seconds} seconds.");
+                ApiError::new(Code::RequestTimeout, message)
+            }
+            // Not a redirect: it would work despite having sent the key in plain text.
+            Rejection::TlsRequired => ApiError::new(Code::InvalidValue, "This port requires TLS: use https://."),
+        };
+        let id = new_request_id();
+        if let Some(cause) = error.cause() {
+            log_cause(&self.api, error.code().status(), cause, &id);
+        }
+        error.last_response(id)
+    }
+}
+
+/// Attaches the path template of a page to its response, for the metrics.
+async fn name_route(request: Request<Body>, next: Next) -> axum::response::Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    if let Some(path) = path {
+        response.extensions_mut().insert(path);
+    }
+    response
+}

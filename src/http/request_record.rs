@@ -1,0 +1,94 @@
+//! The account of a request: its metrics, its trace and its log line.
+
+use std::net::IpAddr;
+
+use axum::extract::MatchedPath;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Response, StatusCode};
+
+use super::auth::{Caller, Simulated};
+use super::client_address::client_address;
+use super::error::Cause;
+use super::operations::Operation;
+use super::request_id::request_id;
+use super::state::Api;
+use super::traffic::RequestInProgress;
+use crate::telemetry::request_log::RequestLogEntry;
+use crate::telemetry::traces::{Recording, Tracer};
+
+/// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
+pub struct RequestRecord<'s> {
+    pub id: HeaderValue,
+    in_progress: RequestInProgress<'s>,
+    /// Boxed, as is the log entry, because most requests have neither, and this record is moved.
+    span: Option<Box<Recording<'s>>>,
+    log_entry: Option<Box<RequestLogEntry>>,
+}
+
+impl<'s> RequestRecord<'s> {
+    pub fn begin(api: &'s Api, head: &Parts, peer: IpAddr, is_logged: bool, tracer: Option<&'s Tracer>) -> Self {
+        let in_progress = api.traffic.begin(&head.method);
+        let log_entry = is_logged.then(|| {
+            let client = client_address(peer, &head.headers, &api.trusted_proxies);
+            Box::new(RequestLogEntry::of(head, client))
+        });
+        let span = tracer.and_then(|tracer| tracer.begin(head)).map(Box::new);
+        Self { id: request_id(&head.headers), in_progress, span, log_entry }
+    }
+
+    /// Records the response to a request at the path of `operation`, if any. Returns the request's id.
+    pub fn end<B>(
+        self,
+        api: &Api,
+        operation: Option<Operation>,
+        caller: &Caller,
+        response: &mut Response<B>,
+    ) -> HeaderValue {
+        let Self { id, in_progress, span, log_entry } = self;
+        let is_simulated = caller.simulated != Simulated::Nothing;
+        let page;
+        let route = match (operation, response.extensions_mut().remove::<MatchedPath>()) {
+            (Some(operation), _) if !is_simulated => api.traffic.operation(operation),
+            (Some(operation), _) => {
+                page = api.traffic.simulated(operation);
+                &page
+            }
+            (None, Some(path)) => {
+                page = api.traffic.page(path.as_str());
+                &page
+            }
+            (None, None) => api.traffic.unmatched(),
+        };
+        let took = in_progress.end(route, response.status());
+        let trace = span.as_ref().and_then(|span| span.trace());
+        if let Some(span) = span {
+            span.end(route.template(), response.status(), &id);
+        }
+        if let Some(mut entry) = log_entry {
+            if is_simulated {
+                entry.mark_simulated();
+            }
+            if let Some(trace) = trace {
+                entry.is_in(trace);
+            }
+            entry.write(&id, caller.account, route.label(), response.status(), took);
+        }
+        if let Some(cause) = response.extensions_mut().remove() {
+            log_cause(api, response.status(), &cause, &id);
+        }
+        id
+    }
+}
+
+/// Logs the cause of a 5xx error.
+pub fn log_cause(api: &Api, status: StatusCode, Cause(cause): &Cause, id: &HeaderValue) {
+    let request_id = id.to_str().unwrap_or_default();
+    match status {
+        // Sampled, because overload and outages reject many requests at once.
+        StatusCode::SERVICE_UNAVAILABLE if api.traffic.refusals.is_first(cause) => {
+            tracing::warn!(request_id, status = status.as_u16(), cause, "request refused");
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {}
+        _ => tracing::error!(request_id, status = status.as_u16(), cause, "request failed"),
+    }
+}
