@@ -629,6 +629,20 @@ ROWS = (
             "mistakes::every_restored_database_is_served",
         ),
     ),
+    Suite(
+        NUMBER=49,
+        PROMISE="a process uses one PostgreSQL server",
+        FIGURE="20 rounds each with two writable servers behind a balancer, a stale primary and another database in the list "
+        "of addresses: 0 responses of the wrong server, logged, and back on the right one within 10 s",
+        CONTROL="a client without the check is served by the wrong server",
+        HEADLINE=(r"0 of (\d+) responses", "0 of {0} responses of the wrong server"),
+        ROUNDS=20,
+        tests=(
+            "one_server::process_stays_on_one_of_two_servers_behind_a_balancer",
+            "one_server::stale_primary_is_refused",
+            "one_server::another_database_is_refused",
+        ),
+    ),
 )
 
 

@@ -35,6 +35,7 @@ mod neighbours;
 mod network;
 mod odd_json;
 mod once;
+mod one_server;
 mod orders;
 mod outbox;
 mod overload;

@@ -15,12 +15,18 @@ pub struct Network {
 impl Network {
     /// Forwards connections to `port` of this machine.
     pub fn to(port: u16) -> Self {
+        Self::among(vec![port])
+    }
+
+    /// Forwards connections to these ports of this machine in turn.
+    pub fn among(ports: Vec<u16>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let network = Self { port: listener.local_addr().unwrap().port(), silent: Arc::default() };
-        let (target, silent) = (SocketAddr::from(([127, 0, 0, 1], port)), Arc::clone(&network.silent));
+        let silent = Arc::clone(&network.silent);
         thread::spawn(move || {
-            for client in listener.incoming() {
+            for (client, port) in listener.incoming().zip(ports.into_iter().cycle()) {
                 let (client, silent) = (client.unwrap(), Arc::clone(&silent));
+                let target = SocketAddr::from(([127, 0, 0, 1], port));
                 thread::spawn(move || forward_both_ways(&client, target, &silent));
             }
         });

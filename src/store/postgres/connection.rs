@@ -5,23 +5,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{select_ok, try_join_all};
+use futures_util::StreamExt as _;
+use futures_util::future::try_join_all;
+use futures_util::stream::FuturesUnordered;
 use rustls::ClientConfig;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{AbortHandle, JoinHandle, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Error, Row, Socket, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::within;
+use super::error::{timed_out, within};
+use super::server::{Driver, IDENTIFY, OneServer, Server};
 use super::tls;
 use super::url::DatabaseUrl;
 use crate::store::{Result, StoreError};
 
 /// Timeout for connecting to any of the hosts, and again for preparing the connection.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for further hosts to answer before a server is chosen.
+const CHOICE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of every connection. They override those of the server, the role, the database and the URL.
 ///
@@ -53,6 +59,14 @@ pub struct Connection {
     discarded: AtomicBool,
 }
 
+/// A connection that is not in use yet. Closed on drop.
+struct Offer {
+    server: Server,
+    client: Client,
+    warnings: Arc<AtomicU64>,
+    driver: Driver,
+}
+
 /// Opens connections to one database.
 #[derive(Clone, Debug)]
 pub struct Connector {
@@ -61,13 +75,16 @@ pub struct Connector {
     check: &'static str,
     /// Signalled when the server notifies of a changed key.
     pub keys_changed: Arc<Notify>,
+    /// The server of all connections.
+    server: Arc<OneServer>,
     /// The read of the certificate authorities in progress.
     reading: Arc<Mutex<Option<JoinHandle<Result<ClientConfig>>>>>,
 }
 
 impl Connector {
     pub fn new(url: &DatabaseUrl) -> Self {
-        Self { url: url.clone(), check: WRITABLE, keys_changed: Arc::default(), reading: Arc::default() }
+        let (keys_changed, server, reading) = Default::default();
+        Self { url: url.clone(), check: WRITABLE, keys_changed, server, reading }
     }
 
     /// Returns a connector that also requires as many connected standbys as a commit waits for.
@@ -75,20 +92,74 @@ impl Connector {
         Self { check: WITH_STANDBYS, ..self.clone() }
     }
 
-    /// Connects to the first host that answers and accepts writes. All hosts are tried at once, so that one that hangs
-    /// delays nothing. Also returns the task that drives the connection.
+    /// Connects to the server that this process uses. All hosts are tried at once, so that one that hangs delays nothing.
+    /// If none of them is that server, another may be chosen. Also returns the task that drives the connection.
     pub async fn connect(&self) -> Result<(Connection, JoinHandle<()>)> {
+        self.open(false).await
+    }
+
+    async fn open(&self, is_supervised: bool) -> Result<(Connection, JoinHandle<()>)> {
         let hangs = |_| StoreError::Unavailable(format!("sslrootcert cannot be read within {OPEN_TIMEOUT:?}"));
         let tls = MakeRustlsConnect::new(timeout(OPEN_TIMEOUT, self.tls()).await.map_err(hangs)??);
-        let attempts = self.url.hosts().iter().map(|host| Box::pin(host.connect(tls.clone())));
-        let ((client, connection), _others) = within(OPEN_TIMEOUT, select_ok(attempts)).await?;
+        self.server.attempt();
+        let mut answers: FuturesUnordered<_> =
+            self.url.hosts().iter().map(|host| Box::pin(self.try_host(host, tls.clone()))).collect();
+        let (mut offers, mut failure) = (Vec::<Box<Offer>>::new(), timed_out(OPEN_TIMEOUT));
+        let mut deadline = Instant::now() + OPEN_TIMEOUT;
+        while let Ok(Some(answer)) = timeout_at(deadline, answers.next()).await {
+            match answer {
+                Ok(offer) => match self.admit(offer, is_supervised) {
+                    Ok(admitted) => {
+                        self.server.refuse(offers.iter().map(|offer| &offer.server));
+                        return Ok(admitted);
+                    }
+                    Err(offer) => {
+                        deadline = deadline.min(Instant::now() + CHOICE_TIMEOUT);
+                        offers.push(offer);
+                    }
+                },
+                Err(error) => failure = error,
+            }
+        }
+        if !offers.is_empty() {
+            self.server.elect(offers.iter().map(|offer| &offer.server))?;
+        }
+        for offer in offers {
+            if let Ok(admitted) = self.admit(offer, is_supervised) {
+                return Ok(admitted);
+            }
+        }
+        Err(failure)
+    }
+
+    /// Connects to one host, unless it accepts no writes.
+    async fn try_host(&self, host: &Config, tls: MakeRustlsConnect) -> Result<Box<Offer>> {
+        let (client, connection) = host.connect(tls).await?;
         let warnings = Arc::new(AtomicU64::new(0));
-        let driver = tokio::spawn(drive(connection, Arc::clone(&warnings), Arc::clone(&self.keys_changed)));
-        let discarded = AtomicBool::new(false);
-        let connection = Connection { client, warnings, driver: driver.abort_handle(), discarded };
-        let configured = within(OPEN_TIMEOUT, connection.client.batch_execute(DURABLE)).await;
-        configured.inspect_err(|_| connection.discard())?;
-        Ok((connection, driver))
+        let mut driver: Driver = Box::pin(drive(connection, Arc::clone(&warnings), Arc::clone(&self.keys_changed)));
+        let configure = format!("{DURABLE}; {IDENTIFY}");
+        let response = tokio::select! {
+            response = client.simple_query(&configure) => response?,
+            () = &mut driver => return Err(StoreError::Unavailable("PostgreSQL closed the connection".into())),
+        };
+        let server = Server::parse(&response);
+        let server = server.ok_or_else(|| StoreError::Failed("PostgreSQL does not identify itself".into()))?;
+        Ok(Box::new(Offer { server, client, warnings, driver }))
+    }
+
+    fn admit(
+        &self,
+        offer: Box<Offer>,
+        is_supervised: bool,
+    ) -> std::result::Result<(Connection, JoinHandle<()>), Box<Offer>> {
+        let Offer { server, client, warnings, driver } = *offer;
+        match self.server.admit(&server, driver, is_supervised) {
+            Ok(driver) => {
+                let discarded = AtomicBool::new(false);
+                Ok((Connection { client, warnings, driver: driver.abort_handle(), discarded }, driver))
+            }
+            Err(driver) => Err(Box::new(Offer { server, client, warnings, driver })),
+        }
     }
 
     /// Reads the certificate authorities on a blocking thread, because their mount may hang. Connection attempts share a
@@ -110,7 +181,7 @@ impl Connector {
 
     /// Connects and prepares `statements`, all in one round trip. Fails if the server lacks standbys that are required.
     pub async fn prepare(&self, statements: &[&'static str]) -> Result<(Arc<PreparedConnection>, JoinHandle<()>)> {
-        let (connection, driver) = self.connect().await?;
+        let (connection, driver) = self.open(true).await?;
         let client = &connection.client;
         let prepared = within(OPEN_TIMEOUT, async {
             client.batch_execute(SETTINGS).await?;

@@ -20,6 +20,7 @@ mod pooler;
 mod read_batcher;
 mod readers;
 mod rows;
+mod server;
 mod sessions;
 mod supervisor;
 mod tls;

@@ -5,6 +5,7 @@
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::connection::{Connection, Connector};
+use super::open;
 use crate::store::{Result, StoreError};
 
 /// Number of probes. A round-robin pooler gives both clients the same server connection only by chance, but gives each
@@ -13,7 +14,7 @@ const LOOKS: usize = 4;
 
 /// Fails if `first` shares its server process with other clients.
 pub async fn refuse_shared(first: &Connection, connector: &Connector) -> Result<()> {
-    let second = connector.connect().await?.0;
+    let (second, _) = open::retry(async || connector.connect().await).await?;
     let mut looks = Vec::new();
     for _ in 0..LOOKS {
         looks.push((backend(&first.client).await?, backend(&second.client).await?));
