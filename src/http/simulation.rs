@@ -14,7 +14,7 @@ use super::error::{ApiError, Code};
 use super::input::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
 use super::prefer::{PREFER, PREFERENCE_APPLIED, Preferences};
-use super::rate_limit::Quota;
+use super::rate_limit::{Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
 use super::response::Response;
 use super::state::Api;
 use crate::domain::Timestamp;
@@ -178,6 +178,11 @@ fn error_response(error: &DocumentedError, operation: Operation, api: &Api, call
         _ => {}
     }
     let mut response = ApiError::new(error.code, error.message.clone()).answer();
+    if error.code == Code::RateLimited {
+        // The service has no limit: that of the message, which the document shows.
+        response.headers_mut().insert(RATE_LIMIT, HeaderValue::from_static(r#""default";r=0;t=1"#));
+        response.headers_mut().insert(RATE_LIMIT_POLICY, HeaderValue::from_static(r#""default";q=600;w=60"#));
+    }
     if error.has_retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }

@@ -353,6 +353,15 @@ async fn simulated_errors_have_the_rate_limit_headers_of_real_ones() {
 }
 
 #[tokio::test]
+async fn simulated_429_without_a_limit_has_the_headers_of_its_message() {
+    let service = Service::start().await;
+    let limited = preferring(&service, Operation::ListPets, "code=429").send().await;
+    let headers = ["ratelimit", "ratelimit-policy", "retry-after"].map(|name| limited.header(name));
+    assert_eq!(headers, [Some(r#""default";r=0;t=1"#), Some(r#""default";q=600;w=60"#), Some("1")]);
+    assert!(limited.body.contains("600 requests per minute"), "{}", limited.body);
+}
+
+#[tokio::test]
 async fn errors_are_sent_before_the_body_is_read() {
     let transport = Transport::plain(|_| {}).await;
     let head = transport.begun_post("/v1/pets", "content-length: 100\r\nprefer: code=503\r\n\r\n");
