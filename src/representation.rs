@@ -75,7 +75,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::{AccountId, MessageText, NewOrder, PetStatus, Transition};
+    use crate::domain::{AccountId, MessageIds, MessageText, NewOrder, PetStatus, Transition};
 
     const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn message_is_written_as_serde_writes_it() {
         for text in ["Hello", "\"\\/\t\r\n", "ß🦊\u{2028}"] {
-            let message = Message::new(AccountId(1), MessageText::parse(text.into()).unwrap(), NOW);
+            let message =
+                Message::new(&MessageIds::default(), AccountId(1), MessageText::parse(text.into()).unwrap(), NOW);
             let expected = format!(
                 r#"{{"id":"{}","message":{},"status":"queued","createdAt":"2026-11-20T09:30:00.123Z"}}"#,
                 message.id,

@@ -1,6 +1,7 @@
 //! Messages.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{AccountId, Invalid, Timestamp, check_text};
 
@@ -39,8 +40,31 @@ impl Message {
         }
     }
 
-    pub fn new(account: AccountId, text: MessageText, now: Timestamp) -> Self {
-        Self { id: MessageId::new(now), account, text, created_at: now }
+    pub fn new(ids: &MessageIds, account: AccountId, text: MessageText, now: Timestamp) -> Self {
+        Self { id: ids.next(now), account, text, created_at: now }
+    }
+}
+
+/// The order of the ids of a process: each is greater than all before it, also within a millisecond and after the clock
+/// was set back. Holds the last id's milliseconds and, in the lower [`COUNTER_BITS`], its number within the millisecond.
+#[derive(Debug, Default)]
+pub struct MessageIds(AtomicU64);
+
+/// Length of the counter (RFC 9562, section 6.2, method 1). An overflow increments the milliseconds.
+const COUNTER_BITS: u32 = 12;
+
+impl MessageIds {
+    fn next(&self, now: Timestamp) -> MessageId {
+        // If the clock is set before 1970, the id has the time 0.
+        let now = u64::try_from(now.as_milliseconds()).unwrap_or(0) << COUNTER_BITS;
+        let after = |last: u64| Some(now.max(last.saturating_add(1)));
+        let last = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).unwrap_or_else(|last| last);
+        let place = now.max(last.saturating_add(1));
+        let mut counter_and_random = [0; 10];
+        let counter = place % (1 << COUNTER_BITS);
+        counter_and_random[..2].copy_from_slice(&counter.to_be_bytes()[6..]);
+        counter_and_random[2..].copy_from_slice(&random_bytes());
+        MessageId(uuid::Builder::from_unix_timestamp_millis(place >> COUNTER_BITS, &counter_and_random).into_uuid())
     }
 }
 
@@ -49,12 +73,6 @@ impl Message {
 pub struct MessageId(uuid::Uuid);
 
 impl MessageId {
-    fn new(now: Timestamp) -> Self {
-        // If the clock is set before 1970, the id has the time 0 and is unique by its random bits.
-        let milliseconds = u64::try_from(now.as_milliseconds()).unwrap_or(0);
-        Self(uuid::Builder::from_unix_timestamp_millis(milliseconds, &random_bytes()).into_uuid())
-    }
-
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -90,12 +108,12 @@ impl MessageId {
 
 /// Returns the random part of an id. Random bytes are fetched for 64 ids at a time, because a system call per id costs
 /// 2 % of a `sendMessage` request.
-fn random_bytes() -> [u8; 10] {
+fn random_bytes() -> [u8; 8] {
     const IDS: usize = 64;
-    thread_local!(static FETCHED: RefCell<Vec<[u8; 10]>> = const { RefCell::new(Vec::new()) });
+    thread_local!(static FETCHED: RefCell<Vec<[u8; 8]>> = const { RefCell::new(Vec::new()) });
     FETCHED.with_borrow_mut(|fetched| {
         if fetched.is_empty() {
-            fetched.resize(IDS, [0; 10]);
+            fetched.resize(IDS, [0; 8]);
             getrandom::fill(fetched.as_flattened_mut()).expect("the operating system has random bytes");
         }
         fetched.pop().expect("some were just fetched")
@@ -123,7 +141,7 @@ mod tests {
 
     #[test]
     fn id_is_a_version_7_uuid_that_starts_with_the_time() {
-        let id = MessageId::new(Timestamp::from_milliseconds(0x0192_0000_0000)).to_string();
+        let id = MessageIds::default().next(Timestamp::from_milliseconds(0x0192_0000_0000)).to_string();
         assert!(id.starts_with("msg_0192000000007"), "{id}");
         assert_eq!(id.len(), 36);
         assert_eq!(MessageId::parse(&id).unwrap().to_string(), id);
@@ -133,9 +151,23 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_one_millisecond_differ() {
-        let ids: std::collections::HashSet<_> =
-            (0..1_000).map(|_| MessageId::new(Timestamp::from_milliseconds(0)).to_string()).collect();
-        assert_eq!(ids.len(), 1_000);
+    fn ids_grow_within_a_millisecond_and_after_the_clock_was_set_back() {
+        let ids = MessageIds::default();
+        let mut last = ids.next(Timestamp::from_milliseconds(0));
+        let times = [0, 5, 5, 4, 3_600_000, 0, -1].into_iter().chain([0; 5_000]).chain([3_700_000]);
+        for time in times {
+            let next = ids.next(Timestamp::from_milliseconds(time));
+            assert!(next.as_bytes() > last.as_bytes(), "{next} follows {last}");
+            last = next;
+        }
+        let (version, variant) = (last.0.get_version_num(), last.0.get_variant());
+        assert_eq!((version, variant), (7, uuid::Variant::RFC4122));
+        assert_eq!(last.0.as_u128() >> 80, 3_700_000, "the clock leads again");
+    }
+
+    #[test]
+    fn ids_of_two_processes_differ() {
+        let id = || MessageIds::default().next(Timestamp::from_milliseconds(0));
+        assert_ne!(id(), id());
     }
 }

@@ -16,7 +16,7 @@ pub mod token_bucket;
 pub use account::{Account, AccountId, Email};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
 pub use idempotency::{IdempotencyKey, KeyedRequest};
-pub use message::{Message, MessageId, MessageText};
+pub use message::{Message, MessageId, MessageIds, MessageText};
 pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{Direction, PageLimit, PageQuery};

@@ -74,7 +74,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::domain::{Email, IdempotencyKey, KeyedRequest, Message, MessageText, Timestamp};
+    use crate::domain::{Email, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, Timestamp};
     use crate::store::WriteKey;
     use crate::store::sqlite::{Options, Sqlite};
 
@@ -89,7 +89,8 @@ mod tests {
         join_all(keys.iter().map(|(key, at)| {
             let key = IdempotencyKey::parse(key.as_bytes()).unwrap();
             let request = KeyedRequest::new(account, "sendMessage", &key, "/v1/messages", "{}", *at);
-            let message = Message::new(account, MessageText::parse("Hello".into()).unwrap(), *at);
+            let message =
+                Message::new(&MessageIds::default(), account, MessageText::parse("Hello".into()).unwrap(), *at);
             let key = WriteKey::new(request, |_: &Message| StoredResponse::json(202, b"{}".to_vec()));
             store.create_message(message, Some(key))
         }))

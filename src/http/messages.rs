@@ -21,7 +21,7 @@ const LARGEST_PAGE: usize = 256 * 1024;
 /// Handles `sendMessage`.
 pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
     let api = call.api;
-    let message = Message::new(call.account, parse_message(&call.body)?, api.clock.now());
+    let message = Message::new(&api.message_ids, call.account, parse_message(&call.body)?, api.clock.now());
     let outcome = api.store.create_message(message, call.key(&accepted)?).await?;
     if let Some(relay) = api.relay() {
         relay.message_queued();

@@ -15,7 +15,7 @@ use super::request_history::RequestHistory;
 use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Network, SimulationMode};
-use crate::domain::Deployment;
+use crate::domain::{Deployment, MessageIds};
 use crate::relay;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
@@ -28,6 +28,7 @@ pub struct Api {
     pub workers: Workers,
     pub api_keys: ApiKeyCache,
     pub clock: Clock,
+    pub message_ids: MessageIds,
     pub addresses: Arc<Addresses>,
     pub deprecation: Deprecation,
     pub documents: Documents,
@@ -79,6 +80,7 @@ impl Api {
             store,
             workers: Workers::current(),
             clock,
+            message_ids: MessageIds::default(),
             addresses,
             relay: OnceLock::new(),
             draining: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petstore::domain::MessageId;
+use petstore::domain::{MessageId, Timestamp};
 use petstore::http::Operation;
 use serde_json::{Value, json};
 use testkit::{Request, Response};
@@ -143,6 +143,24 @@ async fn messages_are_listed_as_sent_until_they_are_deleted() {
         // A walk continues after a message that was deleted meanwhile.
         let rest = list(service, &format!("?after={}", ids[1])).await;
         assert_eq!(rest.json()[0]["message"], "third");
+    })
+    .await;
+}
+
+/// The clock stands still, and is then set back.
+#[tokio::test]
+async fn messages_are_listed_in_the_order_of_their_acknowledgements() {
+    Service::on_every_database(async |service| {
+        let mut sent = Vec::new();
+        for number in 0..20 {
+            if number == 10 {
+                service.clock.set(Timestamp::from_milliseconds(NOW.as_milliseconds() - 60_000));
+            }
+            sent.push(service.message(HELLO).await.json()["id"].clone());
+        }
+        let listed = list(service, "?limit=20").await.json();
+        let listed: Vec<_> = listed.as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
+        assert_eq!(listed, sent);
     })
     .await;
 }

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use petstore::domain::{AccountId, Email, Message, MessageText, NewPet, PetName, Timestamp};
+use petstore::domain::{AccountId, Email, Message, MessageIds, MessageText, NewPet, PetName, Timestamp};
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
@@ -173,7 +173,9 @@ async fn write(store: &Arc<Store>, account: AccountId) -> Vec<Result<(), StoreEr
     let clients = (0..CLIENTS).map(|_| {
         let store = Arc::clone(store);
         let text = MessageText::parse("\u{1f98a}".repeat(TEXT)).unwrap();
-        tokio::spawn(async move { store.create_message(Message::new(account, text, now()), None).await.map(|_| ()) })
+        tokio::spawn(async move {
+            store.create_message(Message::new(&MessageIds::default(), account, text, now()), None).await.map(|_| ())
+        })
     });
     let mut outcomes = Vec::new();
     for client in clients.collect::<Vec<_>>() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::order::OrderStatus;
 use petstore::domain::{
-    AccountId, ApiKey, IdempotencyKey, KeyId, KeyedRequest, Message, MessageId, MessageText, NewOrder, NewPet, Order,
-    OrderTransition, Pet, PetName, PetQuery, Timestamp, Transition,
+    AccountId, ApiKey, IdempotencyKey, KeyId, KeyedRequest, Message, MessageId, MessageIds, MessageText, NewOrder,
+    NewPet, Order, OrderTransition, Pet, PetName, PetQuery, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Store, StoreError, StoredResponse, WriteKey};
 
@@ -128,7 +128,12 @@ async fn send_message(
     tag: Tag,
     keyed: Option<KeyedRequest>,
 ) -> petstore::store::Result<Response> {
-    let message = Message::new(account, MessageText::parse(tag.to_string()).expect("a text"), world.clock.now());
+    let message = Message::new(
+        &MessageIds::default(),
+        account,
+        MessageText::parse(tag.to_string()).expect("a text"),
+        world.clock.now(),
+    );
     let id = message.id;
     let key = keyed.map(|keyed| {
         WriteKey::new(keyed, |message: &Message| StoredResponse::json(202, message.id.to_string().into_bytes()))

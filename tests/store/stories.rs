@@ -7,7 +7,7 @@ use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
-    AccountId, ApiKey, Deployment, Direction, KeyId, Message, MessageText, PageLimit, PageQuery, PetStatus,
+    AccountId, ApiKey, Deployment, Direction, KeyId, Message, MessageIds, MessageText, PageLimit, PageQuery, PetStatus,
     SessionToken, StatusCounts, Timestamp,
 };
 use petstore::store::{ExportError, Store, StoreError};
@@ -190,9 +190,13 @@ async fn account_lists_its_own_messages_newest_first() {
         let mut sent = Vec::new();
         for second in 0..5 {
             let now = NOW.plus(Duration::from_secs(second));
-            let message = Message::new(ada, MessageText::parse(format!("{second}\n🦊")).unwrap(), now);
+            let message =
+                Message::new(&MessageIds::default(), ada, MessageText::parse(format!("{second}\n🦊")).unwrap(), now);
             store.create_message(message.clone(), None).await.unwrap();
-            store.create_message(Message::new(grace, message.text.clone(), now), None).await.unwrap();
+            store
+                .create_message(Message::new(&MessageIds::default(), grace, message.text.clone(), now), None)
+                .await
+                .unwrap();
             sent.insert(0, (message, None));
         }
         let newest = async |account, before, limit| {
@@ -391,7 +395,13 @@ async fn deleting_an_account_removes_sessions_and_keys() {
         let (id, granted) = key(&store, ada, None).await;
         let kept = session(ada, NOW);
         store.create_session(kept, digest.clone()).await.unwrap();
-        store.create_message(Message::new(ada, MessageText::parse("Hi".into()).unwrap(), NOW), None).await.unwrap();
+        store
+            .create_message(
+                Message::new(&MessageIds::default(), ada, MessageText::parse("Hi".into()).unwrap(), NOW),
+                None,
+            )
+            .await
+            .unwrap();
         let version = store.keys_version().await.unwrap();
 
         assert!(!store.delete_account(ada, Some(PasswordDigest("another".into())), NOW).await.unwrap());
