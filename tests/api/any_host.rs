@@ -31,7 +31,10 @@ async fn document_and_pages_name_the_host_of_the_request() {
     let document = served.json();
     assert_eq!(document["servers"][0]["url"], "http://pets.test:9090/v1");
     assert_eq!(document["paths"]["/messages"]["servers"][0]["url"], format!("http://pets.test:{messages}/v1"));
-    assert_eq!(document["info"]["contact"]["url"], "http://pets.test:9090/docs");
+    assert_eq!(
+        document["paths"]["/pets/{petId}"]["get"]["externalDocs"]["url"],
+        "http://pets.test:9090/docs/deprecations"
+    );
 
     let reference = get(&service, "/docs", "pets.test:9090").await;
     let policy = format!("connect-src 'self' http://pets.test:9090 http://pets.test:{messages};");

@@ -77,7 +77,10 @@ fn other_addresses_replace_those_of_the_source() {
     let staging = staging();
     assert!(!staging.contains("petstore.example"), "{staging}");
     let staging: Value = serde_json::from_str(&staging).unwrap();
-    assert_eq!(staging["info"]["contact"]["url"], "http://127.0.0.1:8080/docs");
+    assert_eq!(
+        staging["paths"]["/pets/{petId}"]["get"]["externalDocs"]["url"],
+        "http://127.0.0.1:8080/docs/deprecations"
+    );
     assert_eq!(staging["components"]["headers"]["Location"]["example"], "http://127.0.0.1:8080/v1/pets/31");
     let messages = &staging["paths"]["/messages"];
     for servers in [&messages["servers"], &messages["post"]["servers"]] {
