@@ -102,9 +102,10 @@ pub fn identity(file: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Returns whether a data directory has a database, perhaps an empty one.
+/// Returns whether a data directory has a database, perhaps an empty one, or the log of one that is gone.
 pub fn has_database(data_dir: &Path) -> bool {
-    data_dir.join(FILE).exists()
+    let file = data_dir.join(FILE);
+    file.exists() || has_content(&beside(&file, "-wal"))
 }
 
 /// Returns whether the disk lacks the 64 KiB for the first pages of SQLite's log and index.
