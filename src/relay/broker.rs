@@ -14,10 +14,10 @@ pub trait Broker: Display + Send + 'static {
 
 /// A connection to a stream.
 pub trait Stream: Send + Sync {
-    fn is_connected(&self) -> bool;
+    fn is_connected(&mut self) -> impl Future<Output = bool> + Send;
 
     /// Publishes all messages and waits for their acknowledgements.
-    fn publish(&self, messages: &[Message]) -> impl Future<Output = Published> + Send;
+    fn publish(&mut self, messages: &[Message]) -> impl Future<Output = Published> + Send;
 }
 
 /// Result of publishing messages.

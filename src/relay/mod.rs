@@ -5,7 +5,6 @@
 //! a lease that ends with its connection.
 
 mod broker;
-#[cfg_attr(not(feature = "relay"), path = "no_nats.rs")]
 mod nats;
 mod retention;
 mod status;
@@ -167,8 +166,12 @@ impl<B: Broker> Worker<B> {
         loop {
             let batch = self.store.unsent_messages(after, BATCH).await.map_err(database)?;
             // Connects even if there are no messages, to detect an unreachable broker early.
+            let is_connected = match &mut self.stream {
+                Some(stream) => stream.is_connected().await,
+                None => false,
+            };
             let stream = match &mut self.stream {
-                Some(stream) if stream.is_connected() => stream,
+                Some(stream) if is_connected => stream,
                 lost => {
                     let connected = self.broker.connect(self.store.deployment()).await?;
                     if !self.is_failing {

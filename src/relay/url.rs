@@ -45,9 +45,13 @@ impl RelayUrl {
         Some(Self { scheme, hosts, credentials })
     }
 
-    /// A URL for each server, without the credentials, because the NATS client logs them.
-    pub fn servers(&self) -> Vec<String> {
-        self.hosts.iter().map(|host| format!("{}{host}", self.scheme)).collect()
+    /// `HOST:PORT` of each server, at least one.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    pub fn requires_tls(&self) -> bool {
+        self.scheme == "tls://"
     }
 
     pub const fn credentials(&self) -> Option<&Credentials> {
@@ -114,7 +118,6 @@ mod tests {
         assert_eq!(shown("nats://ada:s%40cr%2Cet@n1,n2:4223"), "nats://ada:[hidden]@n1:4222,n2:4223");
         assert_eq!(shown("nats://s3cret@n1:4222"), "nats://[hidden]@n1:4222");
         let url = RelayUrl::parse("nats://ada:s%40cret@n1").unwrap();
-        assert!(!format!("{:?}", url.servers()).contains("cret"), "the NATS client logs them");
         assert_eq!(format!("{url:?}"), url.to_string());
         let Some(Credentials::Password { user, password }) = url.credentials else { panic!("there is a password") };
         assert_eq!((&*user, password.expose()), ("ada", "s@cret"));

@@ -1,8 +1,10 @@
 //! `--relay`: queued messages reach the broker, through failures of either side.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::nats::{STREAM, Stored};
@@ -259,13 +261,76 @@ fn message_captured_by_another_stream_is_not_sent() {
     broker.create("CAPTURE", &["petstore.>"]);
     shop.send(&server, "after");
     let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
-    assert!(why.contains("expected stream does not match"), "{why}");
+    assert!(why.contains("another stream has the subject"), "{why}");
     assert_eq!(shop.list("--state waiting").len(), 1);
     assert!(broker.stored("CAPTURE").is_empty());
     broker.delete("CAPTURE");
     broker.create(STREAM, &["petstore.messages"]);
     arrived(&broker, 2);
     server.end_by(Signal::TERM);
+}
+
+/// A broker that completes the handshake with each client and then calls `after`. Returns its URL and the times of the
+/// connections.
+fn misbehaving(after: impl Fn(TcpStream) + Send + 'static) -> (String, Receiver<Instant>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    let (accepted, times) = channel();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            client.set_write_timeout(Some(TIMEOUT)).unwrap();
+            client.write_all(b"INFO {\"max_payload\":1048576,\"headers\":true,\"version\":\"2.9.10\"}\r\n").unwrap();
+            let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| line != "PING")) {}
+            let _ = client.write_all(b"PONG\r\n");
+            if accepted.send(Instant::now()).is_err() {
+                return;
+            }
+            after(client);
+        }
+    });
+    (url, times)
+}
+
+#[test]
+fn broker_that_closes_every_connection_is_not_stormed() {
+    let shop = Shop::on_sqlite();
+    let (url, connected) = misbehaving(drop);
+    let server = shop.database.serve_with(&format!("--relay {url}"));
+
+    let times: Vec<_> = (0..7).map(|_| connected.recv_timeout(TIMEOUT).unwrap()).collect();
+
+    // Delays of 0.1, 0.2, 0.4, 0.8, 1.6 and 3.2 s, each reduced by up to half.
+    let took = times[6] - times[0];
+    assert!(took >= Duration::from_secs(3), "{took:?}");
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn what_a_broker_sends_is_bounded() {
+    /// More than the buffers of the sockets hold.
+    const FLOOD: usize = 64 * 1024 * 1024;
+    for begin in ["", "+", "MSG a 1 2147483647\r\n", "HMSG a 1 99 2147483647\r\n", "MSG a 1 18446744073709551615\r\n"] {
+        let shop = Shop::on_sqlite();
+        let (told, taken) = channel();
+        let (url, _connected) = misbehaving(move |mut client| {
+            let part = [b'x'; 64 * 1024];
+            let mut sent = 0;
+            let _ = client.write_all(begin.as_bytes());
+            while sent < FLOOD && client.write_all(&part).is_ok() {
+                sent += part.len();
+            }
+            let _ = told.send(sent);
+        });
+        let server = shop.database.serve_with(&format!("--relay {url}"));
+
+        let taken = taken.recv_timeout(TIMEOUT).unwrap();
+
+        assert!(taken < FLOOD, "{begin:?}: the relay took it all");
+        let ended = server.end_by(Signal::TERM);
+        assert!(ended.code == Some(0) && !ended.stderr.contains("panicked"), "{begin:?}: {ended:?}");
+    }
 }
 
 #[test]
@@ -301,7 +366,7 @@ fn relay_credentials_are_never_logged() {
     let mut command = shop.database.petstore(&format!("{} --log-level trace", Database::SERVE));
     let server = Server::start(command.env("PETSTORE_RELAY", &relay));
     shop.send(&server, "Hello");
-    let options = || async_nats::ConnectOptions::new().user_and_password("ada".into(), "s3cr@t".into());
+    let options = || testkit::nats::ConnectOptions::new().user_and_password("ada".into(), "s3cr@t".into());
     within(TIMEOUT, "relaying", || broker.stored_by(STREAM, options()).len() == 1);
 
     let log = server.end_by(Signal::TERM).stderr;

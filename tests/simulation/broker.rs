@@ -113,17 +113,23 @@ impl Broker for Route {
     }
 }
 
-impl Stream for Connection {
-    fn is_connected(&self) -> bool {
+impl Connection {
+    fn is_up(&self) -> bool {
         let nats = self.route.nats();
         nats.is_up && nats.connection == self.number
     }
+}
 
-    async fn publish(&self, messages: &[Message]) -> Published {
+impl Stream for Connection {
+    async fn is_connected(&mut self) -> bool {
+        self.is_up()
+    }
+
+    async fn publish(&mut self, messages: &[Message]) -> Published {
         let mut published = Published { acknowledged: Vec::new(), rejection: None, is_answered: true };
         for message in messages {
             self.route.travel(3).await;
-            let reply = if self.is_connected() { self.route.nats().publish(message) } else { Reply::Nothing };
+            let reply = if self.is_up() { self.route.nats().publish(message) } else { Reply::Nothing };
             match reply {
                 Reply::Acknowledged => published.acknowledged.push((message.account, message.id)),
                 Reply::Rejected => published.rejection = Some("rejected".into()),
@@ -133,7 +139,7 @@ impl Stream for Connection {
                 }
             }
         }
-        if !published.is_answered && self.is_connected() {
+        if !published.is_answered && self.is_up() {
             sleep(TIMEOUT).await;
         }
         self.route.travel(20).await;

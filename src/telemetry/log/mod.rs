@@ -11,9 +11,8 @@ use std::sync::OnceLock;
 use std::thread;
 
 use clap::ValueEnum;
-use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
@@ -56,7 +55,7 @@ pub fn start(level: LogLevel, format: LogFormat) {
         LogFormat::Json => true,
     };
     let lines = if is_json { lines.with_ansi(false).json().flatten_event(true).boxed() } else { lines.boxed() };
-    tracing_subscriber::registry().with(filter).with(Broker).with(lines).init();
+    tracing_subscriber::registry().with(filter).with(lines).init();
     // Fails if the log was started before.
     let _ = LEVEL.set(handle);
 }
@@ -87,17 +86,6 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 pub fn write(text: &str) {
     // `Stderr` never fails.
     let _ = Stderr.write_all(text.as_bytes());
-}
-
-/// Hides messages of the broker client about each attempt to connect, except at level debug, because the relay reports
-/// outages once.
-struct Broker;
-
-impl<S: Subscriber> Layer<S> for Broker {
-    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        let metadata = event.metadata();
-        *metadata.level() >= Level::DEBUG || !metadata.target().starts_with("async_nats")
-    }
 }
 
 /// Logs more by this number of levels, or less if it is negative, and logs the new level.

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::stream::Config;
@@ -80,11 +81,11 @@ impl NatsServer {
 
     /// The messages of a stream in order. Empty if the stream does not exist.
     pub fn stored(&self, stream: &str) -> Vec<Stored> {
-        self.stored_by(stream, async_nats::ConnectOptions::new())
+        self.stored_by(stream, ConnectOptions::new())
     }
 
     /// The messages of a stream, read with credentials.
-    pub fn stored_by(&self, stream: &str, options: async_nats::ConnectOptions) -> Vec<Stored> {
+    pub fn stored_by(&self, stream: &str, options: ConnectOptions) -> Vec<Stored> {
         wait_for(read(&self.url(), stream, options))
     }
 
@@ -116,7 +117,7 @@ fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> T {
     })
 }
 
-async fn read(url: &str, stream: &str, options: async_nats::ConnectOptions) -> Vec<Stored> {
+async fn read(url: &str, stream: &str, options: ConnectOptions) -> Vec<Stored> {
     let client = options.retry_on_initial_connect().connect(url).await.unwrap();
     let context = async_nats::jetstream::new(client);
     let began = Instant::now();
