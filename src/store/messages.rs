@@ -4,6 +4,26 @@ use super::export::{Exported, MessageSink};
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
 use crate::domain::{AccountId, Direction, Message, MessageId, MessageQuery, PageLimit, Timestamp, TrackedMessage};
 
+/// Size of texts after which a page of messages ends. A page of the API ends at the same size.
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// Reads a page of messages, at most [`PAGE_BYTES`] and one message. Returns whether more rows follow.
+pub(super) fn page<E>(
+    rows: impl Iterator<Item = std::result::Result<TrackedMessage, E>>,
+    limit: PageLimit,
+) -> std::result::Result<(Vec<TrackedMessage>, bool), E> {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for row in rows {
+        let row = row?;
+        if page.len() == limit.get() as usize || bytes > PAGE_BYTES {
+            return Ok((page, true));
+        }
+        bytes += row.0.text.as_str().len();
+        page.push(row);
+    }
+    Ok((page, false))
+}
+
 impl Store {
     /// Queues a message; durable once this returns.
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {

@@ -183,6 +183,28 @@ async fn last_use_of_a_key_never_decreases() {
 }
 
 #[tokio::test]
+async fn long_messages_beyond_a_page_are_not_read() {
+    on_every_database(async |store| {
+        let ada = account(&store, "ada@example.com").await;
+        let (ids, longest) = (MessageIds::default(), MessageText::parse("🦊".repeat(10_000)).unwrap());
+        for _ in 0..14 {
+            store.create_message(Message::new(&ids, ada, longest.clone(), NOW), None).await.unwrap();
+        }
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let (mut after, mut pages) = (None, Vec::new());
+            for _ in 0..2 {
+                let limit = PageLimit::new(100).unwrap();
+                let (page, more) = store.list_messages_of(ada, direction, after, limit).await.unwrap();
+                after = page.last().map(|(message, _)| message.id);
+                pages.push((page.len(), more));
+            }
+            assert_eq!(pages, [(7, true), (7, false)]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn account_lists_its_own_messages_newest_first() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;

@@ -9,22 +9,34 @@ use super::Postgres;
 use super::connection::PreparedConnection;
 use super::write::{Write, WriteResult};
 use crate::domain::{AccountId, Direction, Message, MessageId, MessageText, PageLimit, TrackedMessage};
-use crate::store::{Outcome, Result, StoreError, WriteKey, page_of};
+use crate::store::{Outcome, Result, StoreError, WriteKey, messages};
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
         AS given (account_id, id, message, created_at)";
 
-/// A query whose rows [`tracked`] reads.
+/// A query whose rows [`tracked`] reads. Ends with the first row after 256 KiB of texts, which says that more follow. The
+/// server knows the sizes of texts without reading them.
 macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, account_id, message, created_at, sent_at FROM messages WHERE account_id = $1 ", $clauses)
+    ($condition:literal, $order:literal) => {
+        concat!(
+            "SELECT id, account_id, message, created_at, sent_at FROM (
+                SELECT *, sum(octet_length(message)) OVER (ORDER BY ",
+            $order,
+            " ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS bytes
+                FROM messages WHERE account_id = $1 AND ",
+            $condition,
+            " ORDER BY ",
+            $order,
+            " LIMIT $3) AS page WHERE coalesce(bytes, 0) <= 262144 ORDER BY ",
+            $order
+        )
     };
 }
 
-const LIST_OF: &str = select!("AND id > $2 ORDER BY id LIMIT $3");
+const LIST_OF: &str = select!("id > $2", "id");
 
-const LIST_OF_DESCENDING: &str = select!("AND id < $2 ORDER BY id DESC LIMIT $3");
+const LIST_OF_DESCENDING: &str = select!("id < $2", "id DESC");
 
 /// Statements prepared on connections for reads.
 pub const READS: &[&str] = &[LIST_OF, LIST_OF_DESCENDING];
@@ -44,7 +56,7 @@ impl Postgres {
         let (sql, start) = direction.choose((LIST_OF, Uuid::nil()), (LIST_OF_DESCENDING, Uuid::max()));
         let after = after.map_or(start, |id| Uuid::from_bytes(*id.as_bytes()));
         let rows = self.readers.query(sql, &[&account.0, &after, &(limit.get() + 1)]).await?;
-        Ok(page_of(rows.iter().map(tracked).collect::<Result<_>>()?, limit))
+        messages::page(rows.iter().map(tracked), limit)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use rusqlite::Row;
 
+use super::Sqlite;
 use super::history::Effect;
 use super::job::Atomicity;
-use super::{Sqlite, rows};
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
-use crate::store::{Outcome, Result, WriteKey, page_of};
+use crate::store::{Outcome, Result, WriteKey, messages};
 
 const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES (?1, ?2, ?3, ?4)";
 
@@ -40,7 +40,7 @@ impl Sqlite {
     ) -> Result<(Vec<TrackedMessage>, bool)> {
         let (sql, start) = direction.choose((LIST_OF, [0; 16]), (LIST_OF_DESCENDING, [0xff; 16]));
         let params = (account.0, after.map_or(start, |id| *id.as_bytes()), limit.get() + 1);
-        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, tracked))?, limit))
+        self.read(|conn| Ok(messages::page(conn.prepare_cached(sql)?.query_map(params, tracked)?, limit)?))
     }
 }
 
