@@ -251,16 +251,7 @@ pub struct SecretUrlParser<T> {
 
 const DATABASE_URL: SecretUrlParser<DatabaseUrl> = SecretUrlParser { service: "database", parse: DatabaseUrl::parse };
 
-const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { service: "relay", parse: relay_url };
-
-fn relay_url(text: &str) -> Result<RelayUrl, Invalid> {
-    if cfg!(not(feature = "relay")) {
-        let why =
-            "cannot be used, because this build has no relay; for one that has, run `cargo build --release --locked`";
-        return Err(Invalid(why.into()));
-    }
-    RelayUrl::parse(text)
-}
+const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { service: "relay", parse: RelayUrl::parse };
 
 impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretUrlParser<T> {
     type Value = T;

@@ -4,11 +4,10 @@
 //! the span goes into a bounded queue, from which it is sent in batches. Requests never wait: spans that do not fit are
 //! counted and dropped. `docs/tracing.md` is for operators.
 //!
-//! Not the official crates (`opentelemetry_sdk`, `opentelemetry-otlp` 0.33): they add 16 crates where this feature adds
-//! none, and their hyper client has no TLS, so about half of this module would stay: the client, what a span contains,
-//! one log line per outage and the count of lost spans.
+//! Not the official crates (`opentelemetry_sdk`, `opentelemetry-otlp` 0.33): they add 20 crates and 34 s of CPU time to a
+//! build where this module adds two small ones, and their hyper client has no TLS, so about half of this module would stay:
+//! the client, what a span contains, one log line per outage and the count of lost spans.
 
-#[cfg_attr(not(feature = "otlp"), path = "no_client.rs")]
 mod client;
 mod encode;
 mod export;
