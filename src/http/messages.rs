@@ -14,10 +14,6 @@ use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
 use crate::representation::{message_json, write_message};
 use crate::store::StoredResponse;
 
-/// A page ends once its size exceeds this number of bytes. Without this limit, the service would keep 6 MiB in memory, a
-/// hundred of the longest messages, until a slow client has read them.
-const LARGEST_PAGE: usize = 256 * 1024;
-
 /// Handles `sendMessage`.
 pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
     let api = call.api;
@@ -38,14 +34,9 @@ fn accepted(message: &Message) -> StoredResponse {
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let [limit, after] = input::parameters(call.query(), ["limit", "after"])?;
     let (limit, after) = (pagination::limit(limit)?, after.map(|text| parse_cursor(&text)).transpose()?);
-    let (messages, mut more) =
-        call.api.store.list_messages_of(call.account, Direction::Ascending, after, limit).await?;
+    let (messages, more) = call.api.store.list_messages_of(call.account, Direction::Ascending, after, limit).await?;
     let (mut items, mut last) = (Items::new(), None);
     for (message, sent_at) in messages {
-        if items.size() > LARGEST_PAGE {
-            more = true;
-            break;
-        }
         write_message(&message, sent_at, items.add());
         last = Some(message.id);
     }

@@ -73,11 +73,6 @@ impl Items {
         }
         &mut self.0
     }
-
-    /// Size in bytes.
-    pub const fn size(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// A page, ready to be sent.

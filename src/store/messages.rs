@@ -4,7 +4,8 @@ use super::export::{Exported, MessageSink};
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
 use crate::domain::{AccountId, Direction, Message, MessageId, MessageQuery, PageLimit, Timestamp, TrackedMessage};
 
-/// Size of texts after which a page of messages ends. A page of the API ends at the same size.
+/// Size of texts after which a page of messages ends, so that a slow client keeps little in memory: a hundred of the longest
+/// messages take 4 MB.
 const PAGE_BYTES: usize = 256 * 1024;
 
 /// Reads a page of messages, at most [`PAGE_BYTES`] and one message. Returns whether more rows follow.
