@@ -80,7 +80,7 @@ pub async fn run<B: Broker>(
     stopped: watch::Receiver<bool>,
 ) {
     let deleting = retention::run(retention, Arc::clone(&store), clock.clone(), Arc::clone(&status), stopped.clone());
-    let worker = Worker {
+    let relaying = Relaying {
         broker,
         store,
         clock,
@@ -94,10 +94,11 @@ pub async fn run<B: Broker>(
         lease_confirmed_at: None,
         counted_at: None,
     };
-    tokio::join!(worker.run(), deleting);
+    tokio::join!(relaying.run(), deleting);
 }
 
-struct Worker<B: Broker> {
+/// The task that relays.
+struct Relaying<B: Broker> {
     broker: B,
     store: Arc<Store>,
     clock: Clock,
@@ -118,7 +119,7 @@ struct Worker<B: Broker> {
     counted_at: Option<Instant>,
 }
 
-impl<B: Broker> Worker<B> {
+impl<B: Broker> Relaying<B> {
     async fn run(mut self) {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         while !self.is_stopped() {

@@ -30,17 +30,17 @@ const IN_PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 ///
 /// Writes with and without idempotency keys do not share batches: a batch with keys takes two more round trips.
 #[derive(Debug)]
-pub struct Writer<W: Write> {
-    pub plain: Queue<W>,
-    pub keyed: Queue<W>,
+pub struct WriteQueues<W: Write> {
+    pub plain: WriteQueue<W>,
+    pub keyed: WriteQueue<W>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> WriteQueues<W> {
     /// Opens both queues, whose connections the log calls by these names.
     pub async fn open(connector: &Connector, settings: &Settings, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
         let (plain, keyed) = tokio::try_join!(
-            Queue::open(connector, settings, BATCH, W::STATEMENTS.to_vec(), plain),
-            Queue::open_keyed(connector, settings, keyed),
+            WriteQueue::open(connector, settings, BATCH, W::STATEMENTS.to_vec(), plain),
+            WriteQueue::open_keyed(connector, settings, keyed),
         )?;
         Ok(Self { plain, keyed })
     }
@@ -56,7 +56,7 @@ impl<W: Write> Writer<W> {
 
 /// A queue of writes and the task that commits them in batches.
 #[derive(Debug)]
-pub struct Queue<W: Write> {
+pub struct WriteQueue<W: Write> {
     commands: mpsc::Sender<Command<W>>,
     meter: Arc<WriterMeter>,
     supervisor: Arc<Supervisor>,
@@ -77,7 +77,7 @@ struct Job<W: Write> {
 
 type Reply<W> = oneshot::Sender<Result<WriteOutcome<W>>>;
 
-impl<W: Write> Queue<W> {
+impl<W: Write> WriteQueue<W> {
     /// Opens a queue for writes with keys, whose connection the log calls `name`.
     pub async fn open_keyed(connector: &Connector, settings: &Settings, name: &'static str) -> Result<Self> {
         let statements = [idempotency::BATCH, W::STATEMENTS].concat();
@@ -150,30 +150,30 @@ async fn work<W: Write>(
     max_batch: usize,
     meter: Arc<WriterMeter>,
 ) {
-    let mut worker =
-        Worker { commands, max_batch, meter, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
+    let mut writer =
+        Writer { commands, max_batch, meter, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
     // Size of the last batch, and the duration of its commit.
     let (mut size, mut took) = (0, Duration::ZERO);
     let done = loop {
-        let stop = worker.gather(size, took / 4).await;
-        size = worker.writes.len();
+        let stop = writer.gather(size, took / 4).await;
+        size = writer.writes.len();
         if size > 0 {
             let began = Instant::now();
-            let writes = std::mem::take(&mut worker.writes);
+            let writes = std::mem::take(&mut writer.writes);
             // Sends the batch before replying to the last one, so that the server is not idle in between.
             let (outcome, ()) =
-                tokio::join!(commit(&supervisor, writes), async { worker.completed.drain(..).for_each(send) });
+                tokio::join!(commit(&supervisor, writes), async { writer.completed.drain(..).for_each(send) });
             took = began.elapsed();
-            worker.meter.batch.observe(size as u64);
-            worker.meter.commit.observe_duration(took);
-            worker.complete(outcome);
+            writer.meter.batch.observe(size as u64);
+            writer.meter.commit.observe_duration(took);
+            writer.complete(outcome);
         }
-        if stop.is_some() || worker.commands.is_closed() {
+        if stop.is_some() || writer.commands.is_closed() {
             break stop;
         }
     };
-    worker.completed.drain(..).for_each(send);
-    worker.commands.close();
+    writer.completed.drain(..).for_each(send);
+    writer.commands.close();
     supervisor.close();
     if let Some(done) = done {
         let _ = done.send(());
@@ -185,7 +185,7 @@ fn send<T>((reply, result): (oneshot::Sender<T>, T)) {
     let _ = reply.send(result);
 }
 
-struct Worker<W: Write> {
+struct Writer<W: Write> {
     commands: mpsc::Receiver<Command<W>>,
     max_batch: usize,
     meter: Arc<WriterMeter>,
@@ -196,7 +196,7 @@ struct Worker<W: Write> {
     completed: Vec<(Reply<W>, Result<WriteOutcome<W>>)>,
 }
 
-impl<W: Write> Worker<W> {
+impl<W: Write> Writer<W> {
     /// Gathers the queued writes, and waits for the first one. Returns `Some` if the writer is to stop after them.
     ///
     /// Replies to the last batch are sent before any wait. Clients often send their next request at once. If commits are

@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use batch_writer::{Queue, Writer, await_commit};
+use batch_writer::{WriteQueue, WriteQueues, await_commit};
 use connection::{Connection, Connector};
 use error::timed_out;
 use migrations::Schema;
@@ -108,10 +108,10 @@ pub struct Postgres {
     keys: ReadBatcher<KeyHash>,
     /// One connection for key lookups, so that a flood of unknown keys does not delay other reads.
     key_readers: Arc<Readers>,
-    pets: Writer<NewPet>,
-    messages: Writer<Message>,
-    orders: Writer<NewOrder>,
-    keyed_transitions: Queue<OrderTransition>,
+    pets: WriteQueues<NewPet>,
+    messages: WriteQueues<Message>,
+    orders: WriteQueues<NewOrder>,
+    keyed_transitions: WriteQueue<OrderTransition>,
     /// Connection for writes that are too rare for a batch.
     single: Supervisor,
 }
@@ -136,10 +136,10 @@ impl Postgres {
         let (readers, key_readers, pets, messages, orders, keyed_transitions, single) = tokio::try_join!(
             Readers::open(&readable, settings, &meter, &reads, "read"),
             Readers::open(&readable, &one_reader, &meter, keys::LOOKUPS, "keys"),
-            Writer::open(&connector, settings, ["animals", "animals with idempotency keys"]),
-            Writer::open(&connector, settings, ["messages", "messages with idempotency keys"]),
-            Writer::open(&connector, settings, ["orders", "orders with idempotency keys"]),
-            Queue::open_keyed(&connector, settings, "order transitions with idempotency keys"),
+            WriteQueues::open(&connector, settings, ["animals", "animals with idempotency keys"]),
+            WriteQueues::open(&connector, settings, ["messages", "messages with idempotency keys"]),
+            WriteQueues::open(&connector, settings, ["orders", "orders with idempotency keys"]),
+            WriteQueue::open_keyed(&connector, settings, "order transitions with idempotency keys"),
             Supervisor::open(&connector, writes, "accounts and keys"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));

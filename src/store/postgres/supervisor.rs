@@ -22,11 +22,11 @@ const MAX_AGE: Duration = Duration::from_mins(15);
 const MIN_DELAY: Duration = Duration::from_millis(20);
 const MAX_DELAY: Duration = Duration::from_millis(500);
 
-/// Owns one connection. Its worker replaces the connection when it is lost or old.
+/// Owns one connection. Its task replaces the connection when it is lost or old.
 #[derive(Debug)]
 pub struct Supervisor {
     state: Arc<watch::Sender<State>>,
-    worker: AbortHandle,
+    task: AbortHandle,
 }
 
 #[derive(Clone, Debug)]
@@ -44,9 +44,9 @@ impl Supervisor {
     pub async fn open(connector: &Connector, statements: Vec<&'static str>, name: &'static str) -> Result<Self> {
         let (current, driver) = open::retry(async || connector.prepare(&statements).await).await?;
         let state = Arc::new(watch::Sender::new(State::Open(Arc::clone(&current))));
-        let worker = Worker { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
-        let worker = tokio::spawn(worker.run(current, driver)).abort_handle();
-        Ok(Self { state, worker })
+        let renewal = Renewal { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
+        let task = tokio::spawn(renewal.run(current, driver)).abort_handle();
+        Ok(Self { state, task })
     }
 
     /// Returns the connection, or the next one if it opens before `deadline`. Fails at once if the last attempt to
@@ -81,7 +81,7 @@ impl Supervisor {
     }
 
     pub fn close(&self) {
-        self.worker.abort();
+        self.task.abort();
         // The connection ends when its last user drops it.
         self.state.send_replace(State::Closed);
     }
@@ -93,14 +93,15 @@ impl Drop for Supervisor {
     }
 }
 
-struct Worker {
+/// Replaces the connection of a supervisor.
+struct Renewal {
     connector: Connector,
     statements: Vec<&'static str>,
     name: &'static str,
     state: Arc<watch::Sender<State>>,
 }
 
-impl Worker {
+impl Renewal {
     async fn run(self, mut current: Arc<PreparedConnection>, mut driver: JoinHandle<()>) {
         loop {
             let renewed = match timeout(MAX_AGE, lost(&current, &mut driver)).await {
@@ -127,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Publishes the state, unless the supervisor was closed: the worker may still be at its last step then.
+    /// Publishes the state, unless the supervisor was closed: the task may still be at its last step then.
     fn publish(&self, now: State) {
         self.state.send_if_modified(|state| {
             let open = !matches!(state, State::Closed);

@@ -24,11 +24,11 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Exporting {
     stop: watch::Sender<bool>,
-    worker: JoinHandle<()>,
+    task: JoinHandle<()>,
     lost: Arc<Counter>,
 }
 
-struct Worker {
+struct Exporter {
     client: Client,
     resource: Value,
     queue: mpsc::Receiver<Span>,
@@ -44,7 +44,7 @@ struct Worker {
 impl Exporting {
     pub(super) fn start(settings: Settings, queue: mpsc::Receiver<Span>, lost: Arc<Counter>) -> Result<Self, String> {
         let (stop, stopped) = watch::channel(false);
-        let worker = Worker {
+        let exporter = Exporter {
             client: Client::new(settings.endpoint, settings.headers, settings.certificate.as_deref())?,
             resource: encode::resource(&settings.attributes),
             queue,
@@ -55,13 +55,13 @@ impl Exporting {
             batch: settings.batch,
             is_failing: false,
         };
-        Ok(Self { stop, worker: tokio::spawn(worker.run()), lost })
+        Ok(Self { stop, task: tokio::spawn(exporter.run()), lost })
     }
 
     /// Sends the queued spans, within 3 s. Later spans are lost.
     pub async fn flush(self) {
         self.stop.send_replace(true);
-        if timeout(FLUSH_TIMEOUT, self.worker).await.is_err() {
+        if timeout(FLUSH_TIMEOUT, self.task).await.is_err() {
             tracing::warn!("last spans not exported in time");
         }
         let lost = self.lost.get();
@@ -71,7 +71,7 @@ impl Exporting {
     }
 }
 
-impl Worker {
+impl Exporter {
     async fn run(mut self) {
         loop {
             let spans = self.gather().await;
