@@ -288,11 +288,18 @@ impl PreparedConnection {
 
     /// Runs a statement that is missing from the list of prepared statements. Logs a warning, because preparing it costs
     /// each call a round trip.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, so that every test of the statement fails. Unit tests of this crate are exempt.
     async fn query_unprepared(
         &self,
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> std::result::Result<Vec<Row>, Error> {
+        if cfg!(all(debug_assertions, not(test))) {
+            panic!("missing from the list of prepared statements: {sql}");
+        }
         tracing::warn!(sql, "statement was not prepared when its connection opened");
         Box::pin(self.connection.client.query(sql, parameters)).await
     }
