@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use petstore::domain::{NewPet, PetName};
+
 use crate::service::{HELLO, REX, Service};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -87,6 +89,19 @@ async fn full_page_stays_cached_while_other_rows_are_added() {
     assert_eq!(service.post(&cancel, "{}").await.status(), 200);
     for path in paths {
         assert_eq!(reads(&service, path).await, 1, "{path}: the status of an animal has changed");
+    }
+}
+
+#[tokio::test]
+async fn imported_animals_are_on_a_page_cached_before() {
+    let service = Service::start().await;
+    service.create_pets(1).await;
+    for path in ["/v1/pets", "/v1/pets?status=available"] {
+        let before = service.ids(path).await.len();
+        assert_eq!(reads(&service, path).await, 0, "{path} is cached");
+        let animal = NewPet::new(PetName::parse("Mimi".into()).unwrap(), 1);
+        service.store.import_pets(Box::new([Ok(animal)].into_iter())).await.unwrap();
+        assert_eq!(service.ids(path).await.len(), before + 1, "{path}");
     }
 }
 

@@ -8,8 +8,9 @@ use petstore::domain::{NewPet, PetQuery, PetStatus};
 use petstore::store::StoreError;
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use rusqlite::Connection;
+use testkit::{TIMEOUT, within};
 
-use crate::fixtures::{NOW, email, new_pet, open_sqlite};
+use crate::fixtures::{NOW, create_pet, email, new_pet, open_sqlite};
 
 #[tokio::test]
 async fn wal_stays_bounded_under_long_readers() {
@@ -29,6 +30,20 @@ async fn wal_stays_bounded_under_long_readers() {
         largest = largest.max(std::fs::metadata(&wal).unwrap().len());
     }
     assert!(largest < 48 << 20, "the log grew to {} MiB", largest >> 20);
+}
+
+#[tokio::test]
+async fn idle_reader_does_not_hold_the_wal_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_sqlite(&Options::new(folder.path()));
+    let id = create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
+    // The reader keeps its transaction, and nothing is committed that would end it.
+    store.find_pet(id).await.unwrap().unwrap();
+    let other = outside(folder.path());
+    other.busy_timeout(Duration::ZERO).unwrap();
+    within(TIMEOUT, "writing the whole WAL back", || {
+        other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map(|busy: i64| busy == 0).unwrap()
+    });
 }
 
 #[tokio::test]
