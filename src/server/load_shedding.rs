@@ -97,6 +97,8 @@ fn reject_at_once(stream: TcpStream, response: &[u8]) -> Option<TcpStream> {
 
 /// Rejects a client whose request has not arrived in full: reads until the client has seen the response and closes.
 async fn reject_slowly(mut stream: TcpStream, response: &[u8]) -> io::Result<()> {
+    // Clients discard a response that arrives before they have begun their request.
+    stream.readable().await?;
     stream.write_all(response).await?;
     stream.shutdown().await?;
     while stream.read(&mut [0; BUFFER]).await? > 0 {}
