@@ -7,7 +7,7 @@ use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form, status};
 use super::layout::{NO_SECTION, Site, page};
-use super::sign_in::{begin_attempt, check_password};
+use super::sign_in::{begin_confirmation, check_password};
 use super::times::day;
 use crate::domain::SessionToken;
 use crate::domain::session::NewSession;
@@ -38,7 +38,7 @@ pub async fn change_password(who: SignedIn, fields: Form) -> Result<Response, Pa
     let Some(chosen) = chosen.filter(|_| current.error.is_none()) else {
         return Ok(account(&who, current, new));
     };
-    let place = begin_attempt(&who, &who.session.email)?;
+    let place = begin_confirmation(&who)?;
     let checked = check_password(&who, &place, &who.session.email, fields.secret("current")).await?;
     if let Some((account, checked)) = checked {
         let digest = place.hash(chosen).await;
@@ -61,7 +61,7 @@ pub async fn delete(who: SignedIn, fields: Form) -> Result<Response, PageError> 
     if password.error.is_some() {
         return Ok(deletion(&who, password));
     }
-    let place = begin_attempt(&who, &who.session.email)?;
+    let place = begin_confirmation(&who)?;
     if let Some((account, checked)) =
         check_password(&who, &place, &who.session.email, fields.secret("password")).await?
         && who.api().store.delete_account(account, Some(checked), who.api().clock.now()).await?

@@ -1,4 +1,4 @@
-//! Limits on attempts to sign in or up: per network address and per account.
+//! Limits on attempts to enter a password: per network address and account, or per session.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use std::time::Duration;
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 
-use crate::domain::{Email, Timestamp, TokenBucket};
+use crate::domain::{Email, SessionHash, Timestamp, TokenBucket};
 
-/// Maximum number of addresses and accounts that are remembered. Beyond it, those with the oldest attempts are forgotten.
+/// Maximum number of addresses, accounts and sessions that are remembered. Beyond it, those with the oldest attempts are forgotten.
 const REMEMBERED: usize = 20_000;
 
 /// In milliseconds.
 const PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };
 const PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
+const PER_SESSION: TokenBucket = PER_ACCOUNT;
 
-/// For each address and account, the time at which its bucket will be full.
+/// For each address, account and session, the time at which its bucket will be full.
 #[derive(Debug)]
 pub struct LoginThrottle(Cache<[u8; 16], Arc<AtomicU64>>);
 
@@ -26,7 +27,7 @@ impl LoginThrottle {
         Self(Cache::new(REMEMBERED))
     }
 
-    /// Counts an attempt. The error is the time to wait until the next one.
+    /// Counts an attempt to sign in or up. The error is the time to wait until the next one.
     ///
     /// Addresses without an account count too, so the limit reveals nothing about accounts.
     pub fn count(&self, from: Option<IpAddr>, email: &Email, now: Timestamp) -> Result<(), Duration> {
@@ -34,6 +35,11 @@ impl LoginThrottle {
             self.take(&format!("address {}", network(from)), PER_ADDRESS, now)?;
         }
         self.take(&format!("account {}", email.folded()), PER_ACCOUNT, now)
+    }
+
+    /// Counts an attempt of a signed-in user, like [`Self::count`]. Others cannot use up these attempts.
+    pub fn count_in_session(&self, session: SessionHash, now: Timestamp) -> Result<(), Duration> {
+        self.take(&format!("session {:?}", session.0), PER_SESSION, now)
     }
 
     fn take(&self, subject: &str, bucket: TokenBucket, now: Timestamp) -> Result<(), Duration> {

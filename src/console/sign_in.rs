@@ -1,17 +1,20 @@
 //! Signing in and out.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::http::Uri;
 use axum::response::Response;
 
-use super::current_user::{CurrentUser, page_to_return_to};
+use super::current_user::{CurrentUser, SignedIn, page_to_return_to};
 use super::error::PageError;
 use super::form::{Field, Form, status};
 use super::layout::{self, NO_SECTION, Site};
+use super::login_throttle::LoginThrottle;
 use super::password_hasher::QueuePlace;
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
-use crate::domain::{AccountId, Email, Secret, SessionToken};
+use crate::domain::{AccountId, Email, Secret, SessionToken, Timestamp};
 
 #[derive(Template)]
 #[template(path = "console/sign-in.html")]
@@ -87,10 +90,23 @@ pub async fn check_password(
     Ok(known.filter(|_| matches))
 }
 
-/// Counts an attempt. Fails if there were too many. Attempts rejected for lack of hashing capacity are not counted.
+/// Counts an attempt to sign in or up. Fails if there were too many. Attempts rejected for lack of hashing capacity are
+/// not counted.
 pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<QueuePlace<'a>, PageError> {
+    begin(user, |throttle, now| throttle.count(user.address, email, now))
+}
+
+/// Counts an attempt of a signed-in user to confirm a change, like [`begin_attempt`].
+pub fn begin_confirmation(who: &SignedIn) -> Result<QueuePlace<'_>, PageError> {
+    begin(who, |throttle, now| throttle.count_in_session(who.session.hash, now))
+}
+
+fn begin(
+    user: &CurrentUser,
+    count: impl FnOnce(&LoginThrottle, Timestamp) -> Result<(), Duration>,
+) -> Result<QueuePlace<'_>, PageError> {
     let place = user.console.passwords.place()?;
-    user.console.throttle.count(user.address, email, user.api().clock.steady()).map_err(|wait| {
+    count(&user.console.throttle, user.api().clock.steady()).map_err(|wait| {
         user.api().password_counters.throttled.increment();
         PageError::too_many_attempts(wait)
     })?;
