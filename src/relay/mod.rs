@@ -88,6 +88,7 @@ pub async fn run<B: Broker>(
         stopped,
         lease: RelayLease::default(),
         stream: None,
+        has_connected: false,
         acknowledged: Vec::new(),
         is_failing: false,
         resume_after: None,
@@ -106,6 +107,8 @@ struct Relaying<B: Broker> {
     stopped: watch::Receiver<bool>,
     lease: RelayLease,
     stream: Option<B::Stream>,
+    /// Set if a connection was opened in this round.
+    has_connected: bool,
     /// Messages acknowledged by the broker, but not yet marked as sent in the database.
     acknowledged: Vec<(AccountId, MessageId)>,
     /// Set during an outage, whose start and end are logged.
@@ -125,13 +128,14 @@ impl<B: Broker> Relaying<B> {
         while !self.is_stopped() {
             let outcome = self.round().await;
             let wakes_on_message = matches!(outcome, Ok(Round::Relayed));
-            let wait = if outcome.is_ok() {
+            // A broker may accept connections and close them.
+            let is_stable = outcome.is_ok() && !mem::take(&mut self.has_connected);
+            if is_stable {
                 backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
-                POLL
-            } else {
-                backoff.next_delay()
-            };
+            }
+            let wait = if outcome.is_ok() { POLL } else { backoff.next_delay() };
             match outcome {
+                Ok(Round::Relayed | Round::Standby) if !is_stable => {}
                 Ok(Round::Relayed | Round::Standby) => {
                     if mem::take(&mut self.is_failing) {
                         tracing::info!("relaying messages again");
@@ -171,14 +175,18 @@ impl<B: Broker> Relaying<B> {
                 Some(stream) => stream.is_connected().await,
                 None => false,
             };
+            if !is_connected && self.stream.take().is_some() {
+                return Err(format!("{} closed the connection", self.broker));
+            }
             let stream = match &mut self.stream {
-                Some(stream) if is_connected => stream,
-                lost => {
+                Some(stream) => stream,
+                none => {
                     let connected = self.broker.connect(self.store.deployment()).await?;
+                    self.has_connected = true;
                     if !self.is_failing {
                         tracing::info!(server = %self.broker, "relaying messages");
                     }
-                    lost.insert(connected)
+                    none.insert(connected)
                 }
             };
             let Some(last) = batch.last() else { break };

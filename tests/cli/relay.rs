@@ -308,6 +308,27 @@ fn broker_that_closes_every_connection_is_not_stormed() {
 }
 
 #[test]
+fn broker_that_closes_connections_with_an_open_stream_is_not_stormed() {
+    let shop = Shop::on_sqlite();
+    let (url, connected) = misbehaving(|mut client| {
+        let mut request = String::new();
+        BufReader::new(client.try_clone().unwrap()).read_line(&mut request).unwrap();
+        let inbox = request.split(' ').nth(2).unwrap();
+        let info = r#"{"config":{"subjects":["petstore.messages"]}}"#;
+        client.write_all(format!("MSG {inbox} 1 {}\r\n{info}\r\n", info.len()).as_bytes()).unwrap();
+    });
+    let server = shop.database.serve_with(&format!("--relay {url}"));
+
+    let times: Vec<_> = (0..6).map(|_| connected.recv_timeout(TIMEOUT).unwrap()).collect();
+
+    // A second until each loss is noticed, and delays of 0.1, 0.2, 0.4, 0.8 and 1.6 s, each reduced by up to half.
+    let took = times[5] - times[0];
+    assert!(took >= Duration::from_millis(6_500), "{took:?}");
+    let log = server.end_by(Signal::TERM).stderr;
+    assert_eq!(log.matches("closed the connection").count(), 1, "{log}");
+}
+
+#[test]
 fn what_a_broker_sends_is_bounded() {
     /// More than the buffers of the sockets hold.
     const FLOOD: usize = 64 * 1024 * 1024;
@@ -356,6 +377,26 @@ fn rejected_messages_do_not_delay_others() {
     let log = server.end_by(Signal::TERM).stderr;
     assert_eq!(log.matches("relaying messages").count(), 1, "{log}");
     assert_eq!(log.matches("stream opened").count(), 1, "rejections do not end the connection: {log}");
+}
+
+#[test]
+fn message_of_any_size_around_max_payload_does_not_delay_others() {
+    let shop = Shop::on_sqlite();
+    let folder = Folder::new();
+    folder.write("nats.conf", "max_payload: 2048");
+    let broker = NatsServer::start_with(&["--config", folder.path("nats.conf").to_str().unwrap()]);
+    let server = shop.database.serve_with(&format!("--relay {}", broker.url()));
+    for size in 1_700..1_900 {
+        shop.send(&server, &"x".repeat(size));
+    }
+    shop.send(&server, "small");
+
+    within(TIMEOUT, "relaying", || broker.stored(STREAM).iter().any(|message| message.body.contains("small")));
+
+    let waiting = shop.list("--state waiting --limit 1000").len();
+    assert!((1..200).contains(&waiting), "{waiting}");
+    let log = server.end_by(Signal::TERM).stderr;
+    assert!(log.contains("max_payload") && !log.contains("connection lost"), "{log}");
 }
 
 #[test]

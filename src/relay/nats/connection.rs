@@ -4,6 +4,7 @@
 //! server can make it panic.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
 use crate::relay::url::Credentials;
@@ -53,9 +55,14 @@ struct Info {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT`.
-    pub async fn open(server: &str, requires_tls: bool, credentials: Option<&Credentials>) -> io::Result<Self> {
-        let tcp = TcpStream::connect(server).await?;
+    /// Connects to an address of `server`, a host and port.
+    pub async fn open(
+        address: SocketAddr,
+        server: &str,
+        requires_tls: bool,
+        credentials: Option<&Credentials>,
+    ) -> io::Result<Self> {
+        let tcp = TcpStream::connect(address).await?;
         tcp.set_nodelay(true)?;
         let mut io: BufStream<Box<dyn Io>> = BufStream::new(Box::new(tcp));
         let line = read_line(&mut io).await?;
@@ -93,11 +100,6 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Returns whether the server takes a message of this size, with its headers.
-    pub const fn takes(&self, size: usize) -> bool {
-        size <= self.max_payload
-    }
-
     /// Waits until the server has processed all that was sent.
     pub async fn ping(&mut self) -> io::Result<()> {
         self.io.write_all(b"PING\r\n").await?;
@@ -106,17 +108,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes a request without flushing it. `headers` are lines. Returns its number.
-    pub async fn write(&mut self, subject: &str, headers: &str, content: &[u8]) -> io::Result<u64> {
+    /// Writes a request without flushing it. `headers` are lines. Returns its number, or `None` if the server does not take
+    /// requests of its size.
+    pub async fn write(&mut self, subject: &str, headers: &str, content: &[u8]) -> io::Result<Option<u64>> {
         let number = self.next;
-        self.next += 1;
         let headers = format!("NATS/1.0\r\n{headers}\r\n");
         let (inbox, size) = (&self.inbox, headers.len() + content.len());
+        if size > self.max_payload {
+            return Ok(None);
+        }
+        self.next += 1;
         let line = format!("HPUB {subject} {inbox}.{number} {} {size}\r\n", headers.len());
         for part in [line.as_bytes(), headers.as_bytes(), content, b"\r\n"] {
             self.io.write_all(part).await?;
         }
-        Ok(number)
+        Ok(Some(number))
     }
 
     /// Flushes requests.
@@ -184,7 +190,9 @@ async fn read_line(io: &mut BufStream<Box<dyn Io>>) -> io::Result<String> {
 }
 
 async fn secure(io: Box<dyn Io>, server: &str) -> io::Result<Box<dyn Io>> {
-    let authorities = Authorities::new(rustls_native_certs::load_native_certs().certs)
+    // The disk may hang.
+    let certificates = spawn_blocking(rustls_native_certs::load_native_certs).await.map_err(io::Error::other)?.certs;
+    let authorities = Authorities::new(certificates)
         .ok_or_else(|| io::Error::other("the system has no certificate authorities: install ca-certificates"))?;
     let mut config = tls::client(Trust::Name(authorities), b"").map_err(io::Error::other)?;
     config.alpn_protocols.clear();

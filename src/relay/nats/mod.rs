@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
+use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout};
 
 use self::connection::Connection;
@@ -18,7 +19,10 @@ use crate::representation::message_json;
 /// Maximum time to connect to one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum time for the response to a request, and for the acknowledgement of all messages of a batch.
+/// Size of the texts that are sent before their acknowledgements are awaited.
+const AT_ONCE: usize = 256 * 1024;
+
+/// Maximum time for the response to a request, and for the acknowledgement of these messages.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that was silent for this long is checked before it is used.
@@ -87,11 +91,24 @@ impl RelayUrl {
         let first = getrandom::u32().unwrap_or(0) as usize % servers.len();
         let mut why = String::new();
         for server in servers.iter().cycle().skip(first).take(servers.len()) {
-            let opening = Connection::open(server, self.requires_tls(), self.credentials());
-            match timeout(CONNECT_TIMEOUT, opening).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => why = format!("{server}: {error}"),
-                Err(_) => why = format!("{server} does not respond within {CONNECT_TIMEOUT:?}"),
+            let addresses = match timeout(CONNECT_TIMEOUT, lookup_host(server)).await {
+                Ok(Ok(addresses)) => addresses.collect(),
+                Ok(Err(error)) => {
+                    why = format!("{server}: {error}");
+                    Vec::new()
+                }
+                Err(_) => {
+                    why = format!("{server} cannot be resolved within {CONNECT_TIMEOUT:?}");
+                    Vec::new()
+                }
+            };
+            for address in addresses {
+                let opening = Connection::open(address, server, self.requires_tls(), self.credentials());
+                match timeout(CONNECT_TIMEOUT, opening).await {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Ok(Err(error)) => why = format!("{server}: {error}"),
+                    Err(_) => why = format!("{server} does not respond within {CONNECT_TIMEOUT:?}"),
+                }
             }
             tracing::debug!(why, "cannot connect to a server");
         }
@@ -125,7 +142,7 @@ impl JetStream {
             self.connection.flush().await?;
             loop {
                 let response = self.connection.response().await?;
-                if response.number == Some(number) {
+                if response.number == number {
                     return Ok::<_, io::Error>(response.content);
                 }
             }
@@ -142,11 +159,9 @@ impl JetStream {
                 "Nats-Msg-Id: {}\r\nNats-Expected-Stream: {}\r\nPetstore-Account: {}\r\n",
                 message.id, self.name, message.account.0,
             );
-            let content = message_json(message);
-            if self.connection.takes(headers.len() + content.len()) {
-                sent.push((self.connection.write(self.subject, &headers, &content).await?, position));
-            } else {
-                published.reject(message, "exceeds the max_payload of the server");
+            match self.connection.write(self.subject, &headers, &message_json(message)).await? {
+                Some(number) => sent.push((number, position)),
+                None => published.reject(message, "exceeds the max_payload of the server"),
             }
         }
         self.connection.flush().await?;
@@ -195,17 +210,29 @@ impl Stream for JetStream {
     async fn publish(&mut self, messages: &[Message]) -> Published {
         let acknowledged = Vec::with_capacity(messages.len());
         let mut published = Published { acknowledged, rejection: None, is_answered: true };
-        let exchanged = timeout(REQUEST_TIMEOUT, self.exchange(messages, &mut published)).await;
-        let why = match exchanged {
-            Ok(Ok(())) => {
-                self.responded_at = Instant::now();
-                return published;
-            }
-            Ok(Err(error)) => format!("connection lost: {error}"),
-            Err(_) => silent(),
-        };
-        self.is_broken = true;
-        Published { rejection: Some(why), is_answered: false, ..published }
+        // In parts, so that a slow connection gets some through within the limit of time.
+        let mut rest = messages;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |message: &&Message| {
+                bytes += message.text.as_str().len();
+                bytes <= AT_ONCE
+            };
+            let (part, after) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            rest = after;
+            let exchanged = timeout(REQUEST_TIMEOUT, self.exchange(part, &mut published)).await;
+            let why = match exchanged {
+                Ok(Ok(())) => {
+                    self.responded_at = Instant::now();
+                    continue;
+                }
+                Ok(Err(error)) => format!("connection lost: {error}"),
+                Err(_) => silent(),
+            };
+            self.is_broken = true;
+            return Published { rejection: Some(why), is_answered: false, ..published };
+        }
+        published
     }
 }
 
