@@ -1,5 +1,6 @@
 //! `petstore account`
 
+use std::collections::TryReserveError;
 use std::io::{self, BufRead, IsTerminal, Write, stderr, stdin};
 
 use clap::{Args, Subcommand};
@@ -101,7 +102,8 @@ impl CreateAccount {
         let password = self.password_stdin.then(read_password).transpose()?;
         with_store(&self.common, Create::PRODUCTION, async |store| {
             let email = self.email.as_str().to_owned();
-            match store.create_account(self.email, password.as_ref().map(digest), Clock::System.now()).await? {
+            let digest = password.as_ref().map(digest).transpose()?;
+            match store.create_account(self.email, digest, Clock::System.now()).await? {
                 // Loses nothing if stdout is closed.
                 Some(_) => print_to(&mut io::stdout(), &format!("{email}\n")),
                 None => Err(Failure(format!("account {email} already exists"))),
@@ -130,7 +132,7 @@ impl SetPassword {
         with_store(&self.common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
-            if !store.set_password(account.id, digest(&password)).await? {
+            if !store.set_password(account.id, digest(&password)?).await? {
                 return Err(no_account(&self.email));
             }
             let Some(mut out) = out else { return Ok(()) };
@@ -156,7 +158,7 @@ impl DeleteAccount {
     }
 }
 
-fn digest(password: &NewPassword) -> PasswordDigest {
+fn digest(password: &NewPassword) -> Result<PasswordDigest, TryReserveError> {
     password.hash(&mut HashingMemory::default())
 }
 

@@ -123,7 +123,7 @@ async fn first_password(store: &Store, account: &Account) -> Result<Option<NewPa
         return Ok(None);
     }
     let password = NewPassword::generate();
-    store.set_password(account.id, password.hash(&mut HashingMemory::default())).await?;
+    store.set_password(account.id, password.hash(&mut HashingMemory::default())?).await?;
     Ok(Some(password))
 }
 

@@ -1,6 +1,7 @@
 //! Hashes and checks passwords. This is expensive on purpose, so it never runs on an async worker and only few hashes
 //! run at once.
 
+use std::collections::TryReserveError;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -68,15 +69,15 @@ impl PasswordHasher {
 }
 
 impl QueuePlace<'_> {
-    pub async fn hash(&self, password: NewPassword) -> PasswordDigest {
+    pub async fn hash(&self, password: NewPassword) -> Result<PasswordDigest, TryReserveError> {
         self.run(move |memory| password.hash(memory)).await
     }
 
     /// Returns whether `presented` is the password of `digest`. Without a digest, the check takes as long and fails.
-    pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> bool {
+    pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> Result<bool, TryReserveError> {
         self.run(move |memory| {
             let known = digest.is_some();
-            digest.unwrap_or_else(PasswordDigest::dummy).matches(&presented, memory) && known
+            Ok(digest.unwrap_or_else(PasswordDigest::dummy).matches(&presented, memory)? && known)
         })
         .await
     }

@@ -86,7 +86,7 @@ pub async fn check_password(
     password: Secret,
 ) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
     let known = user.api().store.find_password(email).await?;
-    let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await;
+    let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await?;
     Ok(known.filter(|_| matches))
 }
 

@@ -1,5 +1,6 @@
 //! Accounts, e-mail addresses and passwords.
 
+use std::collections::TryReserveError;
 use std::fmt;
 
 use argon2::password_hash::phc::{Output, ParamsString, Salt};
@@ -80,11 +81,12 @@ impl NewPassword {
 
     /// Hashes with Argon2id (RFC 9106), 19 MiB, 2 passes, 1 lane: OWASP's password storage cheat sheet.
     ///
-    /// Takes tens of milliseconds of CPU: never call it on an async worker.
-    pub fn hash(&self, memory: &mut HashingMemory) -> PasswordDigest {
+    /// Takes tens of milliseconds of CPU: never call it on an async worker. Fails if the memory cannot be allocated.
+    pub fn hash(&self, memory: &mut HashingMemory) -> Result<PasswordDigest, TryReserveError> {
         let params = Params::new(19 * 1024, 2, 1, None).expect("the parameters are valid");
+        memory.resize(params.block_count())?;
         let hash = memory.hash(&self.0, Salt::generate(), params).expect("the parameters are valid");
-        PasswordDigest(hash.to_string())
+        Ok(PasswordDigest(hash.to_string()))
     }
 }
 
@@ -96,10 +98,16 @@ impl NewPassword {
 pub struct HashingMemory(Vec<Block>);
 
 impl HashingMemory {
+    fn resize(&mut self, blocks: usize) -> Result<(), TryReserveError> {
+        self.0.try_reserve_exact(blocks.saturating_sub(self.0.len()))?;
+        self.0.resize(blocks, Block::new());
+        Ok(())
+    }
+
+    /// Hashes in memory that has the size of `params`.
     fn hash(&mut self, password: &Secret, salt: Salt, params: Params) -> argon2::password_hash::Result<PasswordHash> {
         let (algorithm, version) = (Algorithm::Argon2id, Version::V0x13);
         let written = ParamsString::try_from(&params)?;
-        self.0.resize(params.block_count(), Block::new());
         let mut output = [0; Params::DEFAULT_OUTPUT_LEN];
         let argon2 = Argon2::new(algorithm, version, params);
         let hashed =
@@ -136,17 +144,18 @@ impl PasswordDigest {
         Self(DUMMY.to_owned())
     }
 
-    /// Returns whether `password` is the one that was hashed. Takes as long as hashing does.
-    pub fn matches(&self, password: &Secret, memory: &mut HashingMemory) -> bool {
+    /// Returns whether `password` is the one that was hashed. Takes as long as hashing does. Fails if the memory cannot be
+    /// allocated.
+    pub fn matches(&self, password: &Secret, memory: &mut HashingMemory) -> Result<bool, TryReserveError> {
         let stored = PasswordHash::new(&self.0).ok();
-        let computed = stored.as_ref().and_then(|stored| {
-            let params = Params::try_from(stored).ok()?;
-            memory.hash(password, stored.salt?, params).ok()
-        });
+        let parsed =
+            stored.as_ref().and_then(|stored| Some((Params::try_from(stored).ok()?, stored.salt?, stored.hash?)));
+        let Some((params, salt, expected)) = parsed else {
+            return Ok(false);
+        };
+        memory.resize(params.block_count())?;
         // `Output` compares in constant time.
-        computed
-            .and_then(|computed| computed.hash)
-            .is_some_and(|output| stored.and_then(|stored| stored.hash) == Some(output))
+        Ok(memory.hash(password, salt, params).is_ok_and(|computed| computed.hash == Some(expected)))
     }
 }
 
@@ -163,15 +172,22 @@ mod tests {
     }
 
     #[test]
+    fn hashing_memory_that_cannot_be_allocated_is_an_error() {
+        let mut memory = HashingMemory::default();
+        assert!(memory.resize(usize::MAX).is_err());
+        assert_eq!(PasswordDigest::dummy().matches(&Secret::new("a guess"), &mut memory), Ok(false));
+    }
+
+    #[test]
     fn password_hash_has_fixed_parameters_and_leaves_no_trace() {
         let password = Secret::new("correct horse battery");
         let mut memory = HashingMemory::default();
-        let digest = NewPassword::parse(password.clone()).unwrap().hash(&mut memory);
+        let digest = NewPassword::parse(password.clone()).unwrap().hash(&mut memory).unwrap();
         assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
-        assert!(digest.matches(&password, &mut memory));
+        assert_eq!(digest.matches(&password, &mut memory), Ok(true));
         let parameters = |digest: &PasswordDigest| digest.0.split('$').take(4).collect::<Vec<_>>().join("$");
         assert_eq!(parameters(&PasswordDigest::dummy()), parameters(&digest), "the dummy takes as long");
-        assert!(!digest.matches(&Secret::new("correct horse batterz"), &mut memory));
+        assert_eq!(digest.matches(&Secret::new("correct horse batterz"), &mut memory), Ok(false));
         assert!(memory.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)), "the memory is cleared");
         assert_eq!(format!("{password:?}"), "[hidden]");
         for invalid in ["x".repeat(11), "x".repeat(129)] {

@@ -188,7 +188,8 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     let password = petstore::domain::account::NewPassword::parse(petstore::domain::Secret::new(PASSWORD)).unwrap();
     let email = petstore::domain::Email::parse(ADA).unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
-    service.store.create_account(email, Some(password.hash(&mut Default::default())), NOW).await.unwrap().unwrap();
+    let digest = password.hash(&mut Default::default()).unwrap();
+    service.store.create_account(email, Some(digest), NOW).await.unwrap().unwrap();
     ada.sign_in(ADA, PASSWORD).await;
 }
 
