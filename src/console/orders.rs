@@ -166,7 +166,7 @@ async fn done(
     View { status_code: api_call.status, place, done: Some((api_call, outcome)), ..view }.show(who).await
 }
 
-/// What the page shows: a part of the list, and the form that places an order.
+/// A part of the list, and the form that places an order.
 struct View {
     status_code: StatusCode,
     status: Option<OrderStatus>,

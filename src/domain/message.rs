@@ -46,7 +46,7 @@ impl Message {
 }
 
 /// The order of the ids of a process: each is greater than all before it, also within a millisecond and after the clock
-/// was set back. Holds the last id's milliseconds and, in the lower [`COUNTER_BITS`], its number within the millisecond.
+/// was set back. Holds the last id's milliseconds and, in the lower `COUNTER_BITS`, its number within the millisecond.
 #[derive(Debug, Default)]
 pub struct MessageIds(AtomicU64);
 

@@ -53,7 +53,7 @@ pub struct ListenerService {
     tracer: Option<Tracer>,
 }
 
-/// Who responds to a request.
+/// The part of the service that responds to a request.
 enum Route {
     /// Boxed, because a response is large, and most routes have none.
     Answered(Box<response::Response>),

@@ -308,7 +308,7 @@ fn broker_that_closes_every_connection_is_not_stormed() {
 }
 
 #[test]
-fn broker_that_closes_connections_with_an_open_stream_is_not_stormed() {
+fn broker_that_closes_connections_later_is_not_stormed() {
     let shop = Shop::on_sqlite();
     let (url, connected) = misbehaving(|mut client| {
         let mut request = String::new();

@@ -8,7 +8,7 @@ use testkit::{Database, PostgresServer, Server, trial, within};
 
 use crate::network::Network;
 
-/// Time in which the process uses its server again.
+/// Maximum time until the process uses its server again.
 const RETURN: Duration = Duration::from_secs(10);
 
 /// A balancer without health checks, and a standby that was promoted although the primary is alive.

@@ -1,7 +1,6 @@
 //! A connection to a NATS server: the part of the client protocol that the relay needs.
 //!
-//! The crate async-nats is not used, because it bounds neither what a server may send nor how often it reconnects, and a
-//! server can make it panic.
+//! Not the crate async-nats: a server can make it reconnect without a pause and use any amount of memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +30,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Io for T {}
 /// A connection. After an error or a wait that was given up, it must be closed.
 pub struct Connection {
     io: BufStream<Box<dyn Io>>,
-    /// Prefix of the subjects to which responses are sent.
+    /// Prefix of the subjects of responses.
     inbox: String,
     /// Number of the next request.
     next: u64,
@@ -46,7 +45,7 @@ pub struct Response {
     pub content: Option<Vec<u8>>,
 }
 
-/// What the server says about itself.
+/// The server's greeting.
 #[derive(Deserialize)]
 struct Info {
     #[serde(default)]

@@ -16,12 +16,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects, and fails if a pooler shares the connection with other clients.
 pub async fn connect(connector: &Connector) -> Result<Connection> {
-    retry(async || {
-        let connection = connector.connect().await?.0;
-        pooler::refuse_shared(&connection, connector).await?;
-        Ok(connection)
-    })
-    .await
+    let connect = async || connector.connect().await;
+    let (connection, _) = retry(connect).await?;
+    let (second, _) = retry(connect).await?;
+    pooler::refuse_shared(&connection, &second).await?;
+    Ok(connection)
 }
 
 /// Retries `open` while the server is unavailable, for at most [`START_TIMEOUT`].

@@ -4,17 +4,15 @@
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::connection::{Connection, Connector};
-use super::open;
+use super::connection::Connection;
 use crate::store::{Result, StoreError};
 
 /// Number of probes. A round-robin pooler gives both clients the same server connection only by chance, but gives each
 /// client different ones over several probes.
 const LOOKS: usize = 4;
 
-/// Fails if `first` shares its server process with other clients.
-pub async fn refuse_shared(first: &Connection, connector: &Connector) -> Result<()> {
-    let (second, _) = open::retry(async || connector.connect().await).await?;
+/// Fails if two connections share their server processes with other clients.
+pub async fn refuse_shared(first: &Connection, second: &Connection) -> Result<()> {
     let mut looks = Vec::new();
     for _ in 0..LOOKS {
         looks.push((backend(&first.client).await?, backend(&second.client).await?));

@@ -70,7 +70,7 @@ pub fn refuse_newer(conn: &Connection) -> Result<()> {
     if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
 }
 
-/// The objects of a schema, without SQLite's own. Without spaces and case, in which refinery's history differs from ours.
+/// The objects of a schema, without SQLite's own. Spaces and case are removed, because those of refinery's history differ.
 const OBJECTS: &str = "SELECT type || ' ' || name || ' of ' || tbl_name,
     lower(replace(replace(sql, char(10), ''), ' ', '')) FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*' ORDER BY 1";
 
