@@ -8,6 +8,7 @@ use std::time::Duration;
 use testkit::{Database, PostgresServer, Server, TIMEOUT, within};
 
 use crate::network::Network;
+use crate::one_server::both;
 
 /// Time after which reads must have ended: `wal_sender_timeout`, which is 1 s here, the interval of petstore's checks and
 /// the timeout of one, on a busy machine.
@@ -64,6 +65,30 @@ fn isolated_primary_acknowledges_nothing_and_stops_reads() {
     let lost: Vec<_> = acknowledged.iter().filter(|pet| !stored.contains(&pet.as_str())).collect();
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
     assert!(!stored.contains(&"local"), "the control loses its write");
+}
+
+#[test]
+fn process_leaves_an_isolated_primary_for_the_promoted_standby() {
+    let old = PostgresServer::start();
+    let url = old.database();
+    let name = url.rsplit('/').next().unwrap();
+    let standby = old.standby();
+    old.set("synchronous_standby_names", "*");
+    let key = Database::url(&url).make_key();
+    let process = Database::url(both(&url, old.port(), standby.port())).serve_with("--require-standbys");
+    let created = process.create_pet(&key, "before");
+    assert_eq!(created.status(), 201);
+    let path = format!("/v1/pets/{}", created.id());
+    let serves = |name| process.create_pet(&key, name).status() == 201 && read(&process, &key, &path) == 200;
+
+    standby.control(&["stop"]);
+    within(READS_END, "the end of reads", || read(&process, &key, &path) == 503);
+    standby.control(&["start"]);
+    within(TIMEOUT, "the same primary with its standby", || serves("returned"));
+
+    standby.control(&["promote"]);
+    within(TIMEOUT, "the promoted standby", || serves("promoted"));
+    assert_ne!(standby.sql(name, "SELECT count(*) FROM pets WHERE name = 'promoted'"), "0");
 }
 
 /// The status of a read.

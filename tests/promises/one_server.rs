@@ -64,16 +64,30 @@ fn another_database_is_refused() {
     assert_eq!(url.rsplit('/').next(), other.database().rsplit('/').next());
     // It has tables, but not the same ones.
     Database::url(other.url(url.rsplit('/').next().unwrap())).make_key();
-    let list = Database::url(both(&url, &used, &other));
+    let list = Database::url(both(&url, used.port(), other.port()));
     assert!(Server::try_start(list.serve_command("")).is_none(), "the right one of two databases is unknown");
     other.control(&["stop"]);
     refuse("another database", &url, &key, &used, &other);
 }
 
+/// The second server answers after the one in use, whose answer suffices for a connection.
+#[test]
+fn standby_promoted_beside_its_primary_is_reported() {
+    let used = PostgresServer::start();
+    let url = used.database();
+    Database::url(&url).make_key();
+    let other = used.standby();
+    let service = Database::url(both(&url, used.port(), Network::to(other.port()).port())).serve();
+    other.control(&["promote"]);
+    let one = format!("SELECT pid FROM pg_stat_activity WHERE {PETSTORE} LIMIT 1");
+    query(&url, &format!("SELECT pg_terminate_backend(pid) FROM ({one}) AS one"));
+    assert_eq!(service.logged(REFUSAL)["level"], "ERROR");
+}
+
 /// Stops the server that a process uses, and starts it again. Meanwhile the process must not use `other`.
 fn refuse(what: &str, url: &str, key: &str, used: &PostgresServer, other: &PostgresServer) {
     let name = url.rsplit('/').next().unwrap();
-    let list = both(url, used, other);
+    let list = both(url, used.port(), other.port());
     let mut clients = Clients::new(Database::url(&list).serve(), key.to_owned());
     other.control(&["restart"]);
     let rounds = trial::rounds(2);
@@ -97,15 +111,11 @@ fn refuse(what: &str, url: &str, key: &str, used: &PostgresServer, other: &Postg
     trial::measured(&format!("{what}: {rounds} outages, 0 of {} responses of the second server", clients.responses));
 }
 
-/// The URL of a database with the addresses of two servers.
-fn both(url: &str, used: &PostgresServer, other: &PostgresServer) -> String {
+/// The URL of a database with the ports of two servers.
+pub fn both(url: &str, used: u16, other: u16) -> String {
     let name = url.rsplit('/').next().unwrap();
     // The wrong server comes first.
-    format!(
-        "postgres://petstore@127.0.0.1:{},127.0.0.1:{}/{name}?target_session_attrs=read-write",
-        other.port(),
-        used.port()
-    )
+    format!("postgres://petstore@127.0.0.1:{other},127.0.0.1:{used}/{name}?target_session_attrs=read-write")
 }
 
 const PETSTORE: &str = "application_name = 'petstore'";

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt as _};
 use rustls::ClientConfig;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{AbortHandle, JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, Socket, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, SimpleQueryMessage, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{timed_out, within};
@@ -71,7 +71,7 @@ struct Offer {
 #[derive(Clone, Debug)]
 pub struct Connector {
     url: DatabaseUrl,
-    /// The statement by which [`PreparedConnection::refusal`] checks the server.
+    /// The statement that checks the server, before a connection is used and by [`PreparedConnection::refusal`].
     check: &'static str,
     /// Signalled when the server notifies of a changed key.
     pub keys_changed: Arc<Notify>,
@@ -82,14 +82,11 @@ pub struct Connector {
 }
 
 impl Connector {
-    pub fn new(url: &DatabaseUrl) -> Self {
+    /// `require_standbys` rejects a server unless as many standbys are connected to it as a commit waits for.
+    pub fn new(url: &DatabaseUrl, require_standbys: bool) -> Self {
         let (keys_changed, server, reading) = Default::default();
-        Self { url: url.clone(), check: WRITABLE, keys_changed, server, reading }
-    }
-
-    /// Returns a connector that also requires as many connected standbys as a commit waits for.
-    pub fn with_standbys(&self) -> Self {
-        Self { check: WITH_STANDBYS, ..self.clone() }
+        let check = if require_standbys { WITH_STANDBYS } else { WRITABLE };
+        Self { url: url.clone(), check, keys_changed, server, reading }
     }
 
     /// Connects to the server that this process uses. All hosts are tried at once, so that one that hangs delays nothing.
@@ -103,14 +100,15 @@ impl Connector {
         let tls = MakeRustlsConnect::new(timeout(OPEN_TIMEOUT, self.tls()).await.map_err(hangs)??);
         self.server.attempt();
         let mut answers: FuturesUnordered<_> =
-            self.url.hosts().iter().map(|host| Box::pin(self.try_host(host, tls.clone()))).collect();
+            self.url.hosts().iter().map(|host| Box::pin(self.clone().try_host(host.clone(), tls.clone()))).collect();
         let (mut offers, mut failure) = (Vec::<Box<Offer>>::new(), timed_out(OPEN_TIMEOUT));
         let mut deadline = Instant::now() + OPEN_TIMEOUT;
         while let Ok(Some(answer)) = timeout_at(deadline, answers.next()).await {
             match answer {
                 Ok(offer) => match self.admit(offer, is_supervised) {
                     Ok(admitted) => {
-                        self.server.refuse(offers.iter().map(|offer| &offer.server));
+                        offers.iter().for_each(|offer| self.server.refuse(&offer.server));
+                        tokio::spawn(timeout(CHOICE_TIMEOUT, self.clone().refuse(answers)));
                         return Ok(admitted);
                     }
                     Err(offer) => {
@@ -132,19 +130,33 @@ impl Connector {
         Err(failure)
     }
 
-    /// Connects to one host, unless it accepts no writes.
-    async fn try_host(&self, host: &Config, tls: MakeRustlsConnect) -> Result<Box<Offer>> {
+    /// Connects to one host, unless it accepts no writes or lacks standbys that are required.
+    async fn try_host(self, host: Config, tls: MakeRustlsConnect) -> Result<Box<Offer>> {
         let (client, connection) = host.connect(tls).await?;
         let warnings = Arc::new(AtomicU64::new(0));
         let mut driver: Driver = Box::pin(drive(connection, Arc::clone(&warnings), Arc::clone(&self.keys_changed)));
-        let configure = format!("{DURABLE}; {IDENTIFY}");
+        let configure = format!("{DURABLE}; {}; {IDENTIFY}", self.check);
         let response = tokio::select! {
             response = client.simple_query(&configure) => response?,
             () = &mut driver => return Err(StoreError::Unavailable("PostgreSQL closed the connection".into())),
         };
-        let server = Server::parse(&response);
+        let mut rows = response.iter().rev().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let server = rows.next().and_then(Server::parse);
         let server = server.ok_or_else(|| StoreError::Failed("PostgreSQL does not identify itself".into()))?;
+        if let Some(why) = rows.next().and_then(|row| row.get(0)) {
+            return Err(StoreError::Unavailable(why.into()));
+        }
         Ok(Box::new(Offer { server, client, warnings, driver }))
+    }
+
+    /// Logs servers that accept writes beside the one in use, and answer later.
+    async fn refuse(self, mut answers: impl Stream<Item = Result<Box<Offer>>> + Unpin) {
+        while let Some(answer) = answers.next().await {
+            answer.iter().for_each(|offer| self.server.refuse(&offer.server));
+        }
     }
 
     fn admit(
@@ -179,7 +191,7 @@ impl Connector {
         config.map_err(|error| StoreError::Failed(error.to_string()))?
     }
 
-    /// Connects and prepares `statements`, all in one round trip. Fails if the server lacks standbys that are required.
+    /// Connects and prepares `statements`, all in one round trip.
     pub async fn prepare(&self, statements: &[&'static str]) -> Result<(Arc<PreparedConnection>, JoinHandle<()>)> {
         let (connection, driver) = self.open(true).await?;
         let client = &connection.client;
@@ -189,14 +201,7 @@ impl Connector {
             try_join_all(statements.iter().copied().chain([self.check]).map(prepare)).await
         });
         let statements = prepared.await.inspect_err(|_| connection.discard())?.into_iter().collect();
-        let prepared = PreparedConnection { connection, statements, check: self.check };
-        if self.check == WITH_STANDBYS
-            && let Some(why) = prepared.refusal(OPEN_TIMEOUT).await.inspect_err(|_| prepared.connection.discard())?
-        {
-            prepared.connection.discard();
-            return Err(StoreError::Unavailable(why));
-        }
-        Ok((Arc::new(prepared), driver))
+        Ok((Arc::new(PreparedConnection { connection, statements, check: self.check }), driver))
     }
 }
 
@@ -317,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn statement_missing_from_the_list_is_prepared_by_each_call() {
-        let connector = Connector::new(&DatabaseUrl::parse(&testkit::postgres::database()).unwrap());
+        let connector = Connector::new(&DatabaseUrl::parse(&testkit::postgres::database()).unwrap(), false);
         let (listed, missing) = ("SELECT 1::bigint", "SELECT $1::bigint + 1");
         let (prepared, driver) = connector.prepare(&[listed]).await.unwrap();
         let first: i64 = prepared.query(listed, &[]).await.unwrap()[0].get(0);

@@ -84,7 +84,7 @@ pub struct Settings {
     pub queue: usize,
     /// Number of connections for reads.
     pub readers: usize,
-    /// Rejects reads unless as many standbys are connected to the server as a commit waits for.
+    /// Rejects reads and writes unless as many standbys are connected to the server as a commit waits for.
     pub require_standbys: bool,
 }
 
@@ -120,7 +120,7 @@ impl Postgres {
     /// Connects to a database, creates its tables if `options` allow that, and migrates it.
     pub async fn open(options: &Options) -> Result<Self> {
         let settings = &options.settings;
-        let connector = Connector::new(&options.url);
+        let connector = Connector::new(&options.url, settings.require_standbys);
         let mut connection = open::connect(&connector).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
         let version = open::setting(&connection.client, "server_version").await?;
@@ -132,10 +132,9 @@ impl Postgres {
             [orders::WRITES, outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES]
                 .concat();
         let one_reader = Settings { readers: 1, ..*settings };
-        let readable = if settings.require_standbys { connector.with_standbys() } else { connector.clone() };
         let (readers, key_readers, pets, messages, orders, keyed_transitions, single) = tokio::try_join!(
-            Readers::open(&readable, settings, &meter, &reads, "read"),
-            Readers::open(&readable, &one_reader, &meter, keys::LOOKUPS, "keys"),
+            Readers::open(&connector, settings, &meter, &reads, "read"),
+            Readers::open(&connector, &one_reader, &meter, keys::LOOKUPS, "keys"),
             WriteQueues::open(&connector, settings, ["animals", "animals with idempotency keys"]),
             WriteQueues::open(&connector, settings, ["messages", "messages with idempotency keys"]),
             WriteQueues::open(&connector, settings, ["orders", "orders with idempotency keys"]),
@@ -162,7 +161,7 @@ impl Postgres {
 
     /// Lists the migrations of a database without changing it.
     pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
-        let connection = open::connect(&Connector::new(url)).await?;
+        let connection = open::connect(&Connector::new(url, false)).await?;
         if Schema::read(&connection.client).await?.is_new() {
             return Err(open::no_tables());
         }

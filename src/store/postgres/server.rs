@@ -1,9 +1,9 @@
 //! The server of this process. All connections lead to one PostgreSQL server, because two that accept writes hold different
 //! data, for instance after a fail-over without fencing.
 //!
-//! Another server is used only once no connection to the last one is left and that one has not been reachable, or has
-//! accepted no writes, for [`GRACE`]. It must hold the same database, on the same or a later timeline. A server that
-//! restarts looks like another one, because a copy of it would too.
+//! Another server is used only once no connection to the last one is left and that one has not been reachable, has
+//! accepted no writes or has lacked required standbys for [`GRACE`]. It must hold the same database, on the same or a later
+//! timeline. A server that restarts looks like another one, because a copy of it would too.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
-use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::SimpleQueryRow;
 
 use crate::store::{Result, StoreError};
 
@@ -43,12 +43,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Parses the response to [`IDENTIFY`], which may follow others.
-    pub fn parse(response: &[SimpleQueryMessage]) -> Option<Self> {
-        let row = response.iter().rev().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        })?;
+    /// Parses the response to [`IDENTIFY`].
+    pub fn parse(row: &SimpleQueryRow) -> Option<Self> {
         let column = |number| row.try_get(number).ok().flatten().map(str::to_owned);
         let timeline = u32::from_str_radix(&column(1)?, 16).ok()?;
         Some(Self { database: column(0)?, timeline, started: column(2)?, address: column(3)? })
@@ -162,9 +158,12 @@ impl OneServer {
         Ok(())
     }
 
-    /// Logs servers that accept writes beside the one in use.
-    pub fn refuse<'a>(&self, others: impl Iterator<Item = &'a Server>) {
-        others.for_each(|server| self.state().log_refusal(server));
+    /// Logs a server that accepts writes, unless it is the one in use, which may have several addresses.
+    pub fn refuse(&self, server: &Server) {
+        let mut state = self.state();
+        if !state.server.as_ref().is_some_and(|current| current.is(server)) {
+            state.log_refusal(server);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
