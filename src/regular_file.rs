@@ -1,4 +1,4 @@
-//! Reads files that other programs may have replaced by something that blocks.
+//! Reads a file that another program may have replaced by a named pipe.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};

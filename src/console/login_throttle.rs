@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::domain::{Email, SessionHash, Timestamp, TokenBucket};
 
-/// Maximum number of addresses, accounts and sessions that are remembered. Beyond it, those with the oldest attempts are forgotten.
+/// Maximum number of addresses, accounts and sessions that are remembered. Beyond it, those with the oldest attempts are
+/// forgotten.
 const REMEMBERED: usize = 20_000;
 
 /// In milliseconds.
