@@ -1,22 +1,15 @@
 //! Migrations of both databases: numbered SQL files and the table that records which of them were applied.
 //!
-//! The table has the name, columns and checksums of the crate refinery, which applied migrations before.
+//! The first migration creates that table, so a database without it has no migration.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
-
-use siphasher::sip::SipHasher13;
 
 use super::{Result, StoreError};
 
-/// Creates the history. Its columns have these types in both databases.
-pub const CREATE_HISTORY: &str = "CREATE TABLE IF NOT EXISTS refinery_schema_history
-    (version int4 PRIMARY KEY, name varchar(255), applied_on varchar(255), checksum varchar(255))";
-
-pub const READ_HISTORY: &str = "SELECT version, name, checksum FROM refinery_schema_history ORDER BY version";
+pub const READ_HISTORY: &str = "SELECT version, name FROM schema_history ORDER BY version";
 
 /// A numbered step of a database's schema. Its SQL never changes once it is released.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Migration {
     pub version: i32,
     pub name: &'static str,
@@ -28,7 +21,6 @@ pub struct Migration {
 pub struct Applied {
     pub version: i32,
     pub name: String,
-    pub checksum: String,
 }
 
 /// A migration's name, and whether a database has it.
@@ -42,15 +34,6 @@ impl Migration {
     pub const fn new(version: i32, name: &'static str, sql: &'static str) -> Self {
         Self { version, name, sql }
     }
-
-    /// The row that records this migration.
-    pub fn applied(&self) -> Applied {
-        let mut hasher = SipHasher13::new();
-        self.name.hash(&mut hasher);
-        self.version.hash(&mut hasher);
-        self.sql.hash(&mut hasher);
-        Applied { version: self.version, name: self.name.to_owned(), checksum: hasher.finish().to_string() }
-    }
 }
 
 impl fmt::Display for Migration {
@@ -60,11 +43,11 @@ impl fmt::Display for Migration {
 }
 
 /// Returns the migrations that a database with this history lacks. Fails unless the history is the beginning of
-/// `known`, with the same names and checksums: SQL that expects another schema could destroy data.
+/// `known`, by version and name: SQL that expects another schema could destroy data.
 pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [Migration]> {
     for (position, applied) in history.iter().enumerate() {
         let expected = known.get(position);
-        if expected.is_none_or(|migration| migration.applied() != *applied) {
+        if expected.is_none_or(|known| (known.version, known.name) != (applied.version, &applied.name)) {
             let expected = expected.map_or("no migration".to_owned(), ToString::to_string);
             return Err(StoreError::Failed(format!(
                 "migration V{}__{} of the database differs from {expected} of this program: use the petstore that \
@@ -105,9 +88,13 @@ mod tests {
         Migration::new(3, "third", "SQL 3"),
     ];
 
+    fn applied(migration: &Migration) -> Applied {
+        Applied { version: migration.version, name: migration.name.to_owned() }
+    }
+
     #[test]
     fn missing_migrations_follow_the_history() {
-        let history: Vec<_> = KNOWN.iter().map(Migration::applied).collect();
+        let history: Vec<_> = KNOWN.iter().map(applied).collect();
         for applied in 0..=3 {
             let missing = missing(&KNOWN, &history[..applied]).unwrap();
             assert_eq!(missing.iter().map(|migration| migration.version).collect::<Vec<_>>(), [1, 2, 3][applied..]);
@@ -116,13 +103,11 @@ mod tests {
 
     #[test]
     fn divergent_history_is_rejected() {
-        let history: Vec<_> = KNOWN.iter().map(Migration::applied).collect();
+        let history: Vec<_> = KNOWN.iter().map(applied).collect();
         let renamed = Applied { name: "other".into(), ..history[1].clone() };
-        let changed = Applied { checksum: "1".into(), ..history[1].clone() };
-        let later = Migration::new(4, "later", "SQL 4").applied();
+        let later = applied(&Migration::new(4, "later", "SQL 4"));
         for (history, found) in [
             (vec![history[0].clone(), renamed], "V2__other of the database differs from V2__second"),
-            (vec![history[0].clone(), changed], "V2__second of the database differs from V2__second"),
             (vec![history[0].clone(), history[2].clone()], "V3__third of the database differs from V2__second"),
             ([history, vec![later]].concat(), "V4__later of the database differs from no migration"),
         ] {
@@ -153,30 +138,5 @@ mod tests {
                 .collect();
             assert_eq!(files, embedded);
         }
-    }
-
-    /// Checksums as refinery 0.10 wrote them. A migration whose SQL changes, even in a comment, no longer matches the
-    /// databases that have it.
-    #[test]
-    fn checksums_match_existing_databases() {
-        let checksums = |known: &[Migration]| known.iter().map(|known| known.applied().checksum).collect::<Vec<_>>();
-        let sqlite = [
-            "11481534938732566877",
-            "18193162038335484929",
-            "7503650111238868431",
-            "7721671202727345605",
-            "16787478074861932693",
-            "15585934075257122975",
-        ];
-        assert_eq!(checksums(crate::store::sqlite::migrations::MIGRATIONS)[..6], sqlite);
-        let postgres = [
-            "8008985463344160163",
-            "2807453863642053941",
-            "15171223119400935861",
-            "4581854608083428674",
-            "6248578243371350154",
-            "5158734921498934191",
-        ];
-        assert_eq!(checksums(crate::store::postgres::migrations::MIGRATIONS)[..6], postgres);
     }
 }

@@ -184,7 +184,7 @@ fn other_deployment_and_newer_schema_are_rejected() {
     folder.succeed("restore good.db --data-dir other --force --deployment production");
 
     let newer = rusqlite::Connection::open(folder.path("good.db")).unwrap();
-    let step = "INSERT INTO refinery_schema_history VALUES (9999, 'later', '2030-01-01T00:00:00Z', '0')";
+    let step = "INSERT INTO schema_history (version, name) VALUES (9999, 'later')";
     newer.execute(step, []).unwrap();
     drop(newer);
     let refused = folder.run("restore good.db --data-dir new").shown();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use expect_test::expect;
-use testkit::{Certificate, Folder, PostgresServer, Process, Signal, postgres};
+use testkit::{Certificate, Folder, PostgresServer, Process, Signal};
 
 #[tokio::test]
 async fn every_command_works_on_postgresql() {
@@ -25,8 +25,7 @@ async fn every_command_works_on_postgresql() {
     "#]]
     .assert_eq(&run("pets export").shown());
     let status = run("migrate status").stdout;
-    assert!(status.starts_with("applied  V1__first\napplied  V2__console\n"), "{status}");
-    assert_eq!(status.matches("applied  V").count(), postgres::migrations().len(), "{status}");
+    assert!(status.starts_with("applied  V1__store\n") && !status.contains("pending"), "{status}");
 
     let server = folder.serve(&format!("serve --database-url {url}"));
     assert_eq!(server.request("/v1/pets/1", key.trim_end()).await.status(), 200);

@@ -11,10 +11,10 @@ fn migrate_creates_a_database_and_status_lists_it() {
 
     assert_eq!((migrated.code, migrated.stdout.as_str(), migrated.stderr.as_str()), (Some(0), "", ""));
     let status = folder.succeed("migrate status");
-    assert!(status.starts_with("applied  V1__first\n"), "{status}");
+    assert!(status.starts_with("applied  V1__store\n"), "{status}");
     assert!(status.lines().all(|line| line.starts_with("applied  V")), "{status}");
     let json: serde_json::Value = serde_json::from_str(&folder.succeed("migrate status --json")).unwrap();
-    assert_eq!(json[0], serde_json::json!({"name": "V1__first", "applied": true}));
+    assert_eq!(json[0], serde_json::json!({"name": "V1__store", "applied": true}));
     assert_eq!(json.as_array().unwrap().len(), status.lines().count());
     folder.succeed("migrate");
     assert_eq!(folder.succeed("migrate status"), status, "nothing is pending");
@@ -37,9 +37,7 @@ fn newer_database_is_rejected_unchanged_by_every_command() {
     let folder = Folder::with_account();
     let file = folder.path("petstore-data/petstore.db");
     let database = rusqlite::Connection::open(&file).unwrap();
-    database
-        .execute("INSERT INTO refinery_schema_history VALUES (9999, 'later', '2030-01-01T00:00:00Z', '0')", [])
-        .unwrap();
+    database.execute("INSERT INTO schema_history (version, name) VALUES (9999, 'later')", []).unwrap();
     drop(database);
     let before = std::fs::read(&file).unwrap();
 

@@ -371,10 +371,10 @@ ROWS = (
     Suite(
         NUMBER=30,
         PROMISE="migrations are atomic and compatible",
-        FIGURE="requests during an upgrade beside an older process; `kill -9` in each step (PostgreSQL) and at random "
-        "moments (both): 100 each, the database always opens",
-        CONTROL="kills hit before and after steps, and find each step begun; a program older than `oldest_schema` is refused",
-        HEADLINE=(r"(\d+) kills within each of (\d+) steps", "opens after {0} kills in each of {1} steps"),
+        FIGURE="requests during an upgrade beside an older process; `kill -9` within a migration (PostgreSQL) and at "
+        "random moments (both): 100 each, the database always opens",
+        CONTROL="kills hit before and after the migration, and find it begun; a program older than `oldest_schema` is refused",
+        HEADLINE=(r"(\d+) kills within the first migration", "opens after {0} kills within the first migration"),
         ROUNDS=100,
         tests=(
             "migrations::migration_killed_within_a_step_leaves_no_trace",

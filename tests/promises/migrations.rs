@@ -1,6 +1,5 @@
 //! Promise 30: migrations are atomic, run once when processes start concurrently, and keep older processes working.
 
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,8 +16,8 @@ fn concurrent_starts_migrate_once() {
         assert!(process.wait().unwrap().success());
     }
     drop(processes);
-    let applied = database.sql("SELECT count(*), count(DISTINCT version) FROM refinery_schema_history");
-    assert_eq!(applied, format!("{0}|{0}", migrations()));
+    // A migration that ran twice would have failed, because its tables were there.
+    assert_eq!(database.sql("SELECT count(*) FROM schema_history"), "1");
 }
 
 #[test]
@@ -41,26 +40,24 @@ fn kill_at_moments(new: fn() -> Database) {
         result
     };
     let whole = (0..3).map(|_| kill_after(Duration::from_mins(1)).1).max().unwrap();
-    let (mut before, mut within, mut after) = (0, 0, 0);
+    let (mut before, mut after) = (0, 0);
     for moment in trial::counted(moments) {
         // Up to a quarter later than the end, because the time varies.
         match kill_after(whole * 5 * moment / moments / 4).0 {
-            0 => before += 1,
-            steps if steps < migrations() => within += 1,
-            _ => after += 1,
+            true => after += 1,
+            false => before += 1,
         }
     }
     // Control: kills hit before and after the migrations.
-    assert!(before + within > 0 && within + after > 0, "{before} kills before, {within} within, {after} after");
+    assert!(before > 0 && after > 0, "{before} kills before, {after} after");
     trial::measured(&format!(
-        "{moments} kills at moments spread over {} ms, {before} of them before the first step's end, {within} more before \
-         the last's: each time it opens",
+        "{moments} kills at moments spread over {} ms, {before} of them before the migration's end: each time it opens",
         (whole * 5 / 4).as_millis()
     ));
 }
 
-/// Returns the number of applied steps after the kill, and the time that the program ran. The database opens afterwards.
-fn migrate_and_kill_after(database: &Database, moment: Duration) -> (usize, Duration) {
+/// Returns whether the migration was applied at the kill, and the time that the program ran. The database opens afterwards.
+fn migrate_and_kill_after(database: &Database, moment: Duration) -> (bool, Duration) {
     let began = Instant::now();
     let mut migrating = start_migrating(database);
     while began.elapsed() < moment && migrating.try_wait().unwrap().is_none() {
@@ -69,80 +66,26 @@ fn migrate_and_kill_after(database: &Database, moment: Duration) -> (usize, Dura
     let took = began.elapsed();
     let _ = migrating.kill();
     migrating.wait().unwrap();
-    let steps = applied(database);
+    let is_applied = database.try_sql("SELECT count(*) FROM schema_history").is_ok();
     assert_opens(database);
-    (steps, took)
-}
-
-/// The number of applied steps. Zero if the table of steps does not exist.
-fn applied(database: &Database) -> usize {
-    database.try_sql("SELECT count(*) FROM refinery_schema_history").map_or(0, |count| count.parse().unwrap())
+    (is_applied, took)
 }
 
 #[test]
 fn migration_killed_within_a_step_leaves_no_trace() {
-    let (rounds, steps) = (trial::rounds(1), steps());
-    for _ in trial::counted(rounds) {
-        for (before, step) in steps.iter().enumerate() {
-            kill_within(before, step);
-        }
-    }
-    trial::measured(&format!("{rounds} kills within each of {} steps, nothing of the step left", steps.len()));
+    let rounds = trial::rounds(1);
+    trial::counted(rounds).for_each(|_| kill_at_the_last_table());
+    trial::measured(&format!("{rounds} kills within the first migration, nothing of it left"));
 }
 
-/// The last object that a migration creates. A lock can suspend the migration there.
-enum Step {
-    Table(String),
-    /// A table and its new column, in a step that creates no table.
-    Column(String, String),
-    /// A new index and its table.
-    Index(String, String),
-}
-
-fn steps() -> Vec<Step> {
-    let word = |text: &str| text.split([' ', '(']).next().unwrap().to_owned();
-    let step = |file: &PathBuf| {
-        let sql = std::fs::read_to_string(file).unwrap();
-        if let Some((_, after)) = sql.rsplit_once("CREATE TABLE ") {
-            return Step::Table(word(after));
-        }
-        if let Some((_, after)) = sql.rsplit_once("CREATE INDEX IF NOT EXISTS ") {
-            let (index, after) = after.split_once(" ON ").expect("an index is on a table");
-            return Step::Index(index.to_owned(), word(after));
-        }
-        let (_, after) = sql.rsplit_once("ALTER TABLE ").expect("a step of a known kind");
-        let (table, after) = after.split_once(" ADD COLUMN ").expect("a step of a known kind");
-        Step::Column(table.to_owned(), word(after))
-    };
-    postgres::migrations().iter().map(step).collect()
-}
-
-impl Step {
-    /// SQL of a transaction that blocks the step.
-    fn blocker(&self) -> String {
-        match self {
-            Self::Table(table) => format!("CREATE TABLE {table} ()"),
-            Self::Column(table, _) => format!("LOCK TABLE {table} IN ACCESS SHARE MODE"),
-            Self::Index(_, table) => format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE"),
-        }
-    }
-
-    /// A query that tells whether nothing of the step is left.
-    fn is_undone(&self) -> String {
-        match self {
-            Self::Table(name) | Self::Index(name, _) => format!("SELECT to_regclass('{name}') IS NULL"),
-            Self::Column(table, column) => format!(
-                "SELECT count(*) = 0 FROM information_schema.columns
-                 WHERE table_name = '{table}' AND column_name = '{column}'"
-            ),
-        }
-    }
-}
-
-fn kill_within(before: usize, step: &Step) {
-    let url = postgres::database_at(before);
+/// Suspends the first migration at its last table by a lock, and kills it there.
+fn kill_at_the_last_table() {
+    let sql = include_str!("../../migrations/postgres/V0001__store.sql");
+    let (_, last) = sql.rsplit_once("CREATE TABLE ").unwrap();
+    let table = last.split(' ').next().unwrap();
+    let url = postgres::database();
     let database = Database::url(&url);
-    let blocker = OpenTransaction::begin(&url, &step.blocker());
+    let blocker = OpenTransaction::begin(&url, &format!("CREATE TABLE {table} ()"));
     let waiting = || sessions(&url, "wait_event_type = 'Lock'");
     let mut migrating = start_migrating(&database);
     within(TIMEOUT, "reaching the lock", || waiting() == 1);
@@ -151,18 +94,9 @@ fn kill_within(before: usize, step: &Step) {
 
     blocker.release();
     within(TIMEOUT, "ending", || waiting() == 0);
-    // The steps before were applied completely and stay.
-    let applied = || query(&url, "SELECT count(*) FROM refinery_schema_history");
-    assert_eq!(applied(), before.to_string());
-    assert_eq!(query(&url, &step.is_undone()), "t");
+    assert_eq!(query(&url, "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"), "0");
     assert_opens(&database);
-    assert_eq!(applied(), migrations().to_string());
     database.remove();
-}
-
-/// The number of migrations in the program.
-fn migrations() -> usize {
-    postgres::migrations().len()
 }
 
 fn start_migrating(database: &Database) -> Child {
@@ -200,8 +134,7 @@ fn requests_beside_a_newer_schema() -> usize {
              ALTER TABLE messages ADD COLUMN later text DEFAULT 'none';
              CREATE TABLE later (id bigint PRIMARY KEY);
              CREATE INDEX later_pets ON pets (category_id);
-             INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
-             VALUES (999, 'later', '2030-01-01T00:00:00Z', '1');
+             INSERT INTO schema_history (version, name) VALUES (999, 'later');
              COMMIT",
         );
         thread::sleep(Duration::from_millis(100));

@@ -183,7 +183,7 @@ fn changes(backup: &Path) -> Vec<String> {
     let mut read = conn.prepare("SELECT type, name FROM sqlite_schema WHERE name NOT GLOB 'sqlite_*'").unwrap();
     let objects = read.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     let objects: Vec<(String, String)> = objects.map(Result::unwrap).collect();
-    let mut changes: Vec<String> = ["", RELAY_INDEX, "DELETE FROM refinery_schema_history"].map(Into::into).into();
+    let mut changes: Vec<String> = ["", RELAY_INDEX, "DELETE FROM schema_history"].map(Into::into).into();
     for (kind, name) in &objects {
         changes.push(format!("PRAGMA foreign_keys = OFF; DROP {kind} {name}"));
     }
@@ -198,12 +198,11 @@ fn changes(backup: &Path) -> Vec<String> {
             format!("PRAGMA foreign_keys = OFF; {was} {endless} SELECT * FROM endless"),
         ]);
     }
-    let last: i32 = conn.query_row("SELECT max(version) FROM refinery_schema_history", [], |row| row.get(0)).unwrap();
+    let last: i32 = conn.query_row("SELECT max(version) FROM schema_history", [], |row| row.get(0)).unwrap();
     for version in 1..=last {
-        for change in ["DELETE FROM refinery_schema_history", "UPDATE refinery_schema_history SET name = 'other'"] {
+        for change in ["DELETE FROM schema_history", "UPDATE schema_history SET name = 'other'"] {
             changes.push(format!("{change} WHERE version = {version}"));
         }
-        changes.push(format!("UPDATE refinery_schema_history SET checksum = '1' WHERE version = {version}"));
     }
     for key in ["deployment", "keys_version"] {
         changes.push(format!("DELETE FROM meta WHERE key = '{key}'"));

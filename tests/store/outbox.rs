@@ -4,7 +4,7 @@ use petstore::domain::{
     AccountId, Message, MessageIds, MessageQuery, MessageRecord, MessageState, MessageText, Timestamp,
 };
 use petstore::store::{RelayLease, Store};
-use testkit::postgres::{self, query};
+use testkit::postgres;
 use testkit::soon;
 
 use crate::fixtures::{NOW, account, on_every_database, open_postgresql};
@@ -177,19 +177,4 @@ async fn one_process_has_the_lease_until_it_ends() {
     })
     .await;
     assert!(other.hold_relay_lease(&mut second).await.unwrap());
-}
-
-#[tokio::test]
-async fn migration_replaces_an_index_that_was_left_invalid() {
-    let url = postgres::database_at(5);
-    // A relay of schema 5 creates the index, and an interrupted `CREATE INDEX CONCURRENTLY` leaves it invalid.
-    query(&url, "CREATE INDEX messages_by_sending ON messages (sent_at, id)");
-    query(&url, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'messages_by_sending'::regclass");
-
-    let store = open_postgresql(&url).await;
-
-    let valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_sending'::regclass";
-    assert_eq!(query(&url, valid), "t");
-    let messages = queue(&store, 3).await;
-    assert_eq!(store.unsent_messages(None, 10).await.unwrap(), messages);
 }

@@ -7,40 +7,22 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use super::error::describe;
-use crate::store::migrations::{self, Applied, CREATE_HISTORY, Migration, MigrationStatus, READ_HISTORY};
+use crate::store::migrations::{self, Applied, Migration, MigrationStatus, READ_HISTORY};
 use crate::store::{Result, StoreError};
 
-pub const MIGRATIONS: &[Migration] = &[
-    Migration::new(1, "first", include_str!("../../../migrations/postgres/V0001__first.sql")),
-    Migration::new(2, "console", include_str!("../../../migrations/postgres/V0002__console.sql")),
-    Migration::new(3, "orders", include_str!("../../../migrations/postgres/V0003__orders.sql")),
-    Migration::new(4, "idempotency", include_str!("../../../migrations/postgres/V0004__idempotency.sql")),
-    Migration::new(5, "outbox", include_str!("../../../migrations/postgres/V0005__outbox.sql")),
-    Migration::new(6, "relay_index", include_str!("../../../migrations/postgres/V0006__relay_index.sql")),
-];
-
-/// In the format of RFC 3339.
-const RECORD: &str = r#"INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
-    VALUES ($1, $2, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), $3)"#;
+pub const MIGRATIONS: &[Migration] =
+    &[Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql"))];
 
 /// Advisory lock held while a database is migrated: the bytes of "petstore".
 const LOCK: i64 = i64::from_be_bytes(*b"petstore");
 
-const TAKE_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
-
-/// True if no session builds an index on `messages`. A role without the privilege does not see which table an index is
-/// built on, so any build in the database counts then.
-const NO_INDEX_BUILD: &str = "SELECT NOT EXISTS (SELECT FROM pg_stat_progress_create_index
-    WHERE datname = current_database() AND coalesce(relid, to_regclass('messages')) = to_regclass('messages'))";
-
-/// Maximum time to wait for another process's migrations, and again for an index build.
+/// Maximum time to wait for another process's migrations.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Interval at which both conditions are checked.
+/// Interval at which the lock is tried.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The version of a database's schema.
@@ -53,12 +35,9 @@ pub struct Schema {
 
 impl Schema {
     pub async fn read(client: &Client) -> Result<Self> {
-        let applied = history(client).await?.last().map_or(0, |applied| applied.version);
-        if !exists(client, "meta").await? {
-            return Ok(Self { applied, oldest: 0 });
-        }
-        let oldest = client.query_opt("SELECT value::int FROM meta WHERE key = 'oldest_schema'", &[]).await?;
-        Ok(Self { applied, oldest: oldest.map_or(Ok(0), |row| row.try_get(0))? })
+        let Some(last) = history(client).await?.pop() else { return Ok(Self { applied: 0, oldest: 0 }) };
+        let oldest = client.query_one("SELECT value::int FROM meta WHERE key = 'oldest_schema'", &[]).await?;
+        Ok(Self { applied: last.version, oldest: oldest.try_get(0)? })
     }
 
     pub const fn is_new(&self) -> bool {
@@ -77,66 +56,54 @@ impl Schema {
 
 /// Applies the migrations that the database lacks. Processes that start together wait for each other.
 pub async fn run(client: &mut Client) -> Result<()> {
-    // The server releases the lock when the connection ends, also if the process dies in the middle.
-    wait_until(client, TAKE_LOCK, &[&LOCK], "another process is migrating the database").await?;
-    let schema = Schema::read(client).await?;
-    if !schema.is_current()? {
-        // A migration that changes the table would deadlock with `CREATE INDEX CONCURRENTLY`, which waits for the
-        // migration's transaction while the migration waits for the table.
-        wait_until(client, NO_INDEX_BUILD, &[], "an index on messages is being created; start again afterwards")
-            .await?;
-        for migration in migrations::missing(MIGRATIONS, &history(client).await?)? {
-            apply(client, migration).await.map_err(|error| failed(migration, &error))?;
-        }
+    take_lock(client).await?;
+    if !Schema::read(client).await?.is_current()? {
+        apply(client, MIGRATIONS).await?;
     }
     client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
     Ok(())
 }
 
-/// Applies a migration and records it, in one transaction. Creates the history first, if it is missing.
-async fn apply(client: &mut Client, migration: &Migration) -> std::result::Result<(), Error> {
-    client.batch_execute(CREATE_HISTORY).await?;
-    let transaction = client.transaction().await?;
-    transaction.batch_execute(migration.sql).await?;
-    let Applied { version, name, checksum } = migration.applied();
-    transaction.execute(RECORD, &[&version, &name, &checksum]).await?;
-    transaction.commit().await
-}
-
-async fn history(client: &Client) -> Result<Vec<Applied>> {
-    if !exists(client, "refinery_schema_history").await? {
-        return Ok(Vec::new());
-    }
-    let applied =
-        |row: &Row| Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? });
-    client.query(READ_HISTORY, &[]).await?.iter().map(applied).collect()
-}
-
-/// Polls until the condition holds. A statement that blocks would keep a snapshot, and `CREATE INDEX CONCURRENTLY` in
-/// another session waits for all snapshots.
-async fn wait_until(
-    client: &Client,
-    condition: &str,
-    parameters: &[&(dyn ToSql + Sync)],
-    obstacle: &str,
-) -> Result<()> {
+/// Takes the lock, which the server releases when the connection ends, also if the process dies in the middle. Polls,
+/// because a statement that blocks would keep a snapshot, and `CREATE INDEX CONCURRENTLY` in another session waits for all
+/// snapshots.
+async fn take_lock(client: &Client) -> Result<()> {
     let poll = async {
-        while !client.query_one(condition, parameters).await?.try_get(0)? {
+        while !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.try_get(0)? {
             sleep(POLL_INTERVAL).await;
         }
         Ok(())
     };
-    let waited = timeout(WAIT_TIMEOUT, poll).await;
-    waited.unwrap_or_else(|_| Err(StoreError::Unavailable(format!("waited {WAIT_TIMEOUT:?}: {obstacle}"))))
+    let waiting =
+        || StoreError::Unavailable(format!("waited {WAIT_TIMEOUT:?}: another process is migrating the database"));
+    timeout(WAIT_TIMEOUT, poll).await.unwrap_or_else(|_| Err(waiting()))
+}
+
+/// Applies those of `known` that the database lacks, each in a transaction with its record.
+async fn apply(client: &mut Client, known: &[Migration]) -> Result<()> {
+    for migration in migrations::missing(known, &history(client).await?)? {
+        let step = async {
+            let transaction = client.transaction().await?;
+            transaction.batch_execute(migration.sql).await?;
+            let record = "INSERT INTO schema_history (version, name) VALUES ($1, $2)";
+            transaction.execute(record, &[&migration.version, &migration.name]).await?;
+            transaction.commit().await
+        };
+        step.await.map_err(|error| failed(migration, &error))?;
+    }
+    Ok(())
+}
+
+async fn history(client: &Client) -> Result<Vec<Applied>> {
+    if !client.query_one("SELECT to_regclass('schema_history') IS NOT NULL", &[]).await?.try_get(0)? {
+        return Ok(Vec::new());
+    }
+    let applied = |row: &Row| Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)? });
+    client.query(READ_HISTORY, &[]).await?.iter().map(applied).collect()
 }
 
 pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(MIGRATIONS, Schema::read(client).await?.applied))
-}
-
-/// Returns whether the table exists in the schema search path.
-async fn exists(client: &Client, table: &str) -> Result<bool> {
-    Ok(client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?.try_get(0)?)
 }
 
 fn failed(migration: &Migration, error: &Error) -> StoreError {
@@ -166,5 +133,31 @@ mod tests {
             let stated = stated.unwrap_or_else(|| panic!("{migration} does not state the oldest schema"));
             assert!(version == 1 || stated < version, "{migration}: programs of the previous version must still work");
         }
+    }
+
+    #[tokio::test]
+    async fn later_migration_is_applied_whole_or_not_at_all() {
+        let url = testkit::postgres::database();
+        let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        run(&mut client).await.unwrap();
+        client.batch_execute("INSERT INTO pets (name, category_id, status) VALUES ('ß🦊', 1, 2)").await.unwrap();
+        let newest = migrations::newest(MIGRATIONS);
+        let with_later = |sql| [MIGRATIONS, &[Migration::new(newest + 1, "later", sql)]].concat();
+
+        let failing = with_later("CREATE TABLE later (id bigint); DELETE FROM missing");
+        let failed = apply(&mut client, &failing).await.unwrap_err().to_string();
+
+        assert!(failed.contains("__later: relation \"missing\" does not exist"), "{failed}");
+        assert_eq!(Schema::read(&client).await.unwrap().applied, newest);
+
+        let known = with_later("CREATE TABLE later AS SELECT name FROM pets");
+        apply(&mut client, &known).await.unwrap();
+        apply(&mut client, &known).await.expect("nothing is missing");
+
+        let name: String = client.query_one("SELECT name FROM later", &[]).await.unwrap().get(0);
+        assert_eq!(name, "ß🦊");
+        assert_eq!(Schema::read(&client).await.unwrap().applied, newest + 1);
+        run(&mut client).await.expect("a later schema that allows this program");
     }
 }

@@ -157,13 +157,7 @@ pub fn restore(
 /// Deletes all sessions. Otherwise sessions that were ended since the backup, perhaps because they were stolen, would be
 /// valid again.
 fn end_sessions(file: &Path) -> Result<()> {
-    let conn = open_unpublished(file)?;
-    // Schema version 1 has no sessions.
-    let has_sessions: bool =
-        conn.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'sessions'", [], |row| row.get(0))?;
-    if has_sessions {
-        conn.execute("DELETE FROM sessions", [])?;
-    }
+    open_unpublished(file)?.execute("DELETE FROM sessions", [])?;
     Ok(())
 }
 

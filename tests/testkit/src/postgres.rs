@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use crate::database::Database;
 use crate::wait::{TIMEOUT, within};
 
 /// Runs a server until stdin closes, which also happens when the test process is killed.
@@ -184,41 +183,6 @@ pub fn free_port() -> u16 {
 /// Creates a database on the shared server and returns its URL.
 pub fn database() -> String {
     PostgresServer::shared().database()
-}
-
-/// Returns the URL of a new database at schema `version`, in the state that programs of that version left. Runs the first
-/// migrations, and copies their history from a database that this program has migrated. Version 0 is an empty database.
-pub fn database_at(version: usize) -> String {
-    static HISTORY: LazyLock<Vec<String>> = LazyLock::new(|| {
-        let migrated = Database::postgres();
-        migrated.run("migrate");
-        let rows = "SELECT format('INSERT INTO refinery_schema_history VALUES (%L, %L, %L, %L);',
-            version, name, applied_on, checksum) FROM refinery_schema_history ORDER BY version";
-        let history = migrated.sql(rows).lines().map(str::to_owned).collect();
-        migrated.remove();
-        history
-    });
-    let url = database();
-    if version > 0 {
-        query(
-            &url,
-            "CREATE TABLE refinery_schema_history
-            (version int4 PRIMARY KEY, name varchar(255), applied_on varchar(255), checksum varchar(255))",
-        );
-    }
-    for (file, record) in migrations().iter().zip(&*HISTORY).take(version) {
-        let sql = std::fs::read_to_string(file).unwrap();
-        query(&url, &format!("{sql}\n{record}"));
-    }
-    url
-}
-
-/// The files of the migrations, in order.
-pub fn migrations() -> Vec<PathBuf> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/postgres");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
-    files.sort();
-    files
 }
 
 /// Runs SQL with psql and returns its output.

@@ -1,2 +1,0 @@
--- Only PostgreSQL needs this step (an index that the relay's role may not be allowed to create). Here the first relay of
--- a database still creates the index.
