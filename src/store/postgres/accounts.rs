@@ -2,7 +2,8 @@
 
 use tokio_postgres::Row;
 
-use super::{Postgres, rows};
+use super::database::Postgres;
+use super::rows;
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Email, Timestamp};
 use crate::store::Result;

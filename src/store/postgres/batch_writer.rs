@@ -8,9 +8,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{Connection, Connector};
 use super::error::{ends_connection, timed_out};
+use super::idempotency;
+use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
+use super::settings::Settings;
 use super::supervisor::Supervisor;
 use super::write::{KeyedWrite, Write, WriteOutcome};
-use super::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT, Settings, idempotency};
 use crate::store::{Outcome, Result, StoreError, WriteKey, WriterMeter};
 
 /// Maximum number of writes per batch. Bounds the wait of the first write.

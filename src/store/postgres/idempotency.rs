@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
-use super::Postgres;
 use super::connection::PreparedConnection;
+use super::database::Postgres;
 use super::write::{KeyedWrite, Write, WriteOutcome, WriteResult};
 use crate::domain::idempotency::RETENTION;
 use crate::domain::{KeyedRequest, Timestamp};

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::database::Postgres;
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
-use super::{Postgres, rows};
+use super::rows;
 use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError, page_of};

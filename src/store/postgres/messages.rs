@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-use super::Postgres;
 use super::connection::PreparedConnection;
+use super::database::Postgres;
 use super::write::{Write, WriteResult};
 use crate::domain::{AccountId, Direction, Message, MessageId, MessageText, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, StoreError, WriteKey, messages};

@@ -7,9 +7,11 @@
 mod accounts;
 mod batch_writer;
 mod connection;
+mod database;
 mod error;
 mod idempotency;
 mod keys;
+mod limits;
 mod messages;
 pub(super) mod migrations;
 mod open;
@@ -22,99 +24,31 @@ mod readers;
 mod rows;
 mod server;
 mod sessions;
+mod settings;
 mod supervisor;
 mod tls;
 mod url;
 mod write;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row};
+use tokio::time::{Instant, timeout};
 
-use batch_writer::{WriteQueue, WriteQueues, await_commit};
-use connection::{Connection, Connector};
+use batch_writer::{WriteQueue, WriteQueues};
+use connection::Connector;
+pub use database::Postgres;
 use error::timed_out;
+use limits::CHECK_TIMEOUT;
 use migrations::Schema;
 pub use outbox::RelayLease;
-use pets::PetId;
 use read_batcher::ReadBatcher;
 use readers::Readers;
+pub use settings::{Options, Settings};
 use supervisor::Supervisor;
 pub use url::DatabaseUrl;
 
 use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError};
-use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
-
-/// Timeout of an operation. It then fails as `Unavailable`.
-const OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
-
-/// Timeout of the readiness check. Below a second, because probes often give up after that time.
-const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
-
-/// Part of an operation's timeout for a commit, including the confirmation of a synchronous standby. After that, the outcome
-/// is unknown.
-const COMMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
-
-/// Part of an operation's timeout for a write to wait until a lost connection is replaced.
-const RECONNECT_TIMEOUT: Duration = Duration::from_millis(300);
-
-/// Location and limits of a database.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub url: DatabaseUrl,
-    /// The expected deployment. A database created for another is rejected.
-    pub deployment: Option<Deployment>,
-    /// The deployment for a new database if `deployment` is `None`. If `None`, no database is created.
-    pub create: Option<Deployment>,
-    pub settings: Settings,
-}
-
-impl Options {
-    pub fn new(url: DatabaseUrl) -> Self {
-        Self { url, deployment: None, create: Some(Deployment::Production), settings: Settings::default() }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Maximum number of waiting writes of one kind, and of waiting reads. Further ones are rejected.
-    pub queue: usize,
-    /// Number of connections for reads.
-    pub readers: usize,
-    /// Rejects reads and writes unless as many standbys are connected to the server as a commit waits for.
-    pub require_standbys: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        // Each connection is a process of the server, so this also limits the cores that reads use there.
-        let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
-        Self { queue: 4_096, readers, require_standbys: false }
-    }
-}
-
-#[derive(Debug)]
-pub struct Postgres {
-    connector: Connector,
-    deployment: Deployment,
-    /// Version of the server at start.
-    version: String,
-    readers: Arc<Readers>,
-    lists: ReadBatcher<PetQuery>,
-    finds: ReadBatcher<PetId>,
-    keys: ReadBatcher<KeyHash>,
-    /// One connection for key lookups, so that a flood of unknown keys does not delay other reads.
-    key_readers: Arc<Readers>,
-    pets: WriteQueues<NewPet>,
-    messages: WriteQueues<Message>,
-    orders: WriteQueues<NewOrder>,
-    keyed_transitions: WriteQueue<OrderTransition>,
-    /// Connection for writes that are too rare for a batch.
-    single: Supervisor,
-}
+use crate::domain::Deployment;
 
 impl Postgres {
     /// Connects to a database, creates its tables if `options` allow that, and migrates it.
@@ -175,36 +109,6 @@ impl Postgres {
     /// The server's version without the packager's suffix, such as "17.2".
     pub fn server_version(&self) -> &str {
         self.version.split(' ').next().unwrap_or_default()
-    }
-
-    /// Executes a write of one statement.
-    async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-        let rows = prepared.query(sql, parameters);
-        await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, rows).await
-    }
-
-    /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
-    /// transaction with it.
-    async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
-        let deadline = Instant::now() + OPERATION_TIMEOUT;
-        let connection = timeout_at(deadline, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
-        let client = &connection.client;
-        await_commit(&connection, deadline, async {
-            client.batch_execute("BEGIN").await?;
-            let outcome = steps(client).await?;
-            client.batch_execute("COMMIT").await?;
-            Ok(outcome)
-        })
-        .await
-    }
-
-    /// Opens a connection for a long operation.
-    pub(super) async fn connect(&self) -> Result<Connection> {
-        if !self.single.is_open() {
-            return Err(StoreError::Unavailable("the store is closed".into()));
-        }
-        Ok(self.connector.connect().await?.0)
     }
 
     /// Waits until any process may have changed a key.

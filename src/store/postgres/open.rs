@@ -7,7 +7,8 @@ use tokio_postgres::Client;
 
 use super::connection::{Connection, Connector};
 use super::migrations::{self, Schema};
-use super::{Options, pooler};
+use super::pooler;
+use super::settings::Options;
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
 

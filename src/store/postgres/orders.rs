@@ -8,9 +8,10 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::batch_writer::await_commit;
 use super::connection::PreparedConnection;
+use super::database::Postgres;
+use super::limits::{COMMIT_TIMEOUT, RECONNECT_TIMEOUT};
 use super::rows::page;
 use super::write::{Write, WriteResult};
-use super::{COMMIT_TIMEOUT, Postgres, RECONNECT_TIMEOUT};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
     AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp, Transition,

@@ -5,9 +5,11 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::connection::Connection;
+use super::database::Postgres;
 use super::error::within;
+use super::limits::OPERATION_TIMEOUT;
 use super::rows::long_query;
-use super::{OPERATION_TIMEOUT, Postgres, messages, rows};
+use super::{messages, rows};
 use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::{Result, message_query};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio_postgres::{Error, Row};
 
-use super::Postgres;
 use super::connection::PreparedConnection;
+use super::database::{PetId, Postgres};
 use super::error::{describe, ends_connection, within};
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
@@ -202,9 +202,6 @@ async fn rows_of(readers: &Readers, query: &PetQuery) -> Result<Vec<Row>> {
         None => readers.query(query.direction.choose(LIST, LIST_DESCENDING), &[&start, &one_more]).await,
     }
 }
-
-#[derive(Debug)]
-pub struct PetId(i64);
 
 /// Finds all animals of a batch in one statement.
 impl Read for PetId {

@@ -12,8 +12,9 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::timed_out;
+use super::limits::OPERATION_TIMEOUT;
 use super::readers::Readers;
-use super::{OPERATION_TIMEOUT, Settings};
+use super::settings::Settings;
 use crate::store::{Result, StoreError};
 
 /// Maximum number of reads in a batch. Bounds the wait of the first one.

@@ -9,8 +9,9 @@ use tokio_postgres::types::ToSql;
 
 use super::connection::Connector;
 use super::error::{ends_connection, timed_out};
+use super::limits::OPERATION_TIMEOUT;
+use super::settings::Settings;
 use super::supervisor::Supervisor;
-use super::{OPERATION_TIMEOUT, Settings};
 use crate::store::{ReaderMeter, Result, StoreError};
 use crate::telemetry::metrics::Gauge;
 

@@ -9,7 +9,8 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
-use super::{Postgres, orders, rows};
+use super::database::Postgres;
+use super::{orders, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Session, SessionHash, Timestamp};

@@ -8,7 +8,8 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::connection::{Connector, PreparedConnection};
-use super::{OPERATION_TIMEOUT, open};
+use super::limits::OPERATION_TIMEOUT;
+use super::open;
 use crate::backoff::Backoff;
 use crate::store::{Result, StoreError};
 

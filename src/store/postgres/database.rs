@@ -1,0 +1,73 @@
+//! An open database: its connections, and how operations use them.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row};
+
+use super::batch_writer::{WriteQueue, WriteQueues, await_commit};
+use super::connection::{Connection, Connector};
+use super::error::timed_out;
+use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
+use super::read_batcher::ReadBatcher;
+use super::readers::Readers;
+use super::supervisor::Supervisor;
+use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
+use crate::store::{Result, StoreError};
+
+#[derive(Debug)]
+pub struct Postgres {
+    pub(super) connector: Connector,
+    pub(super) deployment: Deployment,
+    /// Version of the server at start.
+    pub(super) version: String,
+    pub(super) readers: Arc<Readers>,
+    pub(super) lists: ReadBatcher<PetQuery>,
+    pub(super) finds: ReadBatcher<PetId>,
+    pub(super) keys: ReadBatcher<KeyHash>,
+    /// One connection for key lookups, so that a flood of unknown keys does not delay other reads.
+    pub(super) key_readers: Arc<Readers>,
+    pub(super) pets: WriteQueues<NewPet>,
+    pub(super) messages: WriteQueues<Message>,
+    pub(super) orders: WriteQueues<NewOrder>,
+    pub(super) keyed_transitions: WriteQueue<OrderTransition>,
+    /// Connection for writes that are too rare for a batch.
+    pub(super) single: Supervisor,
+}
+
+/// A read of one animal.
+#[derive(Debug)]
+pub struct PetId(pub i64);
+
+impl Postgres {
+    /// Executes a write of one statement.
+    pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
+        let rows = prepared.query(sql, parameters);
+        await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, rows).await
+    }
+
+    /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
+    /// transaction with it.
+    pub async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let connection = timeout_at(deadline, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
+        let client = &connection.client;
+        await_commit(&connection, deadline, async {
+            client.batch_execute("BEGIN").await?;
+            let outcome = steps(client).await?;
+            client.batch_execute("COMMIT").await?;
+            Ok(outcome)
+        })
+        .await
+    }
+
+    /// Opens a connection for a long operation.
+    pub async fn connect(&self) -> Result<Connection> {
+        if !self.single.is_open() {
+            return Err(StoreError::Unavailable("the store is closed".into()));
+        }
+        Ok(self.connector.connect().await?.0)
+    }
+}

@@ -1,0 +1,39 @@
+//! Settings of a PostgreSQL database.
+
+use super::url::DatabaseUrl;
+use crate::domain::Deployment;
+
+/// Location and limits of a database.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub url: DatabaseUrl,
+    /// The expected deployment. A database created for another is rejected.
+    pub deployment: Option<Deployment>,
+    /// The deployment for a new database if `deployment` is `None`. If `None`, no database is created.
+    pub create: Option<Deployment>,
+    pub settings: Settings,
+}
+
+impl Options {
+    pub fn new(url: DatabaseUrl) -> Self {
+        Self { url, deployment: None, create: Some(Deployment::Production), settings: Settings::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Maximum number of waiting writes of one kind, and of waiting reads. Further ones are rejected.
+    pub queue: usize,
+    /// Number of connections for reads.
+    pub readers: usize,
+    /// Rejects reads and writes unless as many standbys are connected to the server as a commit waits for.
+    pub require_standbys: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // Each connection is a process of the server, so this also limits the cores that reads use there.
+        let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
+        Self { queue: 4_096, readers, require_standbys: false }
+    }
+}
