@@ -93,18 +93,12 @@ impl Store {
 
     /// Returns the current version. `None` on PostgreSQL, where it would take a query.
     pub fn version(&self) -> Option<Version> {
-        match self {
-            Self::Sqlite(db) => db.version(),
-            Self::Postgres(_) => None,
-        }
+        self.sqlite()?.version()
     }
 
     /// Returns the epoch of a version, if it is known.
     pub fn epoch(&self, version: &Version) -> Option<Epoch> {
-        match self {
-            Self::Sqlite(db) => db.epoch(version),
-            Self::Postgres(_) => None,
-        }
+        self.sqlite()?.epoch(version)
     }
 
     /// Checks that reads and writes are possible, without writing.
@@ -121,10 +115,7 @@ impl Store {
 
     /// Returns the state of SQLite's disk. `None` if the system does not report it.
     pub fn disk(&self) -> Option<Disk> {
-        match self {
-            Self::Sqlite(db) => db.disk(),
-            Self::Postgres(_) => None,
-        }
+        self.sqlite()?.disk()
     }
 
     /// Waits for a failure that must end the process, and returns its cause.
@@ -137,15 +128,19 @@ impl Store {
     }
 
     /// Returns the status of scheduled backups. `None` on PostgreSQL.
-    pub const fn backups(&self) -> Option<&BackupStatus> {
-        match self {
-            Self::Sqlite(db) => Some(db.backups()),
-            Self::Postgres(_) => None,
-        }
+    pub fn backups(&self) -> Option<&BackupStatus> {
+        self.sqlite().map(Sqlite::backups)
     }
 
     /// Commits the queued writes and closes the database. Later calls fail with [`StoreError::Unavailable`].
     pub async fn close(&self) {
         dispatch!(self, db => db.close().await);
+    }
+
+    const fn sqlite(&self) -> Option<&Sqlite> {
+        match self {
+            Self::Sqlite(db) => Some(db),
+            Self::Postgres(_) => None,
+        }
     }
 }
