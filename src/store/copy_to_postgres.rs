@@ -42,20 +42,11 @@ const TABLES: [Table; 7] = [
 /// A part of the embedded database, as the writer thread sends it.
 enum Part {
     /// The number of all rows, and the version of the keys.
-    Start {
-        rows: u64,
-        keys_version: i64,
-    },
+    Start { rows: u64, keys_version: i64 },
     /// The names of a table's columns, separated by commas.
-    Table {
-        columns: String,
-    },
-    Rows {
-        count: u64,
-        text: Vec<u8>,
-    },
-    /// All rows of a table were sent.
-    End,
+    Table { columns: String },
+    /// The next rows of the table. The last part has fewer than [`CHUNK`], perhaps none.
+    Rows { count: u64, text: Vec<u8> },
 }
 
 /// The number of rows copied from each table.
@@ -111,7 +102,6 @@ fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
             }
         }
         send(Part::Rows { count, text })?;
-        send(Part::End)?;
     }
     Ok(())
 }
@@ -178,14 +168,12 @@ async fn receive(
         let insert = format!("COPY {} ({columns}) FROM STDIN", table.name);
         let mut sink = pin!(transaction.copy_in(&insert).await?);
         loop {
-            match parts.recv().await {
-                Some(Part::Rows { count, text }) => {
-                    sent.update(&text);
-                    sink.send(Bytes::from(text)).await?;
-                    report(count);
-                }
-                Some(Part::End) => break,
-                Some(Part::Start { .. } | Part::Table { .. }) | None => return Ok(None),
+            let Some(Part::Rows { count, text }) = parts.recv().await else { return Ok(None) };
+            sent.update(&text);
+            sink.send(Bytes::from(text)).await?;
+            report(count);
+            if count < CHUNK {
+                break;
             }
         }
         let inserted = sink.finish().await?;
