@@ -38,8 +38,8 @@ pub struct Common {
     /// commas, are tried at once
     #[arg(long, global = true, value_name = "URL", env = "PETSTORE_DATABASE_URL", value_parser = DATABASE_URL)]
     pub database_url: Option<DatabaseUrl>,
-    /// Reject reads unless as many standbys are connected to PostgreSQL as its commits wait for, which bounds stale reads
-    /// from an isolated primary
+    /// Reject reads and writes unless as many standbys are connected to PostgreSQL as its commits wait for, which bounds
+    /// stale reads from an isolated primary
     #[arg(
         long,
         global = true,

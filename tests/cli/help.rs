@@ -69,9 +69,10 @@ fn command_help_lists_its_own_options_first() {
               --database-url <URL>         PostgreSQL database to use instead:
                                            postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
                                            separated by commas, are tried at once
-              --require-standbys[=<BOOL>]  Reject reads unless as many standbys are connected to PostgreSQL
-                                           as its commits wait for, which bounds stale reads from an
-                                           isolated primary [default: false] [possible values: true, false]
+              --require-standbys[=<BOOL>]  Reject reads and writes unless as many standbys are connected to
+                                           PostgreSQL as its commits wait for, which bounds stale reads from
+                                           an isolated primary [default: false] [possible values: true,
+                                           false]
               --deployment <NAME>          Purpose of the database, set when it is created; an existing
                                            database must match [possible values: production, staging]
               --config <FILE>              Configuration file (TOML)
