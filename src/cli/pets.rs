@@ -13,7 +13,7 @@ use super::progress::{self, counted};
 use super::{Create, Failure, Outcome, formats, interrupt, tell, with_store};
 use crate::config::Common;
 use crate::domain::{NewPet, Pet};
-use crate::http::parse_new_pet;
+use crate::http::{InvalidObject, parse_new_pet};
 use crate::representation::write_pet;
 
 /// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
@@ -201,18 +201,21 @@ impl Lines {
                     continue;
                 }
                 let text = std::str::from_utf8(line).map_err(|_| "The line is not UTF-8.".to_owned());
-                text.and_then(|text| parse_new_pet(text).map_err(|error| for_line(error.message())))
+                text.and_then(|text| parse_new_pet(text).map_err(describe))
             };
             return Ok(Some(Line { number: self.number, animal }));
         }
     }
 }
 
-/// Rewords the API's message about a body for a line.
-fn for_line(message: &str) -> String {
-    match message.strip_prefix("The body") {
-        Some(rest) => format!("The line{}", rest.replace(" at line 1 column ", " at column ")),
-        None => message.to_owned(),
+fn describe(invalid: InvalidObject) -> String {
+    match invalid {
+        InvalidObject::Empty | InvalidObject::NotAnObject => "The line is not a JSON object.".to_owned(),
+        InvalidObject::NotJson(error) => {
+            // The parser sees one line only, so its line number would mislead.
+            format!("The line is not JSON: {}.", error.to_string().replace(" at line 1 column ", " at column "))
+        }
+        InvalidObject::Field(error) => error.message().to_owned(),
     }
 }
 
