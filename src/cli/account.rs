@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::database::{find_account, no_account};
-use super::table::strip_bidi;
-use super::{Create, Failure, Outcome, print, print_json, print_to, stdout, with_store};
+use super::table::{print_list, strip_bidi};
+use super::{Create, Failure, Outcome, print_to, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
@@ -115,12 +115,7 @@ impl CreateAccount {
 impl ListAccounts {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let accounts = store.list_accounts().await?;
-            if self.json {
-                print_json(&accounts.iter().map(json).collect::<Vec<_>>())
-            } else {
-                print(&table(&accounts))
-            }
+            print_list(&store.list_accounts().await?, self.json, json, table)
         })
     }
 }

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::database::find_account;
-use super::table::{or_dash, strip_bidi};
-use super::{Create, Failure, Outcome, print, print_json, stdout, with_store};
+use super::table::{or_dash, print_list, strip_bidi};
+use super::{Create, Failure, Outcome, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -111,8 +111,7 @@ impl CreateKey {
 impl ListKeys {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
-            let keys = store.list_keys().await?;
-            if self.json { print_json(&keys.iter().map(json).collect::<Vec<_>>()) } else { print(&table(&keys)) }
+            print_list(&store.list_keys().await?, self.json, json, table)
         })
     }
 }

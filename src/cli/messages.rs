@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::database::find_account;
 use super::export;
-use super::table::{or_dash, strip_bidi, table};
-use super::{Create, Failure, Outcome, print, print_json, with_store};
+use super::table::{or_dash, print_list, strip_bidi, table};
+use super::{Create, Failure, Outcome, with_store};
 use crate::config::Common;
 use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState};
 use crate::store::Store;
@@ -112,11 +112,7 @@ impl List {
                 Ok(())
             };
             store.export_messages(&query, &mut keep).await?;
-            if self.json {
-                print_json(&messages.iter().map(json).collect::<Vec<_>>())
-            } else {
-                print(&shown(&messages))
-            }
+            print_list(&messages, self.json, json, shown)
         })
     }
 }

@@ -1,6 +1,13 @@
-//! Text tables.
+//! Lists of records, as text tables or JSON.
 
+use serde_json::Value;
+
+use super::{Outcome, print, print_json};
 use crate::domain::Timestamp;
+
+pub fn print_list<T>(records: &[T], as_json: bool, json: fn(&T) -> Value, table: fn(&[T]) -> String) -> Outcome {
+    if as_json { print_json(&records.iter().map(json).collect::<Vec<_>>()) } else { print(&table(records)) }
+}
 
 pub fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: impl Iterator<Item = [String; COLUMNS]>) -> String {
     let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
