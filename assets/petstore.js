@@ -23,7 +23,7 @@ const quote = { json: JSON.stringify, shell: (text) => `'${text.replaceAll("'", 
 
 // The value of a field as JSON. A `Number` would be exact up to 2^53 only.
 const asJson = (field) => {
-  const text = field.value || field.placeholder || "";
+  const text = field.value || field.placeholder;
   const isInteger = field.dataset.json === "integer" && /^-?\d+$/.test(text.trim());
   return isInteger ? String(BigInt(text.trim())) : JSON.stringify(text);
 };
@@ -31,8 +31,8 @@ const asJson = (field) => {
 for (const live of document.querySelectorAll("[data-live]")) {
   const form = document.getElementById(live.dataset.live);
   const show = () => {
-    const fields = [...form.elements].filter((field) => field.dataset.json && (field.type !== "radio" || field.checked));
-    const body = `{${fields.map((field) => `${JSON.stringify(field.name)}:${asJson(field)}`).join(",")}}`;
+    const isSent = (field) => field.dataset.json && (field.type === "radio" ? field.checked : field.value || field.placeholder);
+    const body = `{${[...form.elements].filter(isSent).map((field) => `${JSON.stringify(field.name)}:${asJson(field)}`).join(",")}}`;
     const prefer = form.elements.prefer?.value;
     for (const span of live.querySelectorAll("[data-body]")) span.textContent = quote[span.dataset.body](body);
     for (const span of live.querySelectorAll("[data-prefer]")) {
