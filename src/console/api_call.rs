@@ -35,15 +35,15 @@ pub struct ApiCall {
 }
 
 impl ApiCall {
-    /// Calls an operation that lists, with a query given without its question mark. Does not count against the rate
+    /// Calls an operation that lists, with a query given without its question mark, if there is one. Does not count against the rate
     /// limit of the account, so that users can see what a program that exhausted it is doing.
-    pub async fn list(who: &SignedIn, operation: Operation, query: &str) -> Self {
-        let target = format!("{}?{query}", operation.path());
+    pub async fn list(who: &SignedIn, operation: Operation, query: Option<String>) -> Option<Self> {
+        let target = format!("{}?{}", operation.path(), query?);
         let url = address(who, operation, &target);
         let samples = SampleRequest::get(url).samples();
         let mut caller = Caller::signed_in(who.session.account);
         let answer = call(who, operation, Request::get(target), "", &mut caller).await;
-        Self::new(samples, answer, caller.simulated).await
+        Some(Self::new(samples, answer, caller.simulated).await)
     }
 
     /// Returns the request that a form will send to an operation, as far as it is filled in.

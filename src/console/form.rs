@@ -49,16 +49,11 @@ impl Form {
     /// Parses a new password. Returns its field and the password, or `None` if the field has an error.
     pub fn new_password(&self, name: &str, missing: &str, what: &str) -> (Field, Option<NewPassword>) {
         let mut field = self.password(name, missing);
-        if field.error.is_some() {
-            return (field, None);
+        let parsed = NewPassword::parse(self.secret(name));
+        if let Err(invalid) = &parsed {
+            field.error.get_or_insert_with(|| format!("{what} {invalid}."));
         }
-        match NewPassword::parse(self.secret(name)) {
-            Ok(password) => (field, Some(password)),
-            Err(invalid) => {
-                field.error = Some(format!("{what} {invalid}."));
-                (field, None)
-            }
-        }
+        (field, parsed.ok())
     }
 
     /// Returns a field to parse, and to show again if that fails.

@@ -89,10 +89,8 @@ async fn show(
     let read = |direction, after, limit| store.list_messages_of(account, direction, after, limit);
     let limit = PageLimit::new(PAGE).expect("a page may have ten messages");
     let page = newest_first(&place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
-    let listed = match (&sent, pagination::as_api(&page, None, MessageId::predecessor)) {
-        (None, Some(query)) => Some(ApiCall::list(who, Operation::ListMessages, &query).await),
-        _ => None,
-    };
+    let query = pagination::as_api(&page, None, MessageId::predecessor);
+    let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
     let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
     let site = Site::new(who, "Messages", "messages");
     let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &body(text.or_example("Hello, store!")));

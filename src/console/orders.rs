@@ -194,10 +194,8 @@ impl View {
         };
         let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
         let (sent, outcome) = done.unzip();
-        let listed = match (&sent, pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1)) {
-            (None, Some(query)) => Some(ApiCall::list(who, Operation::ListOrders, &query).await),
-            _ => None,
-        };
+        let query = pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1);
+        let listed = ApiCall::list(who, Operation::ListOrders, query.filter(|_| sent.is_none())).await;
         let ListPage { entries, links } = page;
         // Concurrent, so that PostgreSQL answers them together.
         let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, order))).await?;

@@ -72,10 +72,8 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
         Ok((pets, more))
     };
     let page = newest_first(&place, PageLimit::default(), |pet: &Pet<'static>| pet.id, read).await?;
-    let listed = match pagination::as_api(&page, status.map(PetStatus::as_str), |id| id - 1) {
-        Some(query) => Some(ApiCall::list(&who, Operation::ListPets, &query).await),
-        None => None,
-    };
+    let query = pagination::as_api(&page, status.map(PetStatus::as_str), |id| id - 1);
+    let listed = ApiCall::list(&who, Operation::ListPets, query).await;
     let site = Site::new(&who, "Animals", "animals");
     let list = List { site, pets: page.entries, status, links: page.links, key: RequestKey::generate(), listed };
     Ok(ApiCall::page(StatusCode::OK, &list, list.listed.as_ref()))
