@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use jiff::fmt::temporal::DateTimePrinter;
+use jiff::tz::Offset;
 
 /// Milliseconds since 1970-01-01T00:00:00Z. Displayed as `2026-11-20T09:30:00.123Z` (ISO 8601, UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(i64);
-
-/// Prints milliseconds always.
-const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
 impl Timestamp {
     pub const fn from_milliseconds(milliseconds: i64) -> Self {
@@ -34,9 +31,29 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// Appends the displayed form.
+    /// Appends the displayed form. jiff's printer would take 1 % of a write for each time.
     pub fn write(self, out: &mut Vec<u8>) {
-        PRINTER.print_timestamp(&self.displayed(), out).expect("printing into a Vec cannot fail");
+        let time = Offset::UTC.to_datetime(self.displayed());
+        let Ok(year) = u16::try_from(time.year()) else {
+            // Before the year 0.
+            return out.extend_from_slice(self.to_string().as_bytes());
+        };
+        let milliseconds = time.millisecond().unsigned_abs();
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let mut two_digits = |at: usize, number: u8| {
+            text[at] = b'0' + number / 10;
+            text[at + 1] = b'0' + number % 10;
+        };
+        two_digits(0, (year / 100) as u8);
+        two_digits(2, (year % 100) as u8);
+        two_digits(5, time.month().unsigned_abs());
+        two_digits(8, time.day().unsigned_abs());
+        two_digits(11, time.hour().unsigned_abs());
+        two_digits(14, time.minute().unsigned_abs());
+        two_digits(17, time.second().unsigned_abs());
+        two_digits(20, (milliseconds / 10) as u8);
+        text[22] = b'0' + (milliseconds % 10) as u8;
+        out.extend_from_slice(&text);
     }
 
     /// Times after the year 9999 are displayed as the maximum.
@@ -72,7 +89,10 @@ mod tests {
             time.write(&mut text);
             String::from_utf8(text).unwrap()
         };
-        for milliseconds in [0, -1, 951_782_399_999, 951_782_400_000, 253_402_207_200_000, i64::MIN, i64::MAX] {
+        let before_the_year_0 = -62_167_219_200_001;
+        for milliseconds in
+            [0, -1, 951_782_399_999, 951_782_400_000, 253_402_207_200_000, before_the_year_0, i64::MIN, i64::MAX]
+        {
             let time = Timestamp::from_milliseconds(milliseconds);
             assert_eq!(written(time), time.to_string(), "{milliseconds}");
         }
