@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::App;
 use super::backup_schedule::{Backups, Schedule};
 use crate::clock::Clock;
-use crate::config::{Addresses, Scheme, Service};
+use crate::config::{Addresses, Scheme, ServiceSettings};
 use crate::http::{Api, idempotency};
 use crate::relay::{self, Relay};
 use crate::server::Tls;
@@ -46,7 +46,7 @@ pub fn start_traces(addresses: &Addresses, store: &Store) -> Option<(Tracer, Exp
 }
 
 /// Starts scheduled backups if they are configured.
-pub fn start_backups(settings: &Service, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
+pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
     let (Some(every), Store::Sqlite(database)) = (settings.backup_every, &**store) else { return Ok(None) };
     let folder = settings.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));
     let schedule = Schedule { every, keep: settings.backup_keep as usize, folder };
@@ -54,7 +54,7 @@ pub fn start_backups(settings: &Service, store: &Arc<Store>) -> std::io::Result<
 }
 
 /// Starts the relay if a broker is configured.
-pub fn start_relay(settings: &Service, api: &Api) -> Option<Relay> {
+pub fn start_relay(settings: &ServiceSettings, api: &Api) -> Option<Relay> {
     let url = settings.relay.clone()?;
     let status = Arc::<relay::Status>::default();
     api.relay_by(Arc::clone(&status));

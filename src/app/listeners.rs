@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::{App, Result};
-use crate::config::{Addresses, Listener, Service};
+use crate::config::{Addresses, Listener, ServiceSettings};
 use crate::console;
 use crate::http::ListenerService;
 use crate::server::Access;
@@ -25,7 +25,7 @@ pub struct Sockets {
 
 impl Sockets {
     /// Takes the sockets that the supervisor has passed and opens the others.
-    pub fn bind(settings: &Service, mut passed: Vec<(Listener, std::net::TcpListener)>) -> Result<Self> {
+    pub fn bind(settings: &ServiceSettings, mut passed: Vec<(Listener, std::net::TcpListener)>) -> Result<Self> {
         let mut bind = |listener: Listener, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>> {
             if !settings.listeners.contains(&listener) {
                 return Ok(None);
@@ -41,7 +41,7 @@ impl Sockets {
     }
 
     /// Fails if [`Self::bind`] would, without listening.
-    pub fn check(settings: &Service, passed: &[(Listener, std::net::TcpListener)]) -> Result<()> {
+    pub fn check(settings: &ServiceSettings, passed: &[(Listener, std::net::TcpListener)]) -> Result<()> {
         let is_passed = |listener| passed.iter().any(|(passed_for, _)| *passed_for == listener);
         for (listener, address, flag) in configured(settings)? {
             if settings.listeners.contains(&listener) && !is_passed(listener) {
@@ -52,7 +52,7 @@ impl Sockets {
     }
 
     /// The public addresses. For a listener that another process opens, the configured ones.
-    pub fn addresses(&self, settings: &Service) -> Addresses {
+    pub fn addresses(&self, settings: &ServiceSettings) -> Addresses {
         let store = bound(self.store.as_ref()).unwrap_or(settings.listen);
         let messages = bound(self.messages.as_ref()).unwrap_or(settings.messages_listen);
         Addresses::new(settings, store, messages)
@@ -84,7 +84,10 @@ impl Sockets {
 }
 
 /// Returns the settings with the addresses of the sockets that the supervisor has passed.
-pub fn at_passed_addresses(settings: &Service, passed: &[(Listener, std::net::TcpListener)]) -> Result<Service> {
+pub fn at_passed_addresses(
+    settings: &ServiceSettings,
+    passed: &[(Listener, std::net::TcpListener)],
+) -> Result<ServiceSettings> {
     let mut settings = settings.clone();
     for (listener, socket) in passed {
         if !settings.listeners.contains(listener) {
@@ -106,7 +109,7 @@ pub fn bound(socket: Option<&TcpListener>) -> Option<SocketAddr> {
 }
 
 /// Each listener with its address and flag. Fails if none of them is to be opened.
-fn configured(settings: &Service) -> Result<[(Listener, SocketAddr, &'static str); 3]> {
+fn configured(settings: &ServiceSettings) -> Result<[(Listener, SocketAddr, &'static str); 3]> {
     if settings.listeners.is_empty() {
         return Err("there is no listener to open: `listeners` is empty".into());
     }

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::config::{Addresses, Admission, Registration, Service, plaintext_check};
+use crate::config::{Addresses, Admission, Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
 use crate::http::{Api, ListenerService};
@@ -99,7 +99,7 @@ pub struct Started {
 }
 
 /// Fails if [`start`] would, as far as that is known without the store. A new database would have this deployment.
-pub fn check(settings: &Service, new: Option<Deployment>) -> Result<()> {
+pub fn check(settings: &ServiceSettings, new: Option<Deployment>) -> Result<()> {
     tls(settings)?;
     let passed = systemd::passed_sockets()?;
     let settings = listeners::at_passed_addresses(settings, &passed)?;
@@ -111,7 +111,7 @@ pub fn check(settings: &Service, new: Option<Deployment>) -> Result<()> {
 ///
 /// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
 pub async fn start(
-    settings: &Service,
+    settings: &ServiceSettings,
     store: Arc<Store>,
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
 ) -> Result<Started> {
@@ -167,11 +167,11 @@ impl Started {
     }
 }
 
-fn tls(settings: &Service) -> Result<Option<Tls>> {
+fn tls(settings: &ServiceSettings) -> Result<Option<Tls>> {
     Ok(settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?)
 }
 
-fn limits(settings: &Service) -> Limits {
+fn limits(settings: &ServiceSettings) -> Limits {
     let defaults = Limits::default();
     Limits {
         drain_delay: settings.drain_delay,
@@ -181,7 +181,7 @@ fn limits(settings: &Service) -> Limits {
 }
 
 /// Says how to create the first account.
-fn first_account(settings: &Service, addresses: &Addresses) -> String {
+fn first_account(settings: &ServiceSettings, addresses: &Addresses) -> String {
     match settings.registration {
         Registration::Open => {
             format!("There is no account yet. Create the first one at {}/sign-up", addresses.base_url.root())

@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::progress::{self, BYTES};
 use super::{Failure, Outcome, interrupt, not_opened, tell};
-use crate::config::{Common, Service};
+use crate::config::{Common, ServiceSettings};
 use crate::store::sqlite::backup::{self, Target};
 
 const POSTGRES: &str = "petstore backs up only the embedded database; for PostgreSQL, see docs/operations.md";
@@ -94,7 +94,7 @@ fn refuse_postgres(common: &Common) -> Outcome {
 }
 
 /// Rejects scheduled backups of PostgreSQL.
-pub fn check(service: &Service, common: &Common) -> Outcome {
+pub fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     if service.backup_every.is_some() { refuse_postgres(common) } else { Ok(()) }
 }
 

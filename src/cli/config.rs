@@ -3,7 +3,7 @@
 use clap::{ArgMatches, Args, Subcommand};
 
 use super::{Outcome, command, print};
-use crate::config::{Common, File, Service, settings, takes_list};
+use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 
@@ -16,7 +16,7 @@ pub enum Config {
 #[derive(Args, Debug)]
 pub struct Show {
     #[command(flatten)]
-    service: Service,
+    service: ServiceSettings,
     #[command(flatten)]
     common: Common,
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{Failure, Outcome};
-use crate::config::{Common, Listener, Service, reachable};
+use crate::config::{Common, Listener, ServiceSettings, reachable};
 use crate::http::Operation;
 use crate::tls::{self, Trust};
 
@@ -29,7 +29,7 @@ const MAX_RESPONSE: u64 = 64 << 10;
 #[derive(Args, Debug)]
 pub struct Healthcheck {
     #[command(flatten)]
-    service: Service,
+    service: ServiceSettings,
     #[command(flatten)]
     common: Common,
 }

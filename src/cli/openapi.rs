@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Outcome, print};
 use crate::clock::Clock;
-use crate::config::{Addresses, Common, Service};
+use crate::config::{Addresses, Common, ServiceSettings};
 use crate::domain::Deployment;
 use crate::http::openapi::{Version, document};
 
@@ -17,7 +17,7 @@ pub struct Openapi {
     #[arg(long, value_name = "VERSION", default_value = "3.1")]
     openapi_version: Version,
     #[command(flatten)]
-    service: Service,
+    service: ServiceSettings,
     #[command(flatten)]
     common: Common,
 }

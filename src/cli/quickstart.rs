@@ -17,7 +17,7 @@ use super::serve::{open_for, serve};
 use super::{Failure, Outcome, backup, print_to};
 use crate::app;
 use crate::clock::Clock;
-use crate::config::{Addresses, BaseUrl, Common, Service};
+use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewPet, PetName, PetStatus};
@@ -48,7 +48,7 @@ const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 pub struct Quickstart {
     #[command(flatten)]
-    pub service: Service,
+    pub service: ServiceSettings,
     #[command(flatten)]
     common: Common,
 }

@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
 
 use super::{Create, Failure, Outcome, backup, open};
 use crate::clock::Clock;
-use crate::config::{Common, Service};
+use crate::config::{Common, ServiceSettings};
 use crate::domain::{Deployment, Timestamp};
 use crate::store::{Store, sqlite};
 use crate::{app, server};
@@ -23,7 +23,7 @@ const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 pub struct Serve {
     #[command(flatten)]
-    pub service: Service,
+    pub service: ServiceSettings,
     #[command(flatten)]
     common: Common,
 }
@@ -39,7 +39,7 @@ impl Serve {
 }
 
 /// Opens the store of a service. A start that fails creates no database.
-pub async fn open_for(service: &Service, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
+pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
     let is_embedded = common.database_url.is_none();
     if !is_embedded || !sqlite::has_database(&common.data_dir) {
         app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)))?;

@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
 
-use super::{Listener, Service};
+use super::{Listener, ServiceSettings};
 use crate::domain::Invalid;
 
 /// Scheme of the listeners themselves, which may differ from that of the public URLs.
@@ -122,7 +122,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    pub fn new(service: &Service, store_bound: SocketAddr, messages_bound: SocketAddr) -> Self {
+    pub fn new(service: &ServiceSettings, store_bound: SocketAddr, messages_bound: SocketAddr) -> Self {
         let scheme = if service.tls_cert.is_some() { Scheme::Https } else { Scheme::Http };
         let known = |configured: &Option<BaseUrl>, bound| {
             configured.clone().unwrap_or_else(|| BaseUrl::of_bound(scheme, bound))

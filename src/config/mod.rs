@@ -69,7 +69,7 @@ pub struct Common {
 /// Settings of the service.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the service")]
-pub struct Service {
+pub struct ServiceSettings {
     /// Address of the store listener: an IP address or localhost, and a port; :8080 means all IPv4 addresses, port 0 a
     /// free port
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
@@ -171,7 +171,7 @@ pub struct Service {
     pub log_requests: bool,
 }
 
-impl Service {
+impl ServiceSettings {
     /// Returns the files of the certificate and its key. `None` without TLS.
     pub fn certificate(&self) -> Result<Option<(&Path, &Path)>, &'static str> {
         match (&self.tls_cert, &self.tls_key) {
@@ -232,7 +232,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    pub fn of(service: &Service) -> Self {
+    pub fn of(service: &ServiceSettings) -> Self {
         Self {
             registration: service.registration,
             trusted_proxies: service.trusted_proxy.clone(),

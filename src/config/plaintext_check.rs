@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Listener, Service};
+use super::{Listener, ServiceSettings};
 use crate::domain::Deployment;
 
 /// Checks the configured addresses before they are opened. Returns warnings.
@@ -12,7 +12,7 @@ use crate::domain::Deployment;
 /// # Errors
 ///
 /// In production, unless `--insecure` is given, an unencrypted listener that other machines may reach is an error.
-pub fn check(service: &Service, deployment: Deployment) -> Result<Vec<String>, String> {
+pub fn check(service: &ServiceSettings, deployment: Deployment) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     if service.tls_cert.is_some() || !service.trusted_proxy.is_empty() {
         return Ok(warnings);
@@ -39,6 +39,6 @@ pub fn check(service: &Service, deployment: Deployment) -> Result<Vec<String>, S
     Ok(warnings)
 }
 
-fn is_exposed(service: &Service, (listener, address): &(Listener, SocketAddr)) -> bool {
+fn is_exposed(service: &ServiceSettings, (listener, address): &(Listener, SocketAddr)) -> bool {
     service.listeners.contains(listener) && !address.ip().to_canonical().is_loopback()
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches};
-use petstore::config::Service;
+use petstore::config::ServiceSettings;
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
 use petstore::telemetry::{LogFormat, LogLevel};
@@ -65,8 +65,8 @@ fn panic_of_the_writer_ends_the_process() {
 fn serve(folder: &Path) -> ! {
     petstore::telemetry::start(LogLevel::Info, LogFormat::Auto);
     let arguments = ["serve", "--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"];
-    let matches = Service::augment_args(clap::Command::new("serve")).get_matches_from(arguments);
-    let service = Service::from_arg_matches(&matches).unwrap();
+    let matches = ServiceSettings::augment_args(clap::Command::new("serve")).get_matches_from(arguments);
+    let service = ServiceSettings::from_arg_matches(&matches).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let outcome = runtime.block_on(async {
         let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder)).unwrap()));

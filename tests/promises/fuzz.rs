@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use petstore::config::{self, BaseUrl, File, Network, Service};
+use petstore::config::{self, BaseUrl, File, Network, ServiceSettings};
 use petstore::domain::{ApiKey, Deployment, MessageId, MessageText};
 use petstore::http::{parse_message, parse_new_pet, parse_pet_query};
 use petstore::representation::pet_json;
@@ -82,7 +82,7 @@ fn no_cursor_crashes_its_parser() {
 
 #[test]
 fn no_configuration_crashes_its_parser() {
-    let command = <Service as clap::Args>::augment_args(clap::Command::new("serve"));
+    let command = <ServiceSettings as clap::Args>::augment_args(clap::Command::new("serve"));
     let seeds = [
         "listen = \"127.0.0.1:8080\"\nbase-url = 'https://shop.example/v1'\nmax-connections = 100\n",
         "trusted-proxy = [\"10.0.0.0/8\", \"2001:db8::/32\"]\ndrain-delay = \"90d\"\n",
