@@ -38,82 +38,122 @@ impl Settings {
         deployment: &str,
         mut warn: impl FnMut(&str),
     ) -> Option<Self> {
-        let variable =
-            |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let of_traces = |name: &str| {
-            variable(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}"))
-                .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{name}")))
-        };
-        let is_off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
-            || variable("OTEL_TRACES_EXPORTER").is_some_and(|exporter| exporter != "otlp");
-        if is_off {
+        let mut environment = Environment { variable: &variable, warn: &mut warn };
+        if environment.is_off() {
             return None;
         }
-        let given = match variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+        let endpoint = environment.endpoint()?;
+        if environment.of_traces("PROTOCOL").is_some_and(|protocol| protocol != "http/json") {
+            let ignored =
+                "OTEL_EXPORTER_OTLP_PROTOCOL is ignored, sending http/json: the endpoint must be the one for HTTP";
+            (environment.warn)(ignored);
+        }
+        let timeout = environment.of_traces("TIMEOUT");
+        let queue = environment.number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048);
+        let batch = environment.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512);
+        Some(Self {
+            endpoint,
+            headers: environment.headers(),
+            certificate: environment.of_traces("CERTIFICATE"),
+            timeout: Duration::from_millis(environment.above_0("OTEL_EXPORTER_OTLP_TIMEOUT", timeout, 10_000)),
+            delay: Duration::from_millis(environment.number("OTEL_BSP_SCHEDULE_DELAY", 5_000)),
+            // A bound that memory allows. The specification has none.
+            queue: queue.min(1 << 16) as usize,
+            batch: batch.min(queue).min(1 << 16) as usize,
+            sampler: environment.sampler(),
+            attributes: environment.attributes(deployment),
+        })
+    }
+}
+
+struct Environment<'a> {
+    variable: &'a dyn Fn(&str) -> Option<String>,
+    warn: &'a mut dyn FnMut(&str),
+}
+
+impl Environment<'_> {
+    /// The value of a variable that is not empty.
+    fn get(&self, name: &str) -> Option<String> {
+        (self.variable)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    /// A setting of the exporter: that for traces, or that for all signals.
+    fn of_traces(&self, name: &str) -> Option<String> {
+        let general = || self.get(&format!("OTEL_EXPORTER_OTLP_{name}"));
+        self.get(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}")).or_else(general)
+    }
+
+    fn is_off(&self) -> bool {
+        self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+            || self.get("OTEL_TRACES_EXPORTER").is_some_and(|exporter| exporter != "otlp")
+    }
+
+    fn endpoint(&mut self) -> Option<Uri> {
+        let given = match self.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
             Some(whole) => whole,
-            None => format!("{}/v1/traces", variable("OTEL_EXPORTER_OTLP_ENDPOINT")?.trim_end_matches('/')),
+            None => format!("{}/v1/traces", self.get("OTEL_EXPORTER_OTLP_ENDPOINT")?.trim_end_matches('/')),
         };
-        let Some(endpoint) = endpoint(&given) else {
-            warn("OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL, exporting no traces");
-            return None;
-        };
-        if of_traces("PROTOCOL").is_some_and(|protocol| protocol != "http/json") {
-            warn("OTEL_EXPORTER_OTLP_PROTOCOL is ignored, sending http/json: the endpoint must be the one for HTTP");
+        let endpoint = endpoint(&given);
+        if endpoint.is_none() {
+            (self.warn)("OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL, exporting no traces");
         }
-        let sampler = variable("OTEL_TRACES_SAMPLER").map_or(Some(Sampler::PARENT_BASED_ALWAYS_ON), |name| {
-            Sampler::named(&name, variable("OTEL_TRACES_SAMPLER_ARG").as_deref())
-        });
-        let sampler = sampler.unwrap_or_else(|| {
-            warn("OTEL_TRACES_SAMPLER is unknown or its argument is not a ratio, using parentbased_always_on");
+        endpoint
+    }
+
+    fn sampler(&mut self) -> Sampler {
+        let argument = self.get("OTEL_TRACES_SAMPLER_ARG");
+        let sampler = self.get("OTEL_TRACES_SAMPLER").map(|name| Sampler::named(&name, argument.as_deref()));
+        sampler.unwrap_or(Some(Sampler::PARENT_BASED_ALWAYS_ON)).unwrap_or_else(|| {
+            (self.warn)("OTEL_TRACES_SAMPLER is unknown or its argument is not a ratio, using parentbased_always_on");
             Sampler::PARENT_BASED_ALWAYS_ON
-        });
-        let mut number = |name: &str, value: Option<String>, default: u64| match value.map(|value| value.parse()) {
+        })
+    }
+
+    fn number(&mut self, name: &str, default: u64) -> u64 {
+        let value = self.get(name);
+        self.above_0(name, value, default)
+    }
+
+    fn above_0(&mut self, name: &str, value: Option<String>, default: u64) -> u64 {
+        match value.map(|value| value.parse()) {
             None => default,
             Some(Ok(number)) if number > 0 => number,
             Some(_) => {
-                warn(&format!("{name} is not a number above 0, using {default}"));
+                (self.warn)(&format!("{name} is not a number above 0, using {default}"));
                 default
             }
-        };
-        let timeout = number("OTEL_EXPORTER_OTLP_TIMEOUT", of_traces("TIMEOUT"), 10_000);
-        let delay = number("OTEL_BSP_SCHEDULE_DELAY", variable("OTEL_BSP_SCHEDULE_DELAY"), 5_000);
-        let queue = number("OTEL_BSP_MAX_QUEUE_SIZE", variable("OTEL_BSP_MAX_QUEUE_SIZE"), 2_048);
-        let batch = number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), 512);
+        }
+    }
+
+    fn headers(&mut self) -> HeaderMap {
         let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        for (name, value) in of_traces("HEADERS").iter().flat_map(|headers| pairs(headers)) {
+        for (name, value) in self.of_traces("HEADERS").iter().flat_map(|headers| pairs(headers)) {
             let Some((name, mut value)) = HeaderName::from_str(&name).ok().zip(HeaderValue::from_str(&value).ok())
             else {
-                warn("OTEL_EXPORTER_OTLP_HEADERS contains an invalid header, which is ignored");
+                (self.warn)("OTEL_EXPORTER_OTLP_HEADERS contains an invalid header, which is ignored");
                 continue;
             };
             value.set_sensitive(true);
             headers.insert(name, value);
         }
+        headers
+    }
+
+    fn attributes(&self, deployment: &str) -> Vec<(String, String)> {
         let mut attributes = vec![
             ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("deployment.environment.name".to_owned(), deployment.to_owned()),
             ("service.name".to_owned(), "petstore".to_owned()),
         ];
-        let given = variable("OTEL_RESOURCE_ATTRIBUTES");
-        let service = variable("OTEL_SERVICE_NAME").map(|name| ("service.name".to_owned(), name));
+        let given = self.get("OTEL_RESOURCE_ATTRIBUTES");
+        let service = self.get("OTEL_SERVICE_NAME").map(|name| ("service.name".to_owned(), name));
         for (name, value) in given.iter().flat_map(|given| pairs(given)).chain(service) {
             match attributes.iter_mut().find(|(known, _)| *known == name) {
                 Some(attribute) => attribute.1 = value,
                 None => attributes.push((name, value)),
             }
         }
-        Some(Self {
-            endpoint,
-            headers,
-            certificate: of_traces("CERTIFICATE"),
-            timeout: Duration::from_millis(timeout),
-            delay: Duration::from_millis(delay),
-            // A bound that memory allows. The specification has none.
-            queue: queue.min(1 << 16) as usize,
-            batch: batch.min(queue).min(1 << 16) as usize,
-            sampler,
-            attributes,
-        })
+        attributes
     }
 }
 
