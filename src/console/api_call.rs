@@ -7,11 +7,11 @@ use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 
-use super::code_samples::{CodeSample, SampleRequest};
 use super::current_user::SignedIn;
 use super::form::Form;
 use super::layout::page;
 use super::request_key::RequestKey;
+use super::sample_request::SampleRequest;
 use super::simulation;
 use crate::http::auth::{Caller, Simulated};
 use crate::http::idempotency::IDEMPOTENT_REPLAYED;
@@ -19,8 +19,7 @@ use crate::http::{ApiError, Cause, Operation, Response};
 
 /// An API call as text.
 pub struct ApiCall {
-    /// The request as code.
-    pub samples: [CodeSample; 4],
+    pub request: SampleRequest,
     /// The response as HTTP writes it: status, headers, body.
     pub answer: String,
     pub status: StatusCode,
@@ -39,18 +38,18 @@ impl ApiCall {
     /// limit of the account, so that users can see what a program that exhausted it is doing.
     pub async fn list(who: &SignedIn, operation: Operation, query: Option<String>) -> Option<Self> {
         let target = format!("{}?{}", operation.path(), query?);
-        let url = address(who, operation, &target);
-        let samples = SampleRequest::get(url).samples();
+        let shown = SampleRequest::get(address(who, operation, &target));
         let mut caller = Caller::signed_in(who.session.account);
         let answer = call(who, operation, Request::get(target), "", &mut caller).await;
-        Some(Self::new(samples, answer, caller.simulated).await)
+        Some(Self::new(shown, answer, caller.simulated).await)
     }
 
     /// Returns the request that a form will send to an operation, as far as it is filled in.
-    pub fn unsent(who: &SignedIn, operation: Operation, key: &RequestKey, body: &str) -> [CodeSample; 4] {
+    pub fn unsent(who: &SignedIn, operation: Operation, key: &RequestKey, body: String) -> SampleRequest {
         let url = address(who, operation, &operation.path_of(None));
-        let headers = [("Idempotency-Key", key.as_str()), ("Content-Type", "application/json")];
-        SampleRequest { method: "POST", url, headers: &headers, body, is_live: true }.samples()
+        let headers =
+            vec![("Idempotency-Key", key.as_str().to_owned()), ("Content-Type", "application/json".to_owned())];
+        SampleRequest { method: "POST", url, headers, body, is_live: true }
     }
 
     /// Calls an operation that writes, as a program would: one that sends the same request, with a key of the same
@@ -67,31 +66,33 @@ impl ApiCall {
         fields: &Form,
     ) -> Self {
         let target = operation.path_of(id);
-        let mut headers = vec![("Idempotency-Key", key.as_str())];
+        let mut headers = vec![("Idempotency-Key", key.as_str().to_owned())];
         if !body.is_empty() {
-            headers.push(("Content-Type", "application/json"));
+            headers.push(("Content-Type", "application/json".to_owned()));
         }
         match simulation::chosen(fields) {
             "" => {}
-            preference => headers.push(("Prefer", preference)),
+            preference => headers.push(("Prefer", preference.to_owned())),
         }
         let url = address(who, operation, &target);
-        let samples = SampleRequest { method: "POST", url, headers: &headers, body, is_live: false }.samples();
+        let shown = SampleRequest { method: "POST", url, headers, body: body.to_owned(), is_live: false };
 
         let mut caller = Caller::signed_in(who.session.account);
         let mut answer = match caller.count(who.api(), who.session.account) {
             Ok(()) => {
-                let request =
-                    headers.iter().fold(Request::post(target), |request, (name, value)| request.header(*name, *value));
+                let request = shown
+                    .headers
+                    .iter()
+                    .fold(Request::post(target), |request, (name, value)| request.header(*name, value));
                 call(who, operation, request, body, &mut caller).await
             }
             Err(error) => error.answer(),
         };
         caller.write_headers(who.api(), answer.headers_mut());
-        Self::new(samples, answer, caller.simulated).await
+        Self::new(shown, answer, caller.simulated).await
     }
 
-    async fn new(samples: [CodeSample; 4], answer: Response, simulated: Simulated) -> Self {
+    async fn new(request: SampleRequest, answer: Response, simulated: Simulated) -> Self {
         let (mut head, body) = answer.into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
@@ -106,7 +107,7 @@ impl ApiCall {
         }
         let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
         let (cause, retry_after) = (head.extensions.remove(), head.headers.remove(RETRY_AFTER));
-        Self { samples, answer: text, status: head.status, body, is_replayed, simulated, cause, retry_after }
+        Self { request, answer: text, status: head.status, body, is_replayed, simulated, cause, retry_after }
     }
 
     /// Returns the outcome of a form for the user: `done`, or `not_done` and the reason.

@@ -16,9 +16,9 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 
 use super::Console;
-use super::code_samples::{CodeSample, Role, SampleRequest};
 use super::current_user::CurrentUser;
 use super::layout::{self, Site};
+use super::sample_request::SampleRequest;
 use crate::config::{Addresses, BaseUrl};
 use crate::http::File;
 
@@ -36,9 +36,9 @@ struct Reference<'a> {
 struct Deprecations<'a> {
     site: Site<'a>,
     /// The request to replace, its replacement, and the next page of that.
-    before: [CodeSample; 4],
-    after: [CodeSample; 4],
-    next: [CodeSample; 4],
+    before: SampleRequest,
+    after: SampleRequest,
+    next: SampleRequest,
 }
 
 /// Redirects to the API's own address if the page was opened by another name: a browser at `localhost` continues at
@@ -65,7 +65,7 @@ pub async fn reference(State(console): State<Arc<Console>>, request: Request) ->
 pub async fn deprecations(State(console): State<Arc<Console>>, request: Request) -> Response {
     let user = CurrentUser::new(&console, &request).or_signed_out().await;
     let site = Site::new(&user, "Deprecations", "docs/deprecations");
-    let get = |path| SampleRequest::get(format!("{}{path}", user.addresses.base_url.as_str())).samples();
+    let get = |path| SampleRequest::get(format!("{}{path}", user.addresses.base_url.as_str()));
     let deprecations = Deprecations {
         site,
         before: get("/pets/7"),

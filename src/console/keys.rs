@@ -6,13 +6,13 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::code_samples::{CodeSample, Role, SampleRequest};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::{Site, page};
 use super::pagination::{self, Links, ListPage, Place, newest_first};
 use super::path::Path;
+use super::sample_request::SampleRequest;
 use super::times::{ago, day, moment};
 use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
@@ -51,7 +51,7 @@ struct Made<'a> {
     site: Site<'a>,
     key: &'a str,
     /// Requests to try the key with.
-    samples: [CodeSample; 4],
+    request: SampleRequest,
     /// After a rotation, when the old key stops working.
     before: Option<String>,
 }
@@ -258,5 +258,5 @@ fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Res
 fn made(who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
     let site = Site::new(who, "Your new API key", "keys");
     let url = format!("{}{}?limit=5", who.addresses.base_url.as_str(), Operation::ListPets.api_path());
-    page(StatusCode::OK, &Made { site, key: key.expose(), samples: SampleRequest::get(url).samples(), before })
+    page(StatusCode::OK, &Made { site, key: key.expose(), request: SampleRequest::get(url), before })
 }

@@ -5,13 +5,13 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::api_call::ApiCall;
-use super::code_samples::{CodeSample, Role};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, Links, Place, newest_first};
 use super::request_key::RequestKey;
+use super::sample_request::SampleRequest;
 use super::times::moment;
 use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
 use crate::http::Operation;
@@ -27,7 +27,7 @@ struct List<'a> {
     text: Field,
     key: RequestKey,
     sent: Option<ApiCall>,
-    unsent: [CodeSample; 4],
+    unsent: SampleRequest,
     messages: Vec<Row>,
     links: Links<MessageId>,
     /// The request of the list. `None` after a form.
@@ -93,7 +93,7 @@ async fn show(
     let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
     let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
     let site = Site::new(who, "Messages", "messages");
-    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &body(text.or_example("Hello, store!")));
+    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, body(text.or_example("Hello, store!")));
     let list = List { site, text, key, sent, unsent, messages, links: page.links, listed };
     Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
 }

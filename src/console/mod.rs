@@ -3,7 +3,6 @@
 
 mod account;
 mod api_call;
-mod code_samples;
 mod current_user;
 mod docs;
 mod error;
@@ -22,6 +21,7 @@ mod path;
 mod pets;
 mod plot;
 mod request_key;
+mod sample_request;
 mod sign_in;
 mod sign_up;
 mod simulation;

@@ -6,7 +6,6 @@ use axum::response::Response;
 use futures_util::future::try_join_all;
 
 use super::api_call::ApiCall;
-use super::code_samples::{CodeSample, Role};
 use super::current_user::{CurrentUser, SignedIn};
 use super::error::PageError;
 use super::form::{Field, Form};
@@ -14,6 +13,7 @@ use super::layout::Site;
 use super::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
+use super::sample_request::SampleRequest;
 use super::times::moment;
 use crate::domain::{Order, OrderQuery, OrderStatus, PageLimit, Transition};
 use crate::http::Operation;
@@ -28,7 +28,7 @@ struct List<'a> {
     /// The idempotency key of the form that places an order. The form that changes orders adds the order's id.
     key: RequestKey,
     /// The request of the form that places an order.
-    unsent: [CodeSample; 4],
+    unsent: SampleRequest,
     orders: Vec<Row>,
     status: Option<OrderStatus>,
     links: Links<i64>,
@@ -200,7 +200,7 @@ impl View {
         // Concurrent, so that PostgreSQL answers them together.
         let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, order))).await?;
         let site = Site::new(who, "Orders", "orders");
-        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &body(&pet_id.integer_or_example("1")));
+        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, body(&pet_id.integer_or_example("1")));
         let outcome = outcome.unwrap_or_default();
         let list = List { site, pet_id, key, unsent, orders, status, links, sent, outcome, listed };
         Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))

@@ -4,11 +4,11 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::code_samples::{CodeSample, Role, SampleRequest};
 use super::current_user::CurrentUser;
 use super::error::PageError;
 use super::layout::{Site, page};
 use super::plot::Plot;
+use super::sample_request::SampleRequest;
 use crate::config::Addresses;
 use crate::domain::api_key::KeyQuery;
 use crate::domain::{PetStatus, StatusCounts, grouped};
@@ -21,7 +21,7 @@ struct Welcome<'a> {
     site: Site<'a>,
     addresses: &'a Addresses,
     /// A first API call.
-    samples: [CodeSample; 4],
+    request: SampleRequest,
 }
 
 #[derive(Template)]
@@ -43,8 +43,8 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
     let Some(session) = &user.session else {
         let site = Site::new(&user, "An animal store with an API", "");
         let url = format!("{}{}?status=available", addresses.base_url.as_str(), Operation::ListPets.api_path());
-        let samples = SampleRequest::get(url).samples();
-        return Ok(page(StatusCode::OK, &Welcome { site, addresses, samples }));
+        let request = SampleRequest::get(url);
+        return Ok(page(StatusCode::OK, &Welcome { site, addresses, request }));
     };
     let now = user.api().clock.now();
     let overview = Overview {

@@ -5,13 +5,13 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::api_call::ApiCall;
-use super::code_samples::{CodeSample, Role};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, Links, Place, newest_first, parse_integer};
 use super::request_key::RequestKey;
+use super::sample_request::SampleRequest;
 use crate::domain::{PageLimit, Pet, PetName, PetQuery, PetStatus};
 use crate::http::Operation;
 
@@ -42,7 +42,7 @@ struct New<'a> {
     form: PetForm,
     key: RequestKey,
     sent: Option<ApiCall>,
-    unsent: [CodeSample; 4],
+    unsent: SampleRequest,
 }
 
 impl New<'_> {
@@ -96,7 +96,7 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
 }
 
 fn show(who: &SignedIn, status: StatusCode, form: PetForm, key: RequestKey, sent: Option<ApiCall>) -> Response {
-    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, &form.shown().to_string());
+    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, form.shown().to_string());
     let new = New { site: Site::new(who, "Add an animal", "animals"), form, key, sent, unsent };
     ApiCall::page(status, &new, new.sent.as_ref())
 }
