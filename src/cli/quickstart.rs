@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{env, thread};
 
+use askama::Template;
 use clap::Args;
 use tokio::sync::oneshot;
 
@@ -28,11 +29,6 @@ use crate::store::sqlite::KEY_FILE;
 const ACCOUNT: &str = "quickstart@localhost";
 const PRODUCTION: &str = "this is a production database, to which quickstart would add an account, a key and animals: \
     run `petstore serve`, or confirm with --deployment production";
-/// Printed by builds without optimisation, such as that of `cargo quickstart`.
-const FIRST_LOOK: &str = "
-This build is for a first look: quick to compile, slow to serve. The optimised one:
-  cargo run --release -- quickstart
-";
 /// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 /// Maximum time to wait until the banner is written to stdout.
@@ -155,6 +151,33 @@ fn animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
     })
 }
 
+/// What quickstart prints.
+#[derive(Template)]
+#[template(path = "quickstart.txt")]
+struct Welcome<'a> {
+    store: &'a str,
+    messages: &'a str,
+    root: String,
+    /// The address of the operations listener, if it is open.
+    operations: Option<String>,
+    program: String,
+    /// `None` if it was shown at the first start.
+    password: Option<&'a str>,
+    /// The option that makes another command use the same folder.
+    data_dir: Option<String>,
+    key: &'a str,
+    curl: String,
+}
+
+impl Welcome<'_> {
+    /// Shell command that finds the id of the first entry of a list. A fixed id may belong to an animal or an order used
+    /// after an earlier start.
+    fn first_id(&self, list: &str) -> String {
+        let Self { curl, store, key, .. } = self;
+        format!("$({curl} -s '{store}{list}&limit=1' -H 'Authorization: Bearer {key}' | {FIRST_ID})")
+    }
+}
+
 fn welcome(
     addresses: &Addresses,
     operations: Option<SocketAddr>,
@@ -162,83 +185,19 @@ fn welcome(
     key: &str,
     password: Option<&NewPassword>,
 ) -> String {
-    let curl = asked.service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with);
-    let store = addresses.base_url.as_str();
-    let messages = addresses.messages_base_url.as_str();
-    let root = addresses.base_url.root();
-    // The commands look up ids, because fixed ids may belong to animals and orders used after an earlier start.
-    let first_id =
-        |list: &str| format!("$({curl} -s '{store}{list}&limit=1' -H 'Authorization: Bearer {key}' | {FIRST_ID})");
-    let available = format!("PET={}", first_id("/pets?status=available"));
-    let placed = format!("ORDER={}", first_id("/store/orders?status=placed"));
-    let order = format!(
-        "{curl} '{store}/store/orders' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \
-         -d \"{{\\\"petId\\\":$PET}}\""
-    );
-    let operations = operations.map_or_else(String::new, |bound| {
-        format!("  operations     {}/metrics\n", BaseUrl::of_bound(addresses.scheme, bound).root())
-    });
-    let program = program();
-    let password = match password {
-        Some(password) => format!("{}  (not shown again)", password.expose()),
-        None => {
-            let folder = format!(" --data-dir {}", quoted(&asked.common.data_dir));
-            let folder = if asked.common.database_url.is_some() { "" } else { &folder };
-            format!("shown at the first start; to replace it, run `{program} account set-password {ACCOUNT}{folder}`")
-        }
+    let is_folder = asked.common.database_url.is_none();
+    let welcome = Welcome {
+        store: addresses.base_url.as_str(),
+        messages: addresses.messages_base_url.as_str(),
+        root: addresses.base_url.root().to_string(),
+        operations: operations.map(|bound| BaseUrl::of_bound(addresses.scheme, bound).root().to_string()),
+        program: program(),
+        password: password.map(NewPassword::expose),
+        data_dir: is_folder.then(|| quoted(&asked.common.data_dir)),
+        key,
+        curl: asked.service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with),
     };
-    let first_look = if cfg!(debug_assertions) { FIRST_LOOK } else { "" };
-    format!(
-        "petstore is running.
-
-  store API      {store}
-  messages API   {messages}
-  console        {root}/
-  API reference  {root}/docs
-  document       {root}/openapi.json
-{operations}
-  account        {ACCOUNT}
-  password       {password}
-  API key        {key}
-  program        {program}
-
-List available animals:
-  {curl} '{store}/pets?status=available&limit=5' -H 'Authorization: Bearer {key}'
-
-Add an animal:
-  {curl} '{store}/pets' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"name\":\"Bello\",\"categoryId\":1}}'
-
-Get an animal (deprecated, will be removed on 5 December 2030):
-  {curl} '{store}/pets/1' -H 'Authorization: Bearer {key}'
-
-Order an available animal, then cancel your oldest placed order (provisional):
-  {available}
-  {order}
-  {placed}
-  {curl} -X POST \"{store}/store/orders/$ORDER/cancel\" -H 'Authorization: Bearer {key}'
-
-Order an available animal, then approve and deliver your oldest placed order:
-  {available}
-  {order}
-  {placed}
-  {curl} -X POST \"{store}/store/orders/$ORDER/approve\" -H 'Authorization: Bearer {key}'
-  {curl} -X POST \"{store}/store/orders/$ORDER/deliver\" -H 'Authorization: Bearer {key}'
-
-Get that order:
-  {curl} \"{store}/store/orders/$ORDER\" -H 'Authorization: Bearer {key}'
-
-List your orders:
-  {curl} '{store}/store/orders' -H 'Authorization: Bearer {key}'
-
-Send a message:
-  {curl} '{messages}/messages' -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"message\":\"Hello, store!\"}}'
-
-List your messages (provisional):
-  {curl} '{messages}/messages' -H 'Authorization: Bearer {key}'
-{first_look}
-Stop with Ctrl-C.
-"
-    )
+    welcome.to_string()
 }
 
 /// Returns the path of this program for a shell, because a program that cargo has built is not in `PATH`.
