@@ -24,7 +24,8 @@ async fn operations_respond_as_their_examples() {
         let (schema, shown) = (schema.get("items").unwrap_or(schema), shown.get(0).unwrap_or(shown));
         let fields: Vec<_> = shown.as_object().unwrap().keys().collect();
         assert_eq!(schema["properties"].as_object().unwrap().keys().collect::<Vec<_>>(), fields, "{}", operation.id());
-        assert_eq!(schema["required"], json!(fields), "{}: responses have every field", operation.id());
+        let required = schema["required"].as_array().unwrap();
+        assert!(required.iter().all(|name| fields.contains(&&name.as_str().unwrap().to_owned())), "{}", operation.id());
     }
 }
 
@@ -152,10 +153,8 @@ fn rejected_with(code: &str, operation: &Documented, service: &Service) -> Optio
             *body.as_object_mut().unwrap().values_mut().next().unwrap() = json!(null);
             with_key().json(body.to_string())
         }
-        "invalid_value" if matches!(operation.operation, Operation::GetPet | Operation::GetOrder) => {
-            with_key().header("host", "two hosts")
-        }
-        "invalid_value" => with_query("?limit=0"),
+        "invalid_value" if operation.has_query_parameters() => with_query("?limit=0"),
+        "invalid_value" => with_key().header("host", "two hosts"),
         "unknown_parameter" => with_query("?colour=brown").json(operation.example()),
         "missing_api_key" => service.request_to(operation.operation, "1"),
         "invalid_api_key" => service.request_to(operation.operation, "1").key("pet_test_x"),
