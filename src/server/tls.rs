@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use crate::tls;
+use crate::{regular_file, tls};
 
 /// Interval of checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -90,7 +90,7 @@ impl Tls {
     /// Reads the files on a blocking thread, because the disk may be slow.
     async fn read(&self) -> Result<Files, String> {
         let shared = Arc::clone(&self.0);
-        let read = |file: &Path| std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
+        let read = |file: &Path| regular_file::read(file).map_err(|error| format!("{}: {error}", file.display()));
         let read = tokio::task::spawn_blocking(move || Files::read(&shared.certificate, &shared.key, read)).await;
         read.unwrap_or_else(|error| Err(error.to_string()))
     }

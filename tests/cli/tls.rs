@@ -115,14 +115,18 @@ async fn unusable_certificate_keeps_the_old_one() {
     refused().await;
     std::fs::remove_file(&first.key).unwrap();
     refused().await;
+    assert!(folder.program("mkfifo").arg("cert.key").status().unwrap().success());
+    refused().await;
 
     expect![[r#"
         cert.pem has no certificate in PEM
         cannot use cert.pem with cert.key: keys may not be consistent: KeyMismatch
         cert.key has no private key in PEM; keys with a passphrase are not supported
         cert.key: No such file or directory (os error 2)
+        cert.key: not a regular file
     "#]]
     .assert_eq(&reasons);
+    std::fs::remove_file(&first.key).unwrap();
     other.replace(&first);
     server.logged("certificate reloaded");
     assert!(other.is_presented(server.address("store")).await);

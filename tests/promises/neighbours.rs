@@ -168,14 +168,16 @@ fn certificate() -> Service {
     let key = database.make_key();
     let mut command = database.petstore("serve");
     command.arg("--tls-cert").arg(&certificate.file).arg("--tls-key").arg(&certificate.key);
-    let mut hanging = HangingFile::at(folder.path().join("hanging"));
+    let hanging = folder.path().join("hanging");
+    fs::copy(&certificate.file, &hanging).unwrap();
+    let (asked, lease) = lease(&hanging);
     let file = certificate.file.clone();
     let mut service = Service::start_with(&database, command, Stdio::null(), Some(certificate));
     service.key = Some(key);
-    hanging.replace(file);
+    fs::rename(&hanging, file).unwrap();
     service.process.signal(Signal::HUP);
-    service.is_blocked = Box::new(move || hanging.is_read());
-    service.kept = Box::new(folder);
+    service.is_blocked = Box::new(move || asked.exists());
+    service.kept = Box::new((folder, lease));
     service
 }
 
@@ -270,6 +272,23 @@ impl HangingFile {
         self.writer = self.writer.take().or_else(|| open().ok());
         self.writer.is_some()
     }
+}
+
+/// Takes a write lease on a regular file (fcntl(2), F_SETLEASE), so that others wait when they open it: for 45 s, if
+/// /proc/sys/fs/lease-break-time has its default. Returns a file that exists once somebody waits, and the lease.
+fn lease(file: &Path) -> (PathBuf, Process) {
+    const HOLD: &str = "
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, lambda *_: open(sys.argv[1] + '.asked', 'w'))
+file = open(sys.argv[1], 'r+')
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open(sys.argv[1] + '.leased', 'w')
+while True:
+    signal.pause()";
+    let [asked, leased] = ["asked", "leased"].map(|suffix| PathBuf::from(format!("{}.{suffix}", file.display())));
+    let holder = Process::start(Command::new("python3").args(["-c", HOLD]).arg(file));
+    within(TIMEOUT, "taking the lease", || leased.exists());
+    (asked, holder)
 }
 
 fn make_fifo(path: &Path) {
