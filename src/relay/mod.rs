@@ -171,24 +171,7 @@ impl<B: Broker> Relaying<B> {
         loop {
             let batch = self.store.unsent_messages(after, BATCH).await.map_err(database)?;
             // Connects even if there are no messages, to detect an unreachable broker early.
-            let is_connected = match &mut self.stream {
-                Some(stream) => stream.is_connected().await,
-                None => false,
-            };
-            if !is_connected && self.stream.take().is_some() {
-                return Err(format!("{} closed the connection", self.broker));
-            }
-            let stream = match &mut self.stream {
-                Some(stream) => stream,
-                none => {
-                    let connected = self.broker.connect(self.store.deployment()).await?;
-                    self.has_connected = true;
-                    if !self.is_failing {
-                        tracing::info!(server = %self.broker, "relaying messages");
-                    }
-                    none.insert(connected)
-                }
-            };
+            let stream = self.connected().await?;
             let Some(last) = batch.last() else { break };
             after = Some(last.id);
             let published = stream.publish(&batch).await;
@@ -216,6 +199,22 @@ impl<B: Broker> Relaying<B> {
             Some(why) if has_relayed => Ok(Round::Rejected(why)),
             Some(why) => Err(why),
         }
+    }
+
+    /// Returns the stream, and connects if there is none. Fails if the broker has closed the connection.
+    async fn connected(&mut self) -> Result<&mut B::Stream, String> {
+        if let Some(mut stream) = self.stream.take() {
+            if !stream.is_connected().await {
+                return Err(format!("{} closed the connection", self.broker));
+            }
+            return Ok(self.stream.insert(stream));
+        }
+        let stream = self.broker.connect(self.store.deployment()).await?;
+        self.has_connected = true;
+        if !self.is_failing {
+            tracing::info!(server = %self.broker, "relaying messages");
+        }
+        Ok(self.stream.insert(stream))
     }
 
     async fn has_lease(&mut self) -> Result<bool, String> {

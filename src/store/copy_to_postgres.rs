@@ -163,36 +163,47 @@ async fn receive(
     };
     let mut copied = Vec::new();
     for table in &TABLES {
-        let Some(Part::Table { columns }) = parts.recv().await else { return Ok(None) };
-        let (mut sent, mut kept) = (Sha256::new(), Sha256::new());
-        let insert = format!("COPY {} ({columns}) FROM STDIN", table.name);
-        let mut sink = pin!(transaction.copy_in(&insert).await?);
-        loop {
-            let Some(Part::Rows { count, text }) = parts.recv().await else { return Ok(None) };
-            sent.update(&text);
-            sink.send(Bytes::from(text)).await?;
-            report(count);
-            if count < CHUNK {
-                break;
-            }
-        }
-        let inserted = sink.finish().await?;
-        let mut rows = pin!(transaction.copy_out(&format!("COPY ({}) TO STDOUT", table.select(&columns))).await?);
-        while let Some(row) = rows.try_next().await? {
-            kept.update(&row);
-            report(1);
-        }
-        if sent.finalize() != kept.finalize() {
-            return Err(StoreError::Failed(format!("{}: the rows read back differ from those sent", table.name)));
-        }
-        if let Some(restart) = table.restart_sequence() {
-            transaction.batch_execute(&restart).await?;
-        }
+        let Some(inserted) = receive_table(table, &transaction, parts, &mut report).await? else { return Ok(None) };
         copied.push((table.name, inserted));
     }
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
     Ok(Some(copied))
+}
+
+/// Writes the rows of a table and compares them. Returns their number, or `None` if `send` failed.
+async fn receive_table(
+    table: &Table,
+    transaction: &Transaction<'_>,
+    parts: &mut mpsc::Receiver<Part>,
+    report: &mut impl FnMut(u64),
+) -> Result<Option<u64>> {
+    let Some(Part::Table { columns }) = parts.recv().await else { return Ok(None) };
+    let (mut sent, mut kept) = (Sha256::new(), Sha256::new());
+    let insert = format!("COPY {} ({columns}) FROM STDIN", table.name);
+    let mut sink = pin!(transaction.copy_in(&insert).await?);
+    loop {
+        let Some(Part::Rows { count, text }) = parts.recv().await else { return Ok(None) };
+        sent.update(&text);
+        sink.send(Bytes::from(text)).await?;
+        report(count);
+        if count < CHUNK {
+            break;
+        }
+    }
+    let inserted = sink.finish().await?;
+    let mut rows = pin!(transaction.copy_out(&format!("COPY ({}) TO STDOUT", table.select(&columns))).await?);
+    while let Some(row) = rows.try_next().await? {
+        kept.update(&row);
+        report(1);
+    }
+    if sent.finalize() != kept.finalize() {
+        return Err(StoreError::Failed(format!("{}: the rows read back differ from those sent", table.name)));
+    }
+    if let Some(restart) = table.restart_sequence() {
+        transaction.batch_execute(&restart).await?;
+    }
+    Ok(Some(inserted))
 }
 
 async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {

@@ -15,8 +15,8 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
 
 use super::connection::PreparedConnection;
 use super::database::Postgres;
@@ -150,18 +150,22 @@ async fn claim<W: Write>(
     if !requests.is_empty() {
         let keys: Vec<_> = requests.keys().copied().collect();
         for row in &prepared.query(FIND, &[&keys]).await? {
-            let (key, fingerprint): (&[u8], &[u8]) = (row.try_get(0)?, row.try_get(1)?);
-            for (position, request) in requests.get(key).into_iter().flatten() {
-                outcomes[*position] = Some(if fingerprint == request.fingerprint {
-                    let status = u16::try_from(row.try_get::<_, i16>(2)?).unwrap_or(500);
-                    Outcome::Replayed(StoredResponse { status, location: row.try_get(3)?, body: row.try_get(4)? })
-                } else {
-                    Outcome::KeyMismatch
-                });
+            for (position, request) in requests.get(row.try_get::<_, &[u8]>(0)?).into_iter().flatten() {
+                outcomes[*position] = Some(repeated::<W>(request, row)?);
             }
         }
     }
     Ok(outcomes)
+}
+
+/// The outcome of a request whose key has the stored response `row`.
+fn repeated<W: Write>(request: &KeyedRequest, row: &Row) -> Result<WriteOutcome<W>> {
+    let fingerprint: &[u8] = row.try_get(1)?;
+    if fingerprint != request.fingerprint {
+        return Ok(Outcome::KeyMismatch);
+    }
+    let status = u16::try_from(row.try_get::<_, i16>(2)?).unwrap_or(500);
+    Ok(Outcome::Replayed(StoredResponse { status, location: row.try_get(3)?, body: row.try_get(4)? }))
 }
 
 /// Stores the responses of the writes that were carried out, releases the keys of those that were refused, and commits.
