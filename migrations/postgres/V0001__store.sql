@@ -5,7 +5,7 @@ CREATE TABLE schema_history (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
--- What the database is: its deployment, which programs may use it, and a counter that other processes watch.
+-- The database's deployment, which programs may use it, and a counter that other processes watch.
 CREATE TABLE meta (
     key   text PRIMARY KEY,
     value text NOT NULL

@@ -5,7 +5,7 @@ CREATE TABLE schema_history (
     applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 ) STRICT;
 
--- What the database is: its deployment, and counters that other processes watch.
+-- The database's deployment, and counters that other processes watch.
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY NOT NULL,
     value ANY NOT NULL

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{Connection, Connector};
 use super::error::{ends_connection, timed_out};
-use super::idempotency;
+use super::keyed_batch;
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
 use super::settings::Settings;
 use super::supervisor::Supervisor;
@@ -82,7 +82,7 @@ type Reply<W> = oneshot::Sender<Result<WriteOutcome<W>>>;
 impl<W: Write> WriteQueue<W> {
     /// Opens a queue for writes with keys, whose connection the log calls `name`.
     pub async fn open_keyed(connector: &Connector, settings: &Settings, name: &'static str) -> Result<Self> {
-        let statements = [idempotency::BATCH, W::STATEMENTS].concat();
+        let statements = [keyed_batch::BATCH, W::STATEMENTS].concat();
         Self::open(connector, settings, W::KEYED_BATCH, statements, name).await
     }
 
@@ -257,7 +257,7 @@ async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) ->
     let prepared = supervisor.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
     let outcomes = await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, async {
         if batch.iter().any(|(_, key)| key.is_some()) {
-            return idempotency::run(&prepared, batch).await;
+            return keyed_batch::run(&prepared, batch).await;
         }
         let results = W::run(&prepared, batch.into_iter().map(|(write, _)| write).collect()).await?;
         Ok(results.into_iter().map(Outcome::from).collect())

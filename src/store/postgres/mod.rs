@@ -10,6 +10,7 @@ mod connection;
 mod database;
 mod error;
 mod idempotency;
+mod keyed_batch;
 mod keys;
 mod limits;
 mod messages;
