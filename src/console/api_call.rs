@@ -34,8 +34,8 @@ pub struct ApiCall {
 }
 
 impl ApiCall {
-    /// Calls an operation that lists, with a query given without its question mark, if there is one. Does not count against the rate
-    /// limit of the account, so that users can see what a program that exhausted it is doing.
+    /// Calls an operation that lists, with a query given without its question mark, if there is one. Does not count
+    /// against the rate limit of the account, so that users can see what a program that exhausted it is doing.
     pub async fn list(who: &SignedIn, operation: Operation, query: Option<String>) -> Option<Self> {
         let target = format!("{}?{}", operation.path(), query?);
         let shown = SampleRequest::get(address(who, operation, &target));
