@@ -150,9 +150,12 @@ unsafe extern "C" fn get_last_error(_: *mut sqlite3_vfs, _: c_int, _: *mut c_cha
     0
 }
 
+/// 2026-11-20 in milliseconds since the Julian epoch. SQLite has no time before that epoch.
+const TIME: sqlite3_int64 = 210_866_760_000_000 + 1_795_167_000_000;
+
 unsafe extern "C" fn current_time(_: *mut sqlite3_vfs, result: *mut sqlite3_int64) -> c_int {
     // SAFETY: the result can be written.
-    unsafe { *result = 0 };
+    unsafe { *result = TIME };
     ffi::SQLITE_OK
 }
 
