@@ -35,17 +35,8 @@ pub enum Scripts {
 impl Browser {
     pub async fn start(service: &Service, scripts: Scripts) -> Self {
         let profile = tempfile::tempdir().unwrap();
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{error}: run scripts/test, which installs chromium-driver"));
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let port = lines.find_map(|line| line.split_once("successfully on port ").map(|(_, port)| port.to_owned()));
-        let port: u16 = port.expect("the driver prints its port").trim_end_matches('.').parse().unwrap();
-        // A full pipe would stop the driver.
-        std::thread::spawn(move || lines.for_each(drop));
+        // The driver ends if another process has its port on IPv6.
+        let (driver, port) = (0..5).find_map(|_| start_driver()).expect("the driver prints its port");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let scripts = if scripts == Scripts::On { 1 } else { 2 };
         let options = json!({
@@ -218,6 +209,25 @@ impl Browser {
         soon(self.call("DELETE", &self.session.clone(), Value::Null)).await;
         self.process = None;
     }
+}
+
+/// Starts chromedriver on a free port. `None` if it ends before it listens.
+fn start_driver() -> Option<(Child, u16)> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{error}: run scripts/test, which installs chromium-driver"));
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let port = lines.find_map(|line| line.split_once("successfully on port ").map(|(_, port)| port.to_owned()));
+    let Some(port) = port else {
+        driver.wait().unwrap();
+        return None;
+    };
+    // A full pipe would stop the driver.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some((driver, port.trim_end_matches('.').parse().unwrap()))
 }
 
 impl Drop for Browser {

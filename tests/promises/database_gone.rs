@@ -51,7 +51,7 @@ fn silent_network_is_503_until_it_returns() {
 fn service_does_not_start_without_a_database() {
     let free = free_port();
     let began = Instant::now();
-    let stderr = Database::url(format!("postgres://ada:s3cret@127.0.0.1:{free}/shop")).rejects("serve");
+    let stderr = Database::url(format!("postgres://ada:s3cret@127.0.0.1:{free}/shop")).rejects(Database::SERVE);
     assert!(began.elapsed() < Duration::from_secs(15));
     let message = format!("cannot open the database postgres://ada:[hidden]@127.0.0.1:{free}/shop");
     assert!(stderr.contains(&message) && stderr.contains("refused") && !stderr.contains("s3cret"), "{stderr}");

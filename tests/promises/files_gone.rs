@@ -118,7 +118,7 @@ fn log_without_its_database_is_kept() {
     let (file, aside) = (database.file("petstore.db"), database.file("aside"));
     fs::rename(&file, &aside).unwrap();
     assert_eq!(service.ended(limit()).code(), Some(1));
-    let stderr = database.rejects("serve");
+    let stderr = database.rejects(Database::SERVE);
     assert!(stderr.contains("petstore.db-wal"), "{stderr}");
     fs::rename(&aside, &file).unwrap();
     database.serve().stop();

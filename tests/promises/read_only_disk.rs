@@ -109,7 +109,7 @@ fn log_without_its_index_prevents_the_start(disk: &SmallDisk, database: &Databas
     service.kill();
     fs::remove_file(disk.file("petstore.db-shm")).unwrap();
     disk.make_read_only(true);
-    let stderr = database.rejects("serve");
+    let stderr = database.rejects(Database::SERVE);
     assert!(stderr.contains("a write-ahead log without its index"), "{stderr}");
     disk.make_read_only(false);
 }
