@@ -34,7 +34,8 @@ CREATE TABLE api_keys (
     last_used_at bigint,
     lifetime     bigint,                  -- as asked for, in milliseconds; NULL: for ever
     expires_at   bigint,                  -- created_at + lifetime, or earlier where a successor took over
-    revoked_at   bigint
+    revoked_at   bigint,
+    prefer       text                     -- the failures that its requests get; only on staging
 );
 
 CREATE INDEX api_keys_by_account ON api_keys (account_id, id);

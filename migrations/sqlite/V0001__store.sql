@@ -32,7 +32,8 @@ CREATE TABLE api_keys (
     last_used_at INTEGER,
     lifetime     INTEGER,                 -- as asked for, in milliseconds; NULL: for ever
     expires_at   INTEGER,                 -- created_at + lifetime, or earlier where a successor took over
-    revoked_at   INTEGER
+    revoked_at   INTEGER,
+    prefer       TEXT                     -- the failures that its requests get; only on staging
 ) STRICT;
 
 CREATE INDEX api_keys_by_account ON api_keys (account_id);

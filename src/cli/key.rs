@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Email, Invalid, KeyId, KeyRecord};
+use crate::http::preferences::Preferences;
 
 #[derive(Subcommand, Debug)]
 pub enum Key {
@@ -40,6 +41,10 @@ pub struct CreateKey {
     /// Lifetime of the key, for instance 90d [default: unlimited]
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
     expires_in: Option<Duration>,
+    /// Failures that requests with the key get, as in the header `Prefer`, for instance 'code=503, rate=0.1'; only on
+    /// staging
+    #[arg(long, value_name = "PREFERENCES")]
+    prefer: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -68,7 +73,7 @@ pub struct RevokeKey {
 
 /// Replace an API key with a new one and print it
 ///
-/// The new key has the same account, name and lifetime. The old key keeps working for the time of --overlap, so that
+/// The new key has the same account, name, lifetime and preferences. The old key keeps working for the time of --overlap, so that
 /// clients can switch without an interruption.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -100,9 +105,12 @@ impl CreateKey {
     fn run(self) -> Outcome {
         let out = stdout()?;
         with_store(&self.common, Create::Never, async |store| {
+            let (deployment, now) = (store.deployment(), Clock::System.now());
+            let prefer = self.prefer.map(|text| Preferences::for_key(&text, deployment, now)).transpose();
+            let prefer = prefer.map_err(|invalid| Failure(format!("--prefer {invalid}")))?;
             let account = find_account(&store, &self.account).await?;
-            let key = ApiKey::generate(store.deployment());
-            let new = NewKey::of(&key, account.id, self.name, Clock::System.now(), self.expires_in);
+            let key = ApiKey::generate(deployment);
+            let new = NewKey { prefer, ..NewKey::of(&key, account.id, self.name, now, self.expires_in) };
             show(out, &key, store.create_key(new).await?)
         })
     }
@@ -159,11 +167,12 @@ fn json(key: &KeyRecord) -> Value {
         "lastUsedAt": key.last_use(),
         "expiresAt": key.expires_at,
         "revokedAt": key.revoked_at,
+        "prefer": key.prefer,
     })
 }
 
 fn table(keys: &[KeyRecord]) -> String {
-    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
+    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED", "PREFER"];
     let rows = keys.iter().map(|key| {
         [
             key.id.0.to_string(),
@@ -174,6 +183,7 @@ fn table(keys: &[KeyRecord]) -> String {
             or_dash(key.last_use()),
             or_dash(key.expires_at),
             or_dash(key.revoked_at),
+            or_dash(key.prefer.as_deref()),
         ]
     });
     super::table::table(head, rows)

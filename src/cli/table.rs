@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::{Outcome, print, print_json};
-use crate::domain::Timestamp;
 
 pub fn print_list<T>(records: &[T], as_json: bool, json: fn(&T) -> Value, table: fn(&[T]) -> String) -> Outcome {
     if as_json { print_json(&records.iter().map(json).collect::<Vec<_>>()) } else { print(&table(records)) }
@@ -20,9 +19,9 @@ pub fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: impl Iterator<It
     lines.collect()
 }
 
-/// Formats a time, or `-` for `None`.
-pub fn or_dash(time: Option<Timestamp>) -> String {
-    time.map_or_else(|| "-".to_owned(), |time| time.to_string())
+/// Formats a value, or `-` for `None`.
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Replaces directional formatting characters (Unicode Standard Annex #9). A user-chosen text could reorder other columns on

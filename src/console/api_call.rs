@@ -13,8 +13,9 @@ use super::layout::page;
 use super::request_key::RequestKey;
 use super::sample_request::SampleRequest;
 use super::simulation;
-use crate::http::auth::{Caller, Simulated};
+use crate::http::auth::Caller;
 use crate::http::idempotency::IDEMPOTENT_REPLAYED;
+use crate::http::simulated::Simulated;
 use crate::http::{ApiError, Cause, Operation, Response};
 
 /// An API call as text.
@@ -27,7 +28,7 @@ pub struct ApiCall {
     pub body: String,
     /// True if this replays the response to an earlier request with the same `Idempotency-Key`.
     is_replayed: bool,
-    simulated: Simulated,
+    simulated: Option<Simulated>,
     /// The cause of an error, for the log.
     cause: Option<Cause>,
     retry_after: Option<HeaderValue>,
@@ -92,7 +93,7 @@ impl ApiCall {
         Self::new(shown, answer, caller.simulated).await
     }
 
-    async fn new(request: SampleRequest, answer: Response, simulated: Simulated) -> Self {
+    async fn new(request: SampleRequest, answer: Response, simulated: Option<Simulated>) -> Self {
         let (mut head, body) = answer.into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
@@ -102,7 +103,7 @@ impl ApiCall {
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         text.push('\n');
         text.push_str(&body);
-        if simulated == Simulated::Drop {
+        if simulated.is_some_and(|simulated| simulated.is_dropped) {
             text = "The connection was closed without a response.".to_owned();
         }
         let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
@@ -124,7 +125,7 @@ impl ApiCall {
             }
             _ => {
                 let error: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
-                let simulated = if self.simulated == Simulated::Nothing { "" } else { "This failure is simulated. " };
+                let simulated = if self.simulated.is_none() { "" } else { "This failure is simulated. " };
                 format!("{simulated}{not_done} {}", error["message"].as_str().unwrap_or_default().replace('`', ""))
             }
         }
@@ -132,13 +133,13 @@ impl ApiCall {
 
     /// True if the caller cannot know whether the request was executed.
     pub fn is_unknown(&self) -> bool {
-        self.status.is_server_error() || self.simulated == Simulated::Drop
+        self.status.is_server_error() || self.simulated.is_some_and(|simulated| simulated.is_dropped)
     }
 
     /// Returns a page that shows the call, if there was one, with the `Retry-After` of its response and the cause of
     /// its error. A page that shows a simulated failure is a success, which alerts must not count as a failure.
     pub fn page(status: StatusCode, template: &impl Template, shown: Option<&Self>) -> axum::response::Response {
-        if shown.is_some_and(|shown| shown.simulated != Simulated::Nothing) {
+        if shown.is_some_and(|shown| shown.simulated.is_some()) {
             return page(StatusCode::OK, template);
         }
         let mut page = page(status, template);

@@ -122,6 +122,12 @@ impl Field {
             self.error = Some(missing.to_owned());
             return None;
         }
-        parse(self.value.clone()).map_err(|invalid| self.error = Some(format!("{what} {invalid}."))).ok()
+        self.parse_optional(what, parse)
+    }
+
+    /// Like [`Self::parse`], for a field that may be blank. Returns `None` without an error if it is.
+    pub fn parse_optional<T>(&mut self, what: &str, parse: impl FnOnce(String) -> Result<T, Invalid>) -> Option<T> {
+        let value = Some(self.value.clone()).filter(|value| !value.trim().is_empty())?;
+        parse(value).map_err(|invalid| self.error = Some(format!("{what} {invalid}."))).ok()
     }
 }

@@ -18,6 +18,7 @@ use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
 use crate::http::Operation;
 use crate::http::input::integer;
+use crate::http::preferences::Preferences;
 
 /// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
@@ -41,6 +42,7 @@ struct New<'a> {
     site: Site<'a>,
     name: Field,
     expiry: Field,
+    prefer: Field,
     lifetimes: &'static [(&'static str, &'static str)],
     opened: Opened,
 }
@@ -52,6 +54,8 @@ struct Made<'a> {
     key: &'a str,
     /// Requests to try the key with.
     request: SampleRequest,
+    /// The failures that requests with the key get.
+    prefer: Option<String>,
     /// After a rotation, when the old key stops working.
     before: Option<String>,
 }
@@ -117,6 +121,7 @@ struct Row {
     created: String,
     last_used: Option<String>,
     expires: Option<String>,
+    prefer: Option<String>,
     state: KeyState,
     /// Number of requests to this process since its start.
     requests: String,
@@ -136,6 +141,7 @@ impl Row {
             created: day(key.created_at),
             last_used,
             expires: key.expires_at.map(moment),
+            prefer: key.prefer,
         }
     }
 
@@ -161,27 +167,29 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 
 pub async fn new(who: SignedIn) -> Result<Response, PageError> {
     let opened = Opened::now(&who).await?;
-    Ok(new_key(&who, StatusCode::OK, Field::default(), Field::new("90d"), opened))
+    Ok(new_key(&who, StatusCode::OK, Field::default(), Field::new("90d"), Field::default(), opened))
 }
 
 pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let (mut name, mut expiry) = (fields.field("name"), fields.field("expiry"));
+    let (mut name, mut expiry, mut prefer) = (fields.field("name"), fields.field("expiry"), fields.field("prefer"));
+    let (deployment, now) = (who.api().store.deployment(), who.api().clock.steady());
     let named = name.parse("Enter a name.", "The name", KeyName::parse);
     let lifetime = expiry.parse("Choose when it expires.", "The time", |text| {
         if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
     });
+    let preferred = prefer.parse_optional("The text", |text| Preferences::for_key(&text, deployment, now));
     let opened = Opened::of(&who, &fields).await?;
-    let (Some(named), Some(lifetime)) = (named, lifetime) else {
-        return Ok(new_key(&who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, opened));
+    let (Some(named), Some(lifetime), None) = (named, lifetime, &prefer.error) else {
+        return Ok(new_key(&who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, prefer, opened));
     };
     if opened.since.is_some() {
-        return Ok(new_key(&who, StatusCode::CONFLICT, name, expiry, opened));
+        return Ok(new_key(&who, StatusCode::CONFLICT, name, expiry, prefer, opened));
     }
-    let key = ApiKey::generate(who.api().store.deployment());
-    let new = NewKey::of(&key, who.session.account, named, who.api().clock.steady(), lifetime);
-    who.api().store.create_key(new).await?;
+    let key = ApiKey::generate(deployment);
+    let of_account = NewKey::of(&key, who.session.account, named, now, lifetime);
+    who.api().store.create_key(NewKey { prefer: preferred.clone(), ..of_account }).await?;
     who.api().api_keys.note_change();
-    Ok(made(&who, &key, None))
+    Ok(made(&who, &key, preferred, None))
 }
 
 pub async fn confirm_rotation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
@@ -212,7 +220,7 @@ pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Resu
             format!("The old key, {}, works until {until}.", before.hint)
         }
     };
-    Ok(made(&who, &key, Some(end)))
+    Ok(made(&who, &key, before.prefer, Some(end)))
 }
 
 pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
@@ -245,9 +253,9 @@ fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     }
 }
 
-fn new_key(who: &SignedIn, status: StatusCode, name: Field, expiry: Field, opened: Opened) -> Response {
+fn new_key(who: &SignedIn, status: StatusCode, name: Field, expiry: Field, prefer: Field, opened: Opened) -> Response {
     let site = Site::new(who, "Create an API key", "keys");
-    page(status, &New { site, name, expiry, lifetimes: &LIFETIMES, opened })
+    page(status, &New { site, name, expiry, prefer, lifetimes: &LIFETIMES, opened })
 }
 
 fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
@@ -255,8 +263,8 @@ fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Res
     page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
 }
 
-fn made(who: &SignedIn, key: &ApiKey, before: Option<String>) -> Response {
+fn made(who: &SignedIn, key: &ApiKey, prefer: Option<String>, before: Option<String>) -> Response {
     let site = Site::new(who, "Your new API key", "keys");
     let url = format!("{}{}?limit=5", who.addresses.base_url.as_str(), Operation::ListPets.api_path());
-    page(StatusCode::OK, &Made { site, key: key.expose(), request: SampleRequest::get(url), before })
+    page(StatusCode::OK, &Made { site, key: key.expose(), request: SampleRequest::get(url), prefer, before })
 }

@@ -83,6 +83,8 @@ pub struct NewKey {
     pub hint: String,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
+    /// The failures that requests with the key get, as in `Prefer`. Only on staging.
+    pub prefer: Option<String>,
 }
 
 impl NewKey {
@@ -94,7 +96,7 @@ impl NewKey {
         lifetime: Option<Duration>,
     ) -> Self {
         let expires_at = lifetime.map(|lifetime| created_at.plus(lifetime));
-        Self { account, name, hash: key.hash(), hint: key.hint(), created_at, expires_at }
+        Self { account, name, hash: key.hash(), hint: key.hint(), created_at, expires_at, prefer: None }
     }
 }
 
@@ -118,12 +120,13 @@ impl Rotation {
 }
 
 /// The part of a key that authentication needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyGrant {
     pub id: KeyId,
     pub account: AccountId,
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,
+    pub prefer: Option<String>,
 }
 
 /// State of a key. Only active keys work.
@@ -183,6 +186,7 @@ pub struct KeyRecord {
     pub last_used_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
+    pub prefer: Option<String>,
 }
 
 impl KeyRecord {

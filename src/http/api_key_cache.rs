@@ -11,9 +11,10 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::time::timeout;
 
+use super::preferences::Preferences;
 use crate::clock::Clock;
 use crate::domain::api_key::KeyGrant;
-use crate::domain::{AccountId, ApiKey, KeyHash, KeyId, Timestamp};
+use crate::domain::{ApiKey, KeyHash, KeyId, Timestamp};
 use crate::store::{self, Store};
 use crate::telemetry::metrics::Counter;
 
@@ -51,9 +52,11 @@ pub struct Counts {
     pub unknown: Counter,
 }
 
+/// A key that was looked up.
 #[derive(Debug)]
-struct Remembered {
-    grant: KeyGrant,
+pub struct Remembered {
+    pub grant: KeyGrant,
+    pub preferences: Option<Arc<Preferences>>,
     generation: u64,
     /// Milliseconds, to the minute.
     last_used: AtomicI64,
@@ -83,8 +86,8 @@ impl ApiKeyCache {
         &self.counts
     }
 
-    /// Returns the account of a key. `None` if the key is malformed, unknown, revoked, expired or of the other deployment.
-    pub async fn authenticate(&self, presented: &[u8]) -> store::Result<Option<AccountId>> {
+    /// Returns what a key grants. `None` if the key is malformed, unknown, revoked, expired or of the other deployment.
+    pub async fn authenticate(&self, presented: &[u8]) -> store::Result<Option<Arc<Remembered>>> {
         let Some(hash) = ApiKey::hash_presented(presented, self.store.deployment()) else { return Ok(None) };
         let generation = self.generation.load(Ordering::Acquire);
         let remembered = match self.remembered.get(&hash) {
@@ -100,7 +103,9 @@ impl ApiKeyCache {
                 };
                 let last_used = AtomicI64::new(grant.last_used_at.map_or(i64::MIN, Timestamp::as_milliseconds));
                 let Ok(requests) = self.requests.get_or_insert_with(&grant.id, || Ok::<_, Infallible>(Arc::default()));
-                let remembered = Arc::new(Remembered { grant, generation, last_used, requests });
+                let preferences = grant.prefer.as_deref().map(|stored| Preferences::of_key(stored, self.clock.now()));
+                let preferences = preferences.map(Arc::new);
+                let remembered = Arc::new(Remembered { grant, preferences, generation, last_used, requests });
                 self.remembered.insert(hash, Arc::clone(&remembered));
                 remembered
             }
@@ -114,7 +119,7 @@ impl ApiKeyCache {
             remembered.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
             self.used().insert(remembered.grant.id, minute);
         }
-        Ok(Some(remembered.grant.account))
+        Ok(Some(remembered))
     }
 
     /// Returns the number of requests with a key to this process since its start. Counts only requests while the key was

@@ -1,13 +1,17 @@
 //! The callers of operations: their accounts and rate limits.
 
+use std::sync::Arc;
+
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 
 use super::error::{ApiError, Code};
+use super::preferences::Preferences;
 use super::rate_limit::Quota;
 use super::response::Response;
+use super::simulated::Simulated;
 use super::state::Api;
-use crate::domain::AccountId;
+use crate::domain::{AccountId, KeyId};
 
 /// The caller of an operation, as far as it is known. The log and the headers of the response need it.
 #[derive(Debug, Default)]
@@ -16,26 +20,19 @@ pub struct Caller {
     pub account: Option<AccountId>,
     /// `None` without a rate limit.
     pub quota: Option<Quota>,
-    /// The kind of simulation that the request got, on staging.
-    pub simulated: Simulated,
+    pub key: Option<KeyId>,
+    /// The preferences of the key, on staging.
+    pub preferences: Option<Arc<Preferences>>,
+    /// `None` unless the request got a simulation.
+    pub simulated: Option<Simulated>,
     /// The error that the operation or its simulation returned.
     pub failure: Option<Code>,
 }
 
-/// The kind of simulation that a request got.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Simulated {
-    #[default]
-    Nothing,
-    Response,
-    /// The connection is closed without a response.
-    Drop,
-}
-
 impl Caller {
     /// A user signed in to the console.
-    pub const fn signed_in(account: AccountId) -> Self {
-        Self { account: Some(account), quota: None, simulated: Simulated::Nothing, failure: None }
+    pub fn signed_in(account: AccountId) -> Self {
+        Self { account: Some(account), ..Self::default() }
     }
 
     /// Returns the response for an error, which it records.
@@ -55,8 +52,10 @@ impl Caller {
             (Some(_), Some(_)) => return Err(invalid()),
             (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing)?,
         };
-        let account = api.api_keys.authenticate(key).await?.ok_or_else(invalid)?;
-        self.account = Some(account);
+        let key = api.api_keys.authenticate(key).await?.ok_or_else(invalid)?;
+        let account = key.grant.account;
+        (self.account, self.key) = (Some(account), Some(key.grant.id));
+        self.preferences.clone_from(&key.preferences);
         self.count(api, account)?;
         Ok(account)
     }

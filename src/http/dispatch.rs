@@ -19,7 +19,7 @@ use crate::config::Listener;
 use crate::domain::Transition;
 
 impl Operation {
-    /// Calls the operation, or simulates the failures that the request asks for.
+    /// Calls the operation, or simulates the failures that the request or its key asks for.
     pub async fn call(
         self,
         api: &Api,
@@ -27,10 +27,12 @@ impl Operation {
         body: &mut impl RequestBody,
         caller: &mut Caller,
     ) -> Result<Response, ApiError> {
-        match Simulation::requested(api, self, &head.headers) {
-            Some(simulation) => Box::pin(simulation.call(self, api, head, body, caller)).await,
-            None => self.execute(api, head, body, caller).await,
+        if let Some(simulator) = &api.simulator
+            && let Some(simulation) = Simulation::of(simulator, self, api, &head.headers, caller).await?
+        {
+            return Ok(Box::pin(simulation.call(self, api, head, body, caller)).await);
         }
+        self.execute(api, head, body, caller).await
     }
 
     /// Executes the operation. If it needs an API key, runs the checks first.

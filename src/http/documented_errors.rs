@@ -1,12 +1,13 @@
 //! The errors of operations, as the OpenAPI document shows them.
 
+use axum::http::StatusCode;
 use serde_json::Value;
 
 use super::error::Code;
 use super::openapi;
 use super::operations::Operation;
 
-/// The errors of each operation, in the order of [`Operation::ALL`].
+/// The errors of each operation, in the order of [`Operation::ALL`], and each in the order of the error table.
 #[derive(Debug)]
 pub struct DocumentedErrors([Vec<DocumentedError>; Operation::COUNT]);
 
@@ -24,9 +25,13 @@ impl DocumentedErrors {
         Self(Operation::ALL.map(|operation| documented_errors(&document, operation)))
     }
 
-    /// Returns the errors of an operation in the order of the error table.
-    pub fn of(&self, operation: Operation) -> &[DocumentedError] {
-        &self.0[operation as usize]
+    pub fn with_code(&self, operation: Operation, code: Code) -> Option<&DocumentedError> {
+        self.0[operation as usize].iter().find(|error| error.code == code)
+    }
+
+    /// Returns the error of an operation with a status. If there are several, the first one of the error table.
+    pub fn with_status(&self, operation: Operation, status: StatusCode) -> Option<&DocumentedError> {
+        self.0[operation as usize].iter().find(|error| error.code.status() == status)
     }
 }
 

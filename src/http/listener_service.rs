@@ -11,12 +11,11 @@ use axum::http::header::STRICT_TRANSPORT_SECURITY;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use axum::middleware::{Next, from_fn};
-use bytes::Bytes;
 use futures_util::FutureExt;
-use http_body_util::{Either, Full};
+use http_body_util::Either;
 use tower::Service;
 
-use super::auth::{Caller, Simulated};
+use super::auth::Caller;
 use super::client_address::Peer;
 use super::cors::{Cors, is_preflight};
 use super::error::{ApiError, Cause, Code};
@@ -27,16 +26,13 @@ use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
 use super::request_id::{X_REQUEST_ID, new_request_id};
 use super::request_record::{RequestRecord, log_cause};
-use super::response;
+use super::response::{self, Sent};
 use super::state::Api;
 use crate::config::{BaseUrl, Listener, Scheme};
 use crate::server::{self, Connections, Rejection, TimedBody};
 use crate::telemetry::traces::Tracer;
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
-
-/// The body of a response: complete for operations, any body for pages.
-pub type Sent = Either<Full<Bytes>, Body>;
 
 /// Serves the operations and pages of one listener.
 #[derive(Clone, Debug)]
@@ -129,7 +125,11 @@ impl ListenerService {
                 .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
             let id = record.end(api, target.at_path(), &caller, &mut response);
             self.write_headers(target, &caller, origin, id, response.headers_mut());
-            (caller.simulated != Simulated::Drop).then_some(response)
+            match caller.simulated {
+                None => Some(response),
+                // Boxed, because it is rarely needed.
+                Some(simulated) => Box::pin(simulated.send(response)).await,
+            }
         }
     }
 
@@ -170,7 +170,7 @@ impl ListenerService {
     ) -> Response<Sent> {
         let response = called.unwrap_or_else(|error| caller.answer(error));
         if let (Some(account), Some(code)) = (caller.account, caller.failure) {
-            let is_simulated = caller.simulated != Simulated::Nothing;
+            let is_simulated = caller.simulated.is_some();
             let request = FailedRequest::new(self.api.clock.now(), operation, code, is_simulated, id);
             self.api.failed_requests.add(account, request);
         }
@@ -186,13 +186,16 @@ impl ListenerService {
         id: HeaderValue,
         headers: &mut HeaderMap,
     ) {
+        if self.cors.is_some() {
+            Cors::write_headers(origin, headers);
+        }
+        if caller.simulated.is_some_and(|simulated| simulated.is_of_proxy) {
+            return;
+        }
         if target == Target::Operation(GetPet) {
             self.api.deprecation.announce(headers);
         }
         caller.write_headers(&self.api, headers);
-        if self.cors.is_some() {
-            Cors::write_headers(origin, headers);
-        }
         if self.is_https_only {
             headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
         }

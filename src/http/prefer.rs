@@ -5,32 +5,41 @@ use axum::http::{HeaderMap, HeaderName};
 pub const PREFER: HeaderName = HeaderName::from_static("prefer");
 pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// The preferences of a request: names and values, without parameters.
+/// The preferences of a `Prefer` header: names and values, without parameters.
 #[derive(Debug)]
-pub struct Preferences(Vec<(String, String)>);
+pub struct Prefer(Vec<(String, String)>);
 
-impl Preferences {
-    /// Parses all `Prefer` lines.
+impl Prefer {
+    /// Parses all `Prefer` lines of a request.
     pub fn of(headers: &HeaderMap) -> Self {
         let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
-        let preferences = lines.flat_map(|line| split(line, ','));
-        Self(preferences.filter_map(|preference| parse(split(preference, ';').next()?)).collect())
+        Self(lines.flat_map(preferences).collect())
     }
 
-    /// Returns the value of a preference. Names are case-insensitive. The first one counts if a preference is repeated.
-    pub fn value(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    pub fn parse(line: &str) -> Self {
+        Self(preferences(line).collect())
+    }
+
+    /// The preferences in their order. The first one counts if one is repeated.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 }
 
-fn parse(preference: &str) -> Option<(String, String)> {
-    let (name, value) = preference.split_once('=')?;
+fn preferences(line: &str) -> impl Iterator<Item = (String, String)> {
+    let preferences = split(line, ',').filter_map(|preference| split(preference, ';').next());
+    preferences.map(parse).filter(|(name, _)| !name.is_empty())
+}
+
+/// Returns the name, which is case-insensitive, in lower case. A missing value is an empty one.
+fn parse(preference: &str) -> (String, String) {
+    let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
     let value = value.trim();
     let value = match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
         Some(quoted) => quoted.replace('\\', ""),
         None => value.to_owned(),
     };
-    Some((name.trim().to_owned(), value))
+    (name.trim().to_ascii_lowercase(), value)
 }
 
 /// Splits `text` at each `separator` outside of quoted strings.
@@ -55,7 +64,8 @@ mod tests {
 
     fn value(lines: &[&'static str], name: &str) -> Option<String> {
         let lines = lines.iter().map(|line| (PREFER, HeaderValue::from_static(line)));
-        Preferences::of(&lines.collect()).value(name).map(str::to_owned)
+        let prefer = Prefer::of(&lines.collect());
+        prefer.iter().find(|(given, _)| *given == name).map(|(_, value)| value.to_owned())
     }
 
     #[test]
@@ -73,7 +83,7 @@ mod tests {
             (&["code=503, code=500", "code=429"], Some("503")),
             (&["code=, code=503"], Some("")),
             (&[r#"a=", code=503"#], None),
-            (&["code"], None),
+            (&["code"], Some("")),
             (&["", ",,;=;,"], None),
             (&["xcode=503", "code503"], None),
         ] {

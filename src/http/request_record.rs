@@ -6,7 +6,7 @@ use axum::extract::MatchedPath;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response, StatusCode};
 
-use super::auth::{Caller, Simulated};
+use super::auth::Caller;
 use super::client_address::client_address;
 use super::error::Cause;
 use super::operations::Operation;
@@ -45,7 +45,7 @@ impl<'s> RequestRecord<'s> {
         response: &mut Response<B>,
     ) -> HeaderValue {
         let Self { id, in_progress, span, log_entry } = self;
-        let is_simulated = caller.simulated != Simulated::Nothing;
+        let is_simulated = caller.simulated.is_some();
         let page;
         let route = match (operation, response.extensions_mut().remove::<MatchedPath>()) {
             (Some(operation), _) if !is_simulated => api.traffic.operation(operation),

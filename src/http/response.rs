@@ -1,11 +1,15 @@
 //! Responses of operations, which have a complete body and need no box.
 
+use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 
 pub type Response = axum::http::Response<Full<Bytes>>;
+
+/// The body of a response as it is sent: complete for operations, any body for pages.
+pub type Sent = Either<Full<Bytes>, Body>;
 
 /// A response with a body that is JSON already.
 pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {

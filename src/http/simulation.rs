@@ -1,81 +1,122 @@
-//! Failures that clients request with `Prefer`, to test how they handle them. On staging only.
+//! Failures that clients request, to test how they handle them. On staging only.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use axum::http::header::{LOCATION, RETRY_AFTER, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::auth::{Caller, Simulated};
+use super::auth::Caller;
 use super::deprecation::{self, REMOVED_AT};
-use super::documented_errors::DocumentedError;
+use super::documented_errors::{DocumentedError, DocumentedErrors};
 use super::error::{ApiError, Code};
-use super::input::{self, RequestBody};
+use super::input::RequestBody;
 use super::operations::Operation::{self, CreatePet, GetPet};
-use super::prefer::{PREFER, PREFERENCE_APPLIED, Preferences};
+use super::prefer::{PREFER, PREFERENCE_APPLIED, Prefer};
+use super::preferences::{Dropped, OF_PROXIES, Preference, Preferences};
 use super::rate_limit::{Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
-use super::response::Response;
+use super::response::{Response, with_content_type};
+use super::simulated::Simulated;
+use super::simulator::Simulator;
 use super::state::Api;
-use crate::domain::Timestamp;
-
-/// Range of `delay`, in milliseconds.
-const DELAYS: RangeInclusive<i64> = 1..=30_000;
+use crate::domain::{Invalid, Timestamp};
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
 
-/// The simulation that a request asks for. Only staging services simulate.
-#[derive(Debug)]
+/// The simulation that a request gets.
+#[derive(Debug, Default)]
 pub struct Simulation<'s> {
-    error: Option<&'s DocumentedError>,
+    failure: Option<Failure<'s>>,
     delay: Option<Duration>,
-    drops_request: bool,
-    drops_response: bool,
-    date: Option<Timestamp>,
+    dropped: Option<Dropped>,
+    pace: Option<u16>,
+    day: Option<Timestamp>,
     /// The value of `Preference-Applied`.
     applied: String,
 }
 
-impl<'s> Simulation<'s> {
-    /// Returns the simulation by the preferences of a request that apply to `operation`. Others are ignored. `None` if none
-    /// applies, and in production, which does not look for them.
-    pub fn requested(api: &'s Api, operation: Operation, headers: &HeaderMap) -> Option<Self> {
-        let errors = api.simulated_errors.as_ref()?;
-        // A removed operation responds with 410 even to clients without a key.
-        if !headers.contains_key(PREFER) || !operation.is_documented() || operation.is_removed(api.clock.recent()) {
-            return None;
+/// A response instead of that of the operation.
+#[derive(Clone, Copy, Debug)]
+enum Failure<'s> {
+    Error(&'s DocumentedError),
+    /// A proxy's.
+    Gateway(StatusCode),
+}
+
+impl Failure<'_> {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Error(error) => error.code.status(),
+            Self::Gateway(status) => *status,
         }
-        let preferences = Preferences::of(headers);
-        let value = |name| preferences.value(name);
-        let errors = || errors.of(operation).iter();
-        let with_code = value("error").and_then(|code| errors().find(|error| error.code.as_str() == code));
-        let with_status =
-            value("code").and_then(|status| errors().find(|error| error.code.status().as_str() == status));
-        let error = with_code.or(with_status);
-        let delay = value("delay").and_then(input::integer).filter(|delay| DELAYS.contains(delay));
-        let (drops_request, drops_response) = (value("drop") == Some("request"), value("drop") == Some("response"));
-        let date = date(&preferences, api.clock.now());
-        let has_status =
-            |other: &DocumentedError| error.is_some_and(|error| error.code.status() == other.code.status());
-        let applied = [
-            ("code", with_status.is_some_and(has_status)),
-            ("error", with_code.is_some()),
-            ("delay", delay.is_some()),
-            ("drop", drops_request || drops_response),
-            ("date", date.is_some()),
-        ];
-        let applied = applied.into_iter().filter(|(_, is_applied)| *is_applied);
-        let applied: Vec<_> = applied.filter_map(|(name, _)| Some(format!("{name}={}", value(name)?))).collect();
-        let delay = delay.map(|delay| Duration::from_millis(delay.unsigned_abs()));
-        let applied = applied.join(", ");
-        (!applied.is_empty()).then_some(Self { error, delay, drops_request, drops_response, date, applied })
+    }
+}
+
+impl<'s> Simulation<'s> {
+    /// Returns the simulation that a request gets by its own preferences or those of its key. `None` if it gets none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key or the rate limit rejects the request, or the request prefers strict handling of preferences and
+    /// has one that is ignored.
+    pub async fn of(
+        simulator: &'s Simulator,
+        operation: Operation,
+        api: &Api,
+        headers: &HeaderMap,
+        caller: &mut Caller,
+    ) -> Result<Option<Self>, ApiError> {
+        // A removed operation responds with 410 even to clients without a key.
+        if !operation.is_documented() || operation.is_removed(api.clock.recent()) {
+            return Ok(None);
+        }
+        let account = caller.authenticate(api, headers).await?;
+        let now = api.clock.now();
+        let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
+        let Some(preferences) = requested.as_ref().or(caller.preferences.as_deref()) else { return Ok(None) };
+        let only = preferences.find(Preference::operation);
+        let errors = &simulator.errors;
+        check_strictly(preferences, operation, errors)
+            .map_err(|invalid| ApiError::invalid_value("Prefer", &invalid))?;
+        let is_chosen = only.is_none_or(|only| only == operation)
+            && (!preferences.is_partial() || preferences.choose(simulator.count(&(account, caller.key, only))));
+        Ok(is_chosen.then(|| Self::by(preferences, operation, errors, now)).filter(|it| !it.applied.is_empty()))
     }
 
-    /// Calls an operation like [`Operation::execute`], and simulates the failures that the request asks for.
+    /// The simulation by the preferences that apply to the operation.
+    fn by(preferences: &Preferences, operation: Operation, errors: &'s DocumentedErrors, now: Timestamp) -> Self {
+        let with_code = |it: &Preference| match it {
+            Preference::Error(code) => errors.with_code(operation, *code).map(Failure::Error),
+            _ => None,
+        };
+        let with_status = |it: &Preference| match it {
+            Preference::Code(status) if OF_PROXIES.contains(status) => Some(Failure::Gateway(*status)),
+            Preference::Code(status) => errors.with_status(operation, *status).map(Failure::Error),
+            _ => None,
+        };
+        let failure = preferences.find(with_code).or_else(|| preferences.find(with_status));
+        let mut simulation = Self { failure, ..Self::default() };
+        for preference in &preferences.given {
+            match preference {
+                Preference::Code(status) if failure.is_some_and(|failure| failure.status() == *status) => {}
+                Preference::Error(_) if with_code(preference).is_some() => {}
+                Preference::Delay(milliseconds) => simulation.delay = Some(Duration::from_millis(*milliseconds)),
+                Preference::Drop(dropped) => simulation.dropped = Some(*dropped),
+                Preference::Pace(pace) => simulation.pace = u16::try_from(*pace).ok(),
+                Preference::Date(day) if preferences.day(now).is_some() => simulation.day = preferences.day(now),
+                _ => continue,
+            }
+            let separator = if simulation.applied.is_empty() { "" } else { ", " };
+            simulation.applied.push_str(&format!("{separator}{preference}"));
+        }
+        simulation
+    }
+
+    /// Calls an operation like [`Operation::execute`], and simulates the failures.
     ///
-    /// A dropped request, an error or a removal replaces the operation. Then the delay passes. A dropped response is
-    /// discarded last, so every combination of preferences has a meaning.
+    /// A dropped request, an error or a removal replaces the operation. Then the delay passes. Then the response is
+    /// dropped, or its body cut or slowed, so every combination of preferences has a meaning.
     pub async fn call(
         self,
         operation: Operation,
@@ -83,23 +124,20 @@ impl<'s> Simulation<'s> {
         head: &Parts,
         body: &mut impl RequestBody,
         caller: &mut Caller,
-    ) -> Result<Response, ApiError> {
-        caller.authenticate(api, &head.headers).await?;
-        caller.simulated = Simulated::Response;
-        let is_past_removal = self.date.is_some_and(|day| day >= REMOVED_AT);
-        let mut response = if self.drops_request {
-            no_response()
-        } else if let Some(error) = self.error {
-            caller.failure = Some(error.code);
-            error_response(error, operation, api, caller)
-        } else {
-            let executed = if operation == GetPet && is_past_removal {
+    ) -> Response {
+        let is_past_removal = self.day.is_some_and(|day| day >= REMOVED_AT);
+        let mut response = match self.failure {
+            _ if self.dropped == Some(Dropped::Request) => no_response(),
+            Some(Failure::Gateway(status)) => gateway_response(status),
+            Some(Failure::Error(error)) => {
+                caller.failure = Some(error.code);
+                error_response(error, operation, api, caller)
+            }
+            None if operation == GetPet && is_past_removal => {
                 caller.quota = None;
-                Err(deprecation::removed())
-            } else {
-                operation.execute(api, head, body, caller).await
-            };
-            executed.unwrap_or_else(|error| caller.answer(error))
+                caller.answer(deprecation::removed())
+            }
+            None => operation.execute(api, head, body, caller).await.unwrap_or_else(|error| caller.answer(error)),
         };
         if operation == CreatePet && is_past_removal {
             // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
@@ -108,14 +146,36 @@ impl<'s> Simulation<'s> {
         if let Some(delay) = self.delay {
             tokio::time::sleep(delay).await;
         }
-        if self.drops_request || self.drops_response {
-            caller.simulated = Simulated::Drop;
+        let simulated = Simulated {
+            is_of_proxy: matches!(self.failure, Some(Failure::Gateway(_))),
+            is_dropped: matches!(self.dropped, Some(Dropped::Request | Dropped::Response)),
+            is_cut: self.dropped == Some(Dropped::Body),
+            pace: self.pace,
+        };
+        caller.simulated = Some(simulated);
+        if simulated.is_dropped {
             // Without a response, the request did not fail with this code.
             caller.failure = None;
-            return Ok(no_response());
+            return no_response();
         }
         confirm(&self.applied, &mut response);
-        Ok(response)
+        response
+    }
+}
+
+/// Rejects preferences that would be ignored, if the request asks for that (RFC 7240, section 4.4). Not those for another
+/// operation.
+fn check_strictly(preferences: &Preferences, operation: Operation, errors: &DocumentedErrors) -> Result<(), Invalid> {
+    if !preferences.is_strict() {
+        return Ok(());
+    }
+    if let Some(ignored) = &preferences.ignored {
+        return Err(ignored.clone());
+    }
+    let is_for_another = preferences.find(Preference::operation).is_some_and(|only| only != operation);
+    match preferences.given.iter().find(|it| !is_for_another && !it.applies_to(operation, errors)) {
+        Some(useless) => Err(Invalid(format!("has {useless}, which is no documented error of {}", operation.id()))),
+        None => Ok(()),
     }
 }
 
@@ -127,28 +187,18 @@ pub fn respond_at_date(
     respond: impl FnOnce(Timestamp) -> Response,
 ) -> Response {
     let now = api.clock.now();
-    let preferences = api.simulated_errors.as_ref().map(|_| Preferences::of(headers));
-    let preferred =
-        preferences.as_ref().and_then(|preferences| Some((date(preferences, now)?, preferences.value("date")?)));
-    let mut response = respond(preferred.map_or(now, |(date, _)| date));
-    if let Some((_, day)) = preferred {
-        caller.simulated = Simulated::Response;
-        confirm(&format!("date={day}"), &mut response);
+    if !api.is_simulating() {
+        return respond(now);
     }
-    if api.is_simulating() {
-        // A cache must not return the document of another day.
-        response.headers_mut().append(VARY, HeaderValue::from(PREFER));
+    let preferences = Preferences::of(&Prefer::of(headers), now);
+    let mut response = respond(preferences.day(now).unwrap_or(now));
+    if let Some(date) = preferences.given.iter().find(|it| matches!(it, Preference::Date(_))) {
+        caller.simulated = Some(Simulated::default());
+        confirm(&date.to_string(), &mut response);
     }
+    // A cache must not return the document of another day.
+    response.headers_mut().append(VARY, HeaderValue::from(PREFER));
     response
-}
-
-/// Returns the preferred day. `None` for days before today, because a removed operation stays removed.
-fn date(preferences: &Preferences, now: Timestamp) -> Option<Timestamp> {
-    let date: jiff::civil::Date =
-        preferences.value("date").filter(|day| day.len() == "2030-12-05".len())?.parse().ok()?;
-    let midnight = date.to_zoned_datetime(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-    let day = Timestamp::from_milliseconds(midnight.as_millisecond());
-    (day.plus(Duration::from_hours(24)) > now).then_some(day)
 }
 
 /// Writes `Preference-Applied`.
@@ -161,6 +211,10 @@ fn no_response() -> Response {
     let mut response = Response::default();
     *response.status_mut() = StatusCode::from_u16(NO_RESPONSE).expect("it has three digits");
     response
+}
+
+fn gateway_response(status: StatusCode) -> Response {
+    with_content_type("text/html", status, format!("<!doctype html><title>{status}</title><h1>{status}</h1>\n"))
 }
 
 /// The response to a request for a documented error, with the headers about the rate limit that the real error has.

@@ -1,17 +1,17 @@
 //! State that the handlers share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use super::api_key_cache::ApiKeyCache;
 use super::deprecation::Deprecation;
-use super::documented_errors::DocumentedErrors;
 use super::failed_requests::FailedRequests;
 use super::openapi::Documents;
 use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
 use super::rate_limit::RateLimits;
 use super::request_history::RequestHistory;
+use super::simulator::Simulator;
 use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::config::{Addresses, Admission, Network, SimulationMode};
@@ -35,8 +35,8 @@ pub struct Api {
     pub pages: PageCache,
     pub pet_counts: PetCounts,
     pub rate_limits: Option<RateLimits>,
-    /// The errors that clients may request. `None` in production, and if simulation is off.
-    pub simulated_errors: Option<LazyLock<DocumentedErrors>>,
+    /// `None` in production, and if simulation is off.
+    pub simulator: Option<Simulator>,
     pub requests: RequestHistory,
     pub failed_requests: FailedRequests,
     pub traffic: Traffic,
@@ -70,7 +70,7 @@ impl Api {
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
-            simulated_errors: simulates.then_some(LazyLock::new(DocumentedErrors::new)),
+            simulator: simulates.then(Simulator::new),
             requests: RequestHistory::default(),
             failed_requests: FailedRequests::new(),
             traffic: Traffic::new(),
@@ -99,7 +99,7 @@ impl Api {
     }
 
     pub const fn is_simulating(&self) -> bool {
-        self.simulated_errors.is_some()
+        self.simulator.is_some()
     }
 
     /// Reports through `/readyz` that new requests should go elsewhere.

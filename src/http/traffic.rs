@@ -21,8 +21,10 @@ const SIMULATED: (&str, &str) = ("simulated", "true");
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
 
 /// The statuses of responses. All others share a counter.
-const STATUSES: [u16; 22] =
-    [200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 444, 500, 503];
+const STATUSES: [u16; 24] = [
+    200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 444, 500, 502, 503,
+    504,
+];
 
 /// Counters of the requests of all listeners, and of the connections of each.
 #[derive(Debug)]

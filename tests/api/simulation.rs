@@ -254,7 +254,7 @@ async fn preferences_combine() {
         (Operation::CreatePet, "error=invalid_value, code=503", invalid, "error=invalid_value"),
         (Operation::CreatePet, "error=not_found, code=503", r#"{"code":"unavailable""#, "code=503"),
         (Operation::CreatePet, "code=503, code=409", r#"{"code":"unavailable""#, "code=503"),
-        (Operation::GetPet, "date=2030-12-05, code=503", r#"{"code":"unavailable""#, "code=503, date=2030-12-05"),
+        (Operation::GetPet, "date=2030-12-05, code=503", r#"{"code":"unavailable""#, "date=2030-12-05, code=503"),
         (Operation::GetPet, "wait=10; x, code=404;y=z, respond-async", r#"{"code":"not_found""#, "code=404"),
     ] {
         let answer = preferring(&service, operation, preferences).send().await;

@@ -62,6 +62,8 @@ fn command_help_lists_its_own_options_first() {
               --account <EMAIL>        Account of the key
               --name <NAME>            Name of the key
               --expires-in <DURATION>  Lifetime of the key, for instance 90d [default: unlimited]
+              --prefer <PREFERENCES>   Failures that requests with the key get, as in the header `Prefer`,
+                                       for instance 'code=503, rate=0.1'; only on staging
           -h, --help                   Print help (see more with '--help')
 
         Settings of the database and the log:

@@ -48,14 +48,17 @@ fn json_list_has_exactly_the_documented_fields() {
     let keys = folder.keys();
 
     let fields: Vec<_> = keys[0].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, ["id", "name", "account", "hint", "createdAt", "lastUsedAt", "expiresAt", "revokedAt"]);
+    assert_eq!(
+        fields,
+        ["id", "name", "account", "hint", "createdAt", "lastUsedAt", "expiresAt", "revokedAt", "prefer"]
+    );
     assert_eq!(keys[0]["id"], 1);
     assert_eq!(keys[0]["name"], "test");
     assert_eq!(keys[0]["account"], "ada@example.com");
     assert_eq!(keys[0]["hint"], format!("pet_live_…{}", &key[43..]));
     assert!((Timestamp::now().as_millisecond() - time(&keys[0]["createdAt"])).abs() < 60_000);
     assert_eq!(keys[0]["createdAt"].as_str().unwrap().len(), "2026-11-20T09:30:00.123Z".len());
-    for unset in ["lastUsedAt", "expiresAt", "revokedAt"] {
+    for unset in ["lastUsedAt", "expiresAt", "revokedAt", "prefer"] {
         assert_eq!(keys[0][unset], Value::Null);
     }
 }
@@ -79,10 +82,10 @@ fn list_is_a_table() {
             .fold(table, |table, value| table.replace(value, &"#".repeat(value.chars().count())))
     });
     expect![[r#"
-        ID  NAME  ACCOUNT          HINT            CREATED                   LAST USED  EXPIRES                   REVOKED
-        1   test  ada@example.com  ##############  ########################  -          -                         -
-        2   ß🦊    ada@example.com  ##############  ########################  -          ########################  -
-        3   �txt  ada@example.com  ##############  ########################  -          -                         -
+        ID  NAME  ACCOUNT          HINT            CREATED                   LAST USED  EXPIRES                   REVOKED  PREFER
+        1   test  ada@example.com  ##############  ########################  -          -                         -        -
+        2   ß🦊    ada@example.com  ##############  ########################  -          ########################  -        -
+        3   �txt  ada@example.com  ##############  ########################  -          -                         -        -
     "#]].assert_eq(&table);
 }
 
@@ -97,6 +100,45 @@ fn revoked_key_stays_listed_with_its_first_revocation() {
     let first = time(&folder.keys()[0]["revokedAt"]);
     folder.succeed("key revoke 1");
     assert_eq!(time(&folder.keys()[0]["revokedAt"]), first);
+}
+
+#[tokio::test]
+async fn key_with_preferences_fails_as_they_say() {
+    let folder = Folder::new();
+    folder.succeed("account create ada@example.com --deployment staging");
+    let create = "key create --account ada@example.com --name failing --prefer";
+
+    let key = folder.succeed(&format!("{create} every=2,CODE=503")).trim_end().to_owned();
+    assert_eq!(folder.keys()[0]["prefer"], "every=2, code=503");
+    assert!(folder.succeed("key list").trim_end().ends_with("  every=2, code=503"));
+    let server = folder.serve("serve");
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 503);
+
+    let successor = folder.succeed("key rotate 1").trim_end().to_owned();
+    assert_eq!(server.request("/v1/pets", &successor).await.status(), 200);
+    assert_eq!(server.request("/v1/pets", &successor).await.status(), 503);
+
+    for (prefer, why) in [
+        ("wait=5", "has the unknown preference wait"),
+        ("code=503,rate=2", "has an invalid rate: it must be 0 to 1, such as 0.1"),
+        ("code=418", "has code=418, which is no documented error"),
+        ("code=409,operation=listPets", "has code=409, which is no documented error"),
+        ("date=2026-11-19", "has a date that has passed"),
+        ("rate=0.5", "has no effect: add a failure such as code=503"),
+    ] {
+        let refused = folder.run(&format!("{create} {prefer}"));
+        assert_eq!(refused.shown(), format!("exit 1\nerror: --prefer {why}\n"));
+    }
+    assert_eq!(folder.keys().as_array().unwrap().len(), 2, "no key was created");
+}
+
+#[test]
+fn production_key_has_no_preferences() {
+    let folder = Folder::with_account();
+    let refused = folder.run("key create --account ada@example.com --name failing --prefer code=503");
+    let why = "--prefer is only possible on staging: production simulates no failures";
+    assert_eq!(refused.shown(), format!("exit 1\nerror: {why}\n"));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Forms that create, rotate and revoke API keys.
 
+use petstore::domain::Deployment;
+use testkit::ConsoleUser;
 use testkit::console::between;
 
-use crate::service::{NOW, Service};
-use crate::users::{signed_in, status};
+use crate::service::{NOW, Service, Setup};
+use crate::users::{ADA, signed_in, status};
 
 #[tokio::test]
 async fn changes_to_a_key_apply_once_answered() {
@@ -104,4 +106,35 @@ async fn key_rotated_twice_by_one_form_has_one_successor() {
         assert!(again.body.contains("No key was created. The key <strong>laptop</strong>"), "{}", again.body);
         assert_eq!(service.store.list_keys().await.unwrap().len(), before.len() + 1);
     }
+}
+
+#[tokio::test]
+async fn key_that_fails_is_created_and_listed_with_its_preferences() {
+    let (service, mut ada) = signed_in().await;
+    assert!(ada.get("/keys/new").await.body.contains("Simulate failures"));
+    let refused = [("name", "ci"), ("expiry", "never"), ("prefer", "code=503, rate=2")];
+    let page = ada.fill_in("/keys/new", &refused).await;
+    assert_eq!(page.status(), 422);
+    assert!(page.body.contains("The text has an invalid rate: it must be 0 to 1, such as 0.1."), "{}", page.body);
+
+    let form = [("name", "ci"), ("expiry", "never"), ("prefer", "code=503, every=2")];
+    let made = ada.fill_in("/keys/new", &form).await;
+
+    assert!(made.body.contains("Requests with this key get simulated failures"), "{}", made.body);
+    let key = between(&made.body, "<code id=\"key\">", "</code>");
+    assert_eq!([status(&service, key).await, status(&service, key).await], [200, 503]);
+    assert!(ada.get("/keys").await.body.contains("Simulates <code>code=503, every=2</code>"));
+    let rotated = ada.fill_in(&path(&service, "rotate").await, &[("overlap", "0s")]).await;
+    let successor = between(&rotated.body, "<code id=\"key\">", "</code>");
+    assert_eq!([status(&service, successor).await, status(&service, successor).await], [200, 503]);
+}
+
+#[tokio::test]
+async fn production_console_offers_no_preferences() {
+    let setup = Setup { deployment: Deployment::Production, ..Setup::default() };
+    let service = Service::start_with(setup).await;
+    let mut ada = ConsoleUser::signed_in(&service, ADA).await;
+    assert!(!ada.get("/keys/new").await.body.contains("prefer"));
+    let form = [("name", "ci"), ("expiry", "never"), ("prefer", "code=503")];
+    assert_eq!(ada.fill_in("/keys/new", &form).await.status(), 422);
 }

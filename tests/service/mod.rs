@@ -309,7 +309,7 @@ pub fn ids(page: &Response) -> Vec<i64> {
 async fn make_key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, String) {
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("test".into()).unwrap();
-    let new = NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at };
+    let new = NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at, prefer: None };
     (store.create_key(new).await.unwrap(), key.expose().to_owned())
 }
 

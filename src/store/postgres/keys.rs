@@ -18,8 +18,8 @@ use crate::store::{Result, StoreError, page_of};
 const INSERT: &str = "WITH owner AS (
         SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
     ), new AS (
-        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
-        SELECT id, $2, $3, $4, $5::bigint, $6::bigint - $5, $6 FROM owner RETURNING id
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, prefer)
+        SELECT id, $2, $3, $4, $5::bigint, $6::bigint - $5, $6, $7 FROM owner RETURNING id
     ), bumped AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
@@ -29,7 +29,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT k.id, k.name, (SELECT email FROM accounts WHERE id = k.account_id), k.hint,
-                k.created_at, k.last_used_at, k.expires_at, k.revoked_at
+                k.created_at, k.last_used_at, k.expires_at, k.revoked_at, k.prefer
             FROM api_keys k ",
             $rest
         )
@@ -60,7 +60,7 @@ const LIST_OF_DESCENDING: &str =
 
 const FIND_OF: &str = select!("WHERE k.account_id = $1 AND k.id = $2");
 
-const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at FROM api_keys
+const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at, prefer FROM api_keys
     WHERE hash = ANY ($1::bytea[]) AND revoked_at IS NULL";
 
 const REVOKE: &str = "WITH revoked AS (
@@ -73,12 +73,12 @@ const REVOKE: &str = "WITH revoked AS (
 const ROTATE: &str = "WITH owner AS (
         SELECT a.id FROM accounts a JOIN api_keys k ON k.account_id = a.id WHERE k.id = $1 FOR KEY SHARE OF a
     ), old AS (
-        SELECT id, account_id, name, lifetime FROM api_keys
+        SELECT id, account_id, name, lifetime, prefer FROM api_keys
         WHERE id = $1 AND account_id IN (SELECT id FROM owner)
             AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4) FOR UPDATE
     ), new AS (
-        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at)
-        SELECT account_id, name, $2, $3, $4, lifetime, $4 + lifetime FROM old RETURNING id
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, prefer)
+        SELECT account_id, name, $2, $3, $4, lifetime, $4 + lifetime, prefer FROM old RETURNING id
     ), shortened AS (
         UPDATE api_keys SET expires_at = least(expires_at, $5) WHERE id IN (SELECT id FROM old)
     ), bumped AS (
@@ -104,7 +104,8 @@ impl Postgres {
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
         let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
         let (name, hash, created_at) = (key.name.as_str(), &key.hash.0[..], key.created_at.as_milliseconds());
-        let parameters: [&(dyn ToSql + Sync); 6] = [&key.account.0, &name, &hash, &key.hint, &created_at, &expires_at];
+        let parameters: [&(dyn ToSql + Sync); 7] =
+            [&key.account.0, &name, &hash, &key.hint, &created_at, &expires_at, &key.prefer];
         let rows = self.write(INSERT, &parameters).await?;
         id(&rows)?.ok_or_else(|| StoreError::Refused("the account no longer exists".into()))
     }
@@ -168,7 +169,7 @@ impl Read for KeyHash {
             grants.collect::<Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
-            _ = reply.send(found.as_ref().map(|found| found.get(&read.0[..]).copied()).map_err(Clone::clone));
+            _ = reply.send(found.as_ref().map(|found| found.get(&read.0[..]).cloned()).map_err(Clone::clone));
         }
     }
 }
@@ -179,6 +180,7 @@ fn grant(row: &Row) -> Result<KeyGrant> {
         account: AccountId(row.try_get(2)?),
         expires_at: row.try_get(3)?,
         last_used_at: row.try_get(4)?,
+        prefer: row.try_get(5)?,
     })
 }
 
@@ -192,6 +194,7 @@ fn record(row: &Row) -> Result<KeyRecord> {
         last_used_at: row.try_get(5)?,
         expires_at: row.try_get(6)?,
         revoked_at: row.try_get(7)?,
+        prefer: row.try_get(8)?,
     })
 }
 

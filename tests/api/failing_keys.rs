@@ -1,0 +1,169 @@
+//! Failures of a part of the requests, strict preferences, and keys that carry preferences.
+
+use std::time::Duration;
+
+use petstore::config::SimulationMode;
+use petstore::domain::api_key::{KeyName, NewKey, Rotation};
+use petstore::domain::{ApiKey, KeyId};
+use petstore::http::Operation;
+use testkit::{Request, Response};
+
+use crate::service::{NOW, REX, Service, Setup};
+
+fn applied(answer: &Response) -> &str {
+    answer.header("preference-applied").unwrap_or_default()
+}
+
+fn preferring(service: &Service, operation: Operation, preferences: &str) -> Request {
+    service.request_to(operation, "1").key(&service.key).header("prefer", preferences)
+}
+
+/// Lists animals `requests` times. Returns which of the requests got 503.
+async fn failures(service: &Service, key: &str, preferences: Option<&str>, requests: usize) -> Vec<bool> {
+    let mut failed = Vec::new();
+    for _ in 0..requests {
+        let request = service.request("GET", "/v1/pets").key(key);
+        let request = preferences.into_iter().fold(request, |request, it| request.header("prefer", it));
+        let answer = request.send().await;
+        assert_eq!(applied(&answer), if answer.status() == 503 { "code=503" } else { "" }, "{}", answer.shown());
+        failed.push(answer.status() == 503);
+    }
+    failed
+}
+
+/// A key of the service's account with preferences.
+async fn failing_key(service: &Service, prefer: &str) -> (KeyId, String) {
+    let key = ApiKey::generate(service.store.deployment());
+    let new = NewKey::of(&key, service.account, KeyName::parse("failing".into()).unwrap(), NOW, None);
+    let new = NewKey { prefer: Some(prefer.to_owned()), ..new };
+    (service.store.create_key(new).await.unwrap(), key.expose().to_owned())
+}
+
+#[tokio::test]
+async fn rate_fails_the_same_share_of_requests_in_each_run() {
+    let first = Service::start().await;
+    let second = Service::start().await;
+    let preferences = Some("code=503, rate=0.3, seed=7");
+    let failed = failures(&first, &first.key, preferences, 200).await;
+    assert_eq!(failures(&second, &second.key, preferences, 200).await, failed, "a seed repeats a run");
+    let share = failed.iter().filter(|failed| **failed).count();
+    assert!((40..=80).contains(&share), "{share} of 200");
+    let other = failures(&second, &second.key, Some("code=503, rate=0.3"), 200).await;
+    assert_ne!(other, failed, "the default seed is 0");
+    assert_eq!(failures(&first, &first.key, Some("code=503, rate=0"), 20).await, [false; 20]);
+    assert_eq!(failures(&first, &first.key, Some("code=503, rate=1"), 20).await, [true; 20]);
+}
+
+#[tokio::test]
+async fn every_counts_the_requests_of_each_key() {
+    let service = Service::start().await;
+    let (_, another) = service.another_key(None).await;
+    for key in [&service.key, &another] {
+        let failed = failures(&service, key, Some("code=503, every=3"), 7).await;
+        assert_eq!(failed, [false, false, true, false, false, true, false]);
+    }
+}
+
+#[tokio::test]
+async fn operation_limits_and_counts_its_own_requests() {
+    let service = Service::start().await;
+    let preferences = "code=503, operation=createPet, every=2, handling=strict";
+    for (operation, status) in [
+        (Operation::CreatePet, 201),
+        (Operation::ListPets, 200),
+        (Operation::ListPets, 200),
+        (Operation::CreatePet, 503),
+        (Operation::CreatePet, 201),
+        (Operation::ListPets, 200),
+        (Operation::CreatePet, 503),
+    ] {
+        let request = preferring(&service, operation, preferences);
+        let request = if operation == Operation::CreatePet { request.json(REX) } else { request };
+        assert_eq!(request.send().await.status(), status, "{operation:?}");
+    }
+}
+
+#[tokio::test]
+async fn strict_handling_rejects_what_is_otherwise_ignored() {
+    let service = Service::start().await;
+    service.create_pets(1).await;
+    for (preferences, message) in [
+        ("respond-async", "has the unknown preference respond-async"),
+        ("code=abc", "has an invalid code: it must be an HTTP status"),
+        ("delay=0", "has an invalid delay: it must be 1 to 30000 (milliseconds)"),
+        ("drop=everything", "has an invalid drop: it must be request, response or body"),
+        ("pace=10001", "has an invalid pace: it must be 1 to 10000 (bytes per second)"),
+        ("date=2026-11-19", "has a date that has passed"),
+        ("date=20301205", "has an invalid date: it must be a date such as 2030-12-05, today or later"),
+        ("rate=1.1", "has an invalid rate: it must be 0 to 1, such as 0.1"),
+        ("seed=-1", "has an invalid seed: it must be an integer from 0"),
+        ("every=0", "has an invalid every: it must be an integer from 1"),
+        ("code=503, rate=0.5, every=2", "has both rate and every"),
+        ("operation=addPet", "has an invalid operation: it must be an operation of the API, such as createPet"),
+        ("code=409", "has code=409, which is no documented error of listPets"),
+        ("error=conflict", "has error=conflict, which is no documented error of listPets"),
+    ] {
+        let strictly = format!("{preferences}, handling=strict");
+        let strict = preferring(&service, Operation::ListPets, &strictly).send().await;
+        assert_eq!((strict.status(), strict.code().as_str(), applied(&strict)), (400, "invalid_value", ""));
+        assert_eq!(strict.json()["message"], format!("`Prefer` {message}."));
+        if !preferences.starts_with("code=503") {
+            let lenient = preferring(&service, Operation::ListPets, preferences).send().await;
+            assert_eq!((lenient.status(), applied(&lenient)), (200, ""), "{preferences}");
+        }
+    }
+    let accepted = preferring(&service, Operation::GetPet, "handling=strict, code=410, delay=1, date=2030-12-05");
+    assert_eq!(applied(&accepted.send().await), "code=410, delay=1, date=2030-12-05");
+    let for_another = preferring(&service, Operation::ListPets, "handling=strict, operation=placeOrder, code=409");
+    assert_eq!(for_another.send().await.status(), 200);
+    let without_key = service.request("GET", "/v1/pets").header("prefer", "handling=strict, x").send().await;
+    assert_eq!(without_key.code(), "missing_api_key", "the key comes first");
+}
+
+#[tokio::test]
+async fn key_with_preferences_fails_without_a_header() {
+    Service::on_every_database(async |service| {
+        let (_, key) = failing_key(service, "code=503, every=2").await;
+        assert_eq!(failures(service, &key, None, 4).await, [false, true, false, true]);
+        assert_eq!(failures(service, &service.key, None, 2).await, [false, false], "other keys work");
+
+        let own = service.request("GET", "/v1/pets").key(&key).header("prefer", "code=429").send().await;
+        assert_eq!(applied(&own), "code=429", "a header replaces the preferences of the key");
+        let none = service.request("GET", "/v1/pets").key(&key).header("prefer", "handling=lenient");
+        assert_eq!(none.send().await.status(), 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rotation_keeps_the_preferences_of_a_key() {
+    Service::on_every_database(async |service| {
+        let (id, _) = failing_key(service, "code=503").await;
+        let successor = ApiKey::generate(service.store.deployment());
+        let rotation = Rotation::to(&successor, NOW, Duration::ZERO);
+        service.store.rotate_key(id, rotation).await.unwrap().unwrap();
+        assert_eq!(failures(service, successor.expose(), None, 1).await, [true]);
+        let listed = service.store.list_keys().await.unwrap();
+        assert_eq!(listed.last().unwrap().prefer.as_deref(), Some("code=503"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn date_of_a_key_is_ignored_once_it_has_passed() {
+    let service = Service::start().await;
+    service.create_pets(1).await;
+    let (_, key) = failing_key(&service, "date=2026-11-21, handling=strict").await;
+    let get = async || service.request("GET", "/v1/pets/1").key(&key).send().await;
+    assert_eq!(applied(&get().await), "date=2026-11-21");
+    service.clock.set(NOW.plus(Duration::from_hours(48)));
+    let later = get().await;
+    assert_eq!((later.status(), applied(&later)), (200, ""));
+}
+
+#[tokio::test]
+async fn preferences_of_keys_are_ignored_if_simulation_is_off() {
+    let service = Service::start_with(Setup { simulation: SimulationMode::Off, ..Setup::default() }).await;
+    let (_, key) = failing_key(&service, "code=503").await;
+    assert_eq!(failures(&service, &key, None, 2).await, [false, false]);
+}
