@@ -1,12 +1,14 @@
 //! The command line, with one module per command.
 
 mod account;
+mod animal_file;
 mod backup;
 mod completions;
 mod config;
 mod copy_to_postgres;
 mod database;
 mod export;
+mod first_animals;
 mod formats;
 mod healthcheck;
 mod interrupt;

@@ -13,6 +13,7 @@ use askama::Template;
 use clap::Args;
 use tokio::sync::oneshot;
 
+use super::first_animals::sample_animals;
 use super::formats::quoted;
 use super::serve::{open_for, serve};
 use super::{Failure, Outcome, backup, print_to};
@@ -21,7 +22,7 @@ use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
-use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewPet, PetName, PetStatus};
+use crate::domain::{Account, AccountId, ApiKey, Deployment, Email};
 use crate::regular_file;
 use crate::store::Store;
 use crate::store::sqlite::KEY_FILE;
@@ -67,7 +68,7 @@ impl Quickstart {
                 None => new_key(&store, account.id, &file).await?,
             };
             if store.count_pets().await? == 0 {
-                store.import_pets(Box::new(animals())).await?;
+                store.import_pets(Box::new(sample_animals())).await?;
             }
             let of_store = Arc::clone(&store);
             let started = app::start(&self.service, store, async |addresses, operations| {
@@ -137,18 +138,6 @@ async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<Strin
     let mut kept = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
     writeln!(kept, "{}", key.expose())?;
     Ok(key.expose().to_owned())
-}
-
-fn animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
-    const NAMES: [&str; 30] = [
-        "Rex", "Mimi", "Bubbles", "Coco", "Luna", "Nemo", "Polly", "Rocky", "Shelly", "Tango", "Ziggy", "Hazel",
-        "Biscuit", "Clover", "Domino", "Ember", "Freckles", "Ginger", "Hugo", "Iris", "Juniper", "Kiwi", "Lotte",
-        "Maple", "Noodle", "Olive", "Pepper", "Quill", "Rusty", "Saffron",
-    ];
-    NAMES.iter().enumerate().map(|(position, name)| {
-        let name = PetName::parse((*name).to_owned()).map_err(|error| error.to_string())?;
-        Ok(NewPet { status: PetStatus::ALL[position % 3], ..NewPet::new(name, position as i64 % 4 + 1) })
-    })
 }
 
 /// What quickstart prints.

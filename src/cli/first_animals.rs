@@ -1,0 +1,54 @@
+//! The first animals of a store: those of a file, sample animals, or none.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Failure;
+use super::animal_file::AnimalFile;
+use super::progress::counted;
+use crate::domain::{NewPet, PetName, PetStatus};
+use crate::store::PetSource;
+
+#[derive(Args, Debug)]
+pub struct FirstAnimals {
+    /// Start with the animals of this file, as in `petstore pets import`, instead of 30 sample animals
+    #[arg(long, value_name = "FILE", conflicts_with = "empty")]
+    pets: Option<PathBuf>,
+    /// Start without animals
+    #[arg(long)]
+    empty: bool,
+}
+
+impl FirstAnimals {
+    /// Opens and validates the file, and returns the animals for [`import_pets`](crate::store::Store::import_pets).
+    /// Reports invalid lines and fails if there are any, so callers change nothing before.
+    pub fn open(&self) -> Result<PetSource, Failure> {
+        match &self.pets {
+            _ if self.empty => Ok(Box::new(std::iter::empty())),
+            None => Ok(Box::new(sample_animals())),
+            Some(path) => {
+                let mut file = AnimalFile::open(path)?;
+                let invalid = file.check()?;
+                if invalid > 0 {
+                    let why = format!("nothing was imported: {}; correct them", counted(invalid, "invalid line"));
+                    return Err(Failure(why));
+                }
+                Ok(Box::new(file.animals(false).0))
+            }
+        }
+    }
+}
+
+/// Returns the 30 animals of `quickstart`.
+pub fn sample_animals() -> impl Iterator<Item = Result<NewPet, String>> + Send {
+    const NAMES: [&str; 30] = [
+        "Rex", "Mimi", "Bubbles", "Coco", "Luna", "Nemo", "Polly", "Rocky", "Shelly", "Tango", "Ziggy", "Hazel",
+        "Biscuit", "Clover", "Domino", "Ember", "Freckles", "Ginger", "Hugo", "Iris", "Juniper", "Kiwi", "Lotte",
+        "Maple", "Noodle", "Olive", "Pepper", "Quill", "Rusty", "Saffron",
+    ];
+    NAMES.iter().enumerate().map(|(position, name)| {
+        let name = PetName::parse((*name).to_owned()).map_err(|error| error.to_string())?;
+        Ok(NewPet { status: PetStatus::ALL[position % 3], ..NewPet::new(name, position as i64 % 4 + 1) })
+    })
+}
