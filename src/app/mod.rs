@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -142,6 +143,11 @@ pub async fn start(
 }
 
 impl Started {
+    /// Serves until `requests` has one, instead of until a signal.
+    pub fn stopped_by(self, requests: UnboundedReceiver<()>) -> Self {
+        Self { signals: Signals::Requests(requests), ..self }
+    }
+
     /// Serves until SIGTERM or SIGINT. A second signal closes all connections at once.
     ///
     /// `petstore serve` runs it on a thread other than the workers', because a disk that does not respond blocks those.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -26,9 +27,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The signals that ask the process to stop.
 #[derive(Debug)]
-pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+pub enum Signals {
+    Caught {
+        terminate: Signal,
+        interrupt: Signal,
+    },
+    /// Requests of a command that catches the signals.
+    Requests(UnboundedReceiver<()>),
 }
 
 impl Signals {
@@ -37,13 +42,20 @@ impl Signals {
             // `systemctl reload` must not end a service that has no certificate to reload. The handler stays.
             drop(signal(SignalKind::hangup())?);
         }
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self::Caught { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+        match self {
+            Self::Caught { terminate, interrupt } => tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            },
+            // Without a sender, there will be no further request.
+            Self::Requests(requests) => match requests.recv().await {
+                Some(()) => {}
+                None => std::future::pending().await,
+            },
         }
     }
 }

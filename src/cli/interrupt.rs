@@ -42,6 +42,11 @@ pub fn catch_file_size() -> io::Result<()> {
     signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)
 }
 
+/// Records a signal that was caught elsewhere.
+pub fn record(number: u8) {
+    RECEIVED.store(number, Ordering::Relaxed);
+}
+
 pub fn is_received() -> bool {
     RECEIVED.load(Ordering::Relaxed) != 0
 }

@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod copy_to_postgres;
 mod database;
+mod ephemeral;
 mod export;
 mod first_animals;
 mod formats;
@@ -67,6 +68,7 @@ struct Cli {
 enum Command {
     Quickstart(quickstart::Quickstart),
     Serve(serve::Serve),
+    Ephemeral(ephemeral::Ephemeral),
     /// Create, list and delete accounts, and set passwords
     #[command(subcommand)]
     Account(account::Account),
@@ -105,7 +107,7 @@ impl<E: std::fmt::Display> From<E> for Failure {
 pub type Outcome = Result<(), Failure>;
 
 /// Runs a command line. Exit status: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and
-/// SIGTERM.
+/// SIGTERM. `ephemeral` returns that of its command.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = match parse(&arguments.into_iter().collect::<Vec<_>>()) {
         Ok(parsed) => parsed,
@@ -116,6 +118,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let Common { log_level, log_format, .. } = parsed.cli.common;
+    let is_ephemeral = matches!(parsed.cli.command, Command::Ephemeral(_));
     let serves = matches!(parsed.cli.command, Command::Quickstart(_) | Command::Serve(_));
     if serves {
         telemetry::start(log_level, log_format);
@@ -123,18 +126,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         telemetry::start_plain(log_level);
     }
     // Dropped last, because the outcome is logged too.
-    let _flush = match serves.then(telemetry::never_block).transpose() {
+    let _flush = match (serves || is_ephemeral).then(telemetry::never_block).transpose() {
         Ok(flush) => flush,
         Err(error) => {
             tell(Level::ERROR, &format!("cannot start the log thread: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    if !matches!(parsed.cli.command, Command::Completions(_) | Command::Manual(_)) {
+    if !is_ephemeral && !matches!(parsed.cli.command, Command::Completions(_) | Command::Manual(_)) {
         environment::warnings(&command()).iter().for_each(|warning| tell(Level::WARN, warning));
     }
     match interrupt::catch_file_size().map_err(Failure::from).and_then(|()| dispatch(parsed)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(Failure(why)) => {
             tell(Level::ERROR, &why);
             interrupt::exit_code().unwrap_or(ExitCode::FAILURE)
@@ -161,8 +164,9 @@ fn add_settings_help(command: clap::Command) -> clap::Command {
     command.mut_args(|arg| arg.hide_env(true)).mut_subcommands(add_settings_help)
 }
 
-fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
-    match cli.command {
+fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> {
+    let outcome = match cli.command {
+        Command::Ephemeral(command) => return command.run(),
         Command::Quickstart(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Account(command) => command.run(),
@@ -178,7 +182,8 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome {
         Command::Completions(command) => command.run(self::command()),
         Command::Manual(command) => command.run(self::command()),
         Command::Healthcheck(command) => command.run(),
-    }
+    };
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 /// Reports a message to the user: as plain text on a terminal, otherwise as a log event. Passwords in URLs are hidden,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
 use super::quickstart::Quickstart;
@@ -27,6 +28,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
         let (name, why) = refused(error);
         invalid(&[environment::variable(&command, &name).unwrap_or(name), why].join(": "))
     })?;
+    refuse_settings_of_ephemeral(&matches)?;
     let Some(path) = matches.get_one::<PathBuf>("config") else {
         return parsed(matches, File::default());
     };
@@ -46,6 +48,16 @@ fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
         service.certificate().map_err(invalid)?;
     }
     Ok(Parsed { cli, matches, file })
+}
+
+/// Rejects flags that would have no effect, because an ephemeral store is always a new one.
+fn refuse_settings_of_ephemeral(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let given = ["config", "data_dir", "database_url", "deployment", "require_standbys"].into_iter().find(is_given);
+    match given.filter(|_| matches.subcommand_name() == Some("ephemeral")) {
+        Some(id) => Err(invalid(&format!("--{} cannot be used with `petstore ephemeral`", id.replace('_', "-")))),
+        None => Ok(()),
+    }
 }
 
 fn invalid(why: &str) -> clap::Error {

@@ -75,7 +75,8 @@ impl Quickstart {
                 let banner = async {
                     // Set after the listeners are open, because a failed start would never show the password.
                     let password = first_password(&of_store, &account).await?;
-                    print_banner(welcome(addresses, operations, &self, &key, password.as_ref())).await
+                    let text = welcome(addresses, operations, &self, &key, password.as_ref());
+                    print_banner(move || print_to(&mut io::stdout(), &text)).await
                 };
                 banner.await.map_err(|Failure(why)| why.into())
             });
@@ -84,10 +85,10 @@ impl Quickstart {
     }
 }
 
-/// Prints `text` from its own thread, because writing to a stdout that nobody reads would block the service.
-async fn print_banner(text: String) -> Outcome {
+/// Prints from a thread of its own, because writing to a stdout that nobody reads would block the service.
+pub async fn print_banner(print: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     let (done, printed) = oneshot::channel();
-    thread::Builder::new().name("banner".into()).spawn(move || done.send(print_to(&mut io::stdout(), &text)))?;
+    thread::Builder::new().name("banner".into()).spawn(move || done.send(print()))?;
     match tokio::time::timeout(BANNER_TIMEOUT, printed).await {
         Ok(outcome) => outcome?,
         Err(_) => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, Args, Command, ValueEnum};
+use clap::{Arg, ArgAction, Args, Command, FromArgMatches, ValueEnum};
 
 use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
@@ -172,6 +172,14 @@ pub struct ServiceSettings {
 }
 
 impl ServiceSettings {
+    /// Returns the defaults, with free ports of the loopback. Ignores the environment.
+    pub fn on_free_ports() -> Self {
+        let command = environment::ignored(Self::augment_args(Command::new("ephemeral")));
+        let listen = ["--listen", "--messages-listen", "--ops-listen"].map(|flag| format!("{flag}=127.0.0.1:0"));
+        let matches = command.no_binary_name(true).get_matches_from(listen);
+        Self::from_arg_matches(&matches).expect("the flags are valid")
+    }
+
     /// Returns the files of the certificate and its key. `None` without TLS.
     pub fn certificate(&self) -> Result<Option<(&Path, &Path)>, &'static str> {
         match (&self.tls_cert, &self.tls_key) {

@@ -65,6 +65,8 @@ pub struct Options {
     pub deployment: Option<Deployment>,
     /// Deployment of a new database if `deployment` is `None`. With `None` here, no database is created.
     pub create: Option<Deployment>,
+    /// Whether acknowledged writes survive a power loss.
+    pub durable: bool,
     /// Maximum number of queued writes.
     pub queue: usize,
     /// Number of connections for reads.
@@ -85,6 +87,7 @@ impl Options {
             data_dir: data_dir.into(),
             deployment: None,
             create: Some(Deployment::Production),
+            durable: true,
             queue: 4_096,
             readers: thread::available_parallelism().map_or(2, usize::from) + 1,
             busy_timeout: Duration::from_secs(5),

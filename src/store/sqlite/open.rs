@@ -57,7 +57,7 @@ impl Sqlite {
         })?;
         conn.pragma_update(None, "journal_mode", "WAL")?;
         // FULL: a commit is durable before it is acknowledged. The WAL is truncated to 64 MiB after a burst.
-        conn.pragma_update(None, "synchronous", "FULL")?;
+        conn.pragma_update(None, "synchronous", if options.durable { "FULL" } else { "OFF" })?;
         conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         conn.pragma_update(None, "cache_size", -65_536)?;
