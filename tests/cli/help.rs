@@ -26,6 +26,7 @@ fn program_help_lists_the_commands() {
         Commands:
           quickstart   Create sample data and run the service
           serve        Run the service
+          ephemeral    Run a staging store for one test run
           account      Create, list and delete accounts, and set passwords
           key          Create, list, revoke and rotate API keys
           pets         Import and export animals
@@ -114,7 +115,7 @@ fn every_command_takes_data_directory_and_deployment() {
         let help = folder.succeed(&format!("{command} -h"));
         let only_a_group = help.contains("petstore account <COMMAND>")
             || help.contains(&format!("Usage: {} <COMMAND>\n", format!("petstore {command}").trim_end()));
-        if !only_a_group && !["completions", "manual"].contains(&command.as_str()) {
+        if !only_a_group && !["completions", "ephemeral", "manual"].contains(&command.as_str()) {
             assert!(help.contains("--data-dir <DIR>") && help.contains("--deployment <NAME>"), "{command}: {help}");
         }
     }

@@ -8,6 +8,8 @@ mod configuration;
 mod copy_to_postgres;
 mod database_url;
 mod documented_commands;
+mod ephemeral;
+mod ephemeral_command;
 mod help;
 mod interrupts;
 mod keys;

@@ -101,8 +101,14 @@ impl Process {
         self.child.stdin.as_mut().expect("stdin is a pipe")
     }
 
-    pub(crate) fn take_input(&mut self) -> impl Write + use<> {
+    /// Takes stdin. Dropping it hangs up.
+    pub fn take_input(&mut self) -> impl Write + use<> {
         self.child.stdin.take().expect("stdin is a pipe")
+    }
+
+    /// Waits for the next line on stdout. `None` after the last one.
+    pub fn next_line(&self) -> Option<String> {
+        self.stdout.as_ref().expect("stdout is captured").next()
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -1,0 +1,126 @@
+//! `petstore ephemeral -- COMMAND`: what the command gets, and what becomes of it and the store.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use expect_test::expect;
+use testkit::{Ended, Folder, Process, Signal, petstore};
+
+use crate::ephemeral::{ephemeral, folder};
+
+/// A store that runs a script.
+fn script(folder: &Folder, script: &str) -> Command {
+    let mut command = ephemeral(folder, "-- sh -c");
+    command.arg(script);
+    command
+}
+
+fn run(folder: &Folder, text: &str) -> Ended {
+    Process::start(&mut script(folder, text)).end()
+}
+
+#[test]
+fn command_gets_addresses_keys_and_stdin() {
+    let folder = folder();
+    let mut process = Process::start(
+        script(
+            &folder,
+            r#"for key in "$STORE_API_KEY" "$STORE_CUSTOMER_API_KEY"; do
+                curl -s "$STORE_URL/pets?limit=1" -H "Authorization: Bearer $key"; echo
+                curl -s "$MESSAGES_URL/messages?limit=1" -H "Authorization: Bearer $key"; echo
+            done; cat"#,
+        )
+        .stdin(Stdio::piped()),
+    );
+    process.input().write_all(b"the whole input").unwrap();
+    drop(process.take_input());
+
+    expect![[r#"
+        exit 0
+        [{"id":1,"name":"Rex","categoryId":1,"status":"available"}]
+        []
+        [{"id":1,"name":"Rex","categoryId":1,"status":"available"}]
+        []
+        the whole input"#]]
+    .assert_eq(&process.end().shown());
+    assert_eq!(folder.names("tmp"), [""; 0]);
+}
+
+#[test]
+fn exit_status_is_that_of_the_command() {
+    let folder = folder();
+    assert_eq!(run(&folder, "exit 7").shown(), "exit 7\n");
+    assert_eq!(run(&folder, "kill -9 $$").shown(), "exit 137\n");
+    assert_eq!(run(&folder, "kill -SEGV $$").shown(), "exit 139\n");
+    folder.write("text", "");
+    let failed = |arguments| Process::start(&mut ephemeral(&folder, arguments)).end().shown();
+    assert_eq!(
+        failed("-- ./missing"),
+        "exit 127\nerror: cannot run ./missing: No such file or directory (os error 2)\n"
+    );
+    assert_eq!(failed("-- ./text"), "exit 126\nerror: cannot run ./text: Permission denied (os error 13)\n");
+    assert_eq!(folder.names("tmp"), [""; 0]);
+}
+
+#[test]
+fn signals_go_to_the_command_while_the_store_serves() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1] {
+        let folder = folder();
+        let process = Process::start(&mut script(
+            &folder,
+            "last() { curl -s -o out -w '%{http_code}' \"$STORE_URL/pets\" -H \"Authorization: Bearer $STORE_API_KEY\"; exit 3; }
+             trap last TERM INT HUP QUIT USR1; echo started; while :; do sleep 0.02; done",
+        ));
+        assert_eq!(process.next_line().as_deref(), Some("started\n"));
+
+        process.signal(signal);
+
+        assert_eq!(process.end().shown(), "exit 3\n200", "{signal:?}");
+        assert_eq!(folder.names("tmp"), [""; 0]);
+    }
+}
+
+#[test]
+fn interrupt_from_the_terminal_is_not_repeated() {
+    let folder = folder();
+    folder.write(
+        "count.py",
+        "import signal, time
+caught = []
+signal.signal(signal.SIGINT, lambda *_: caught.append(1))
+print('started', flush=True)
+end = time.monotonic() + 1
+while time.monotonic() < end: time.sleep(0.05)
+print('caught', len(caught))
+exit(5)
+",
+    );
+    // The terminal interrupts only processes of its session. Two interrupts at once could be counted as one.
+    for (command, count) in [("python3 count.py", 1), ("setsid python3 count.py", 0)] {
+        let mut terminal = folder.program("script");
+        terminal.args(["-qefc", &format!("exec {} ephemeral -- {command}", petstore()), "/dev/null"]);
+        let mut process = Process::start(terminal.stdin(Stdio::piped()).env("TMPDIR", folder.path("tmp")));
+        let mut keyboard = process.take_input();
+        while !process.next_line().expect("the command starts").contains("started") {}
+
+        keyboard.write_all(b"\x03").unwrap();
+
+        let ended = process.end();
+        assert!(ended.code == Some(5) && ended.stdout.ends_with(&format!("caught {count}\r\n")), "{ended:?}");
+        assert_eq!(folder.names("tmp"), [""; 0]);
+    }
+}
+
+#[test]
+fn command_is_terminated_if_the_store_fails() {
+    let folder = folder();
+    let mut process = Process::start(&mut script(
+        &folder,
+        "rm \"$TMPDIR\"/petstore-ephemeral-*/data/petstore.db; trap 'echo terminated; exit 0' TERM; \
+         while :; do sleep 0.02; done",
+    ));
+    assert_eq!(process.next_line().as_deref(), Some("terminated\n"));
+    assert_eq!(process.ended(Duration::from_secs(30)).code(), Some(1));
+    assert_eq!(folder.names("tmp"), [""; 0]);
+}
