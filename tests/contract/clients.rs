@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::failing::{FailingProxy, RETRY_AFTER};
 use crate::guide::{Section, section};
-use crate::process::{Petstore, go_run, run, shell, shown, tool};
+use crate::process::{Petstore, go, run, shell, shown, tool};
 
 /// The output of each story: step, status, and a value of the response.
 const STORY: &str = "\
@@ -86,8 +86,8 @@ fn generated_client_meets_every_simulated_failure() {
 #[test]
 fn go_client_works() {
     let client = Client::generate("Go", "go", "example.go");
-    client.tells_the_story(&go_run("story.go"));
-    client.example_works(&go_run("example.go"), true);
+    client.tells_the_story(&go("run story.go"));
+    client.example_works(&go("run example.go"), true);
 }
 
 #[test]

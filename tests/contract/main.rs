@@ -6,6 +6,7 @@ mod clients;
 mod deployment;
 mod document;
 mod documented;
+mod ephemeral;
 mod examples;
 mod failing;
 mod guide;

@@ -69,10 +69,10 @@ pub fn shell(command: &str) -> Command {
     shell
 }
 
-/// Runs a Go program without external modules, other toolchains and C. The cache has the compiled standard library.
-pub fn go_run(file: &str) -> String {
+/// A command of Go without external modules, other toolchains and C. The cache has the compiled standard library.
+pub fn go(command: &str) -> String {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go-cache");
-    format!("GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE='{}' go run {file}", cache.display())
+    format!("GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE='{}' go {command}", cache.display())
 }
 
 /// Both streams of a tool, for a person to read.

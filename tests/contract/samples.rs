@@ -3,7 +3,7 @@
 use testkit::ConsoleUser;
 use testkit::console::between;
 
-use crate::process::{go_run, run, shell, shown};
+use crate::process::{go, run, shell, shown};
 use crate::service::Service;
 
 #[tokio::test]
@@ -37,7 +37,7 @@ fn printed(id: &str, code: &str, key: &str) -> String {
         "curl" => ("sample.sh", "sh sample.sh".to_owned()),
         "typescript" => ("sample.mts", "node sample.mts".to_owned()),
         "python" => ("sample.py", "python sample.py".to_owned()),
-        _ => ("sample.go", go_run("sample.go")),
+        _ => ("sample.go", go("run sample.go")),
     };
     std::fs::write(folder.path().join(file), code).unwrap();
     let output = run(shell(&command).env("KEY", key), folder.path());
