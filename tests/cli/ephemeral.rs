@@ -1,18 +1,14 @@
 //! `petstore ephemeral` without a command: the store of one test run, which leaves nothing behind.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use expect_test::expect;
 use serde_json::Value;
-use testkit::{ConsoleUser, Folder, Process, Random, Request, Response, Signal, TIMEOUT, new_message, soon, within};
+use testkit::{ConsoleUser, Folder, Process, Request, Response, Signal, TIMEOUT, new_message, soon};
 
 /// A folder whose `tmp` is the temporary folder of its commands.
 pub fn folder() -> Folder {
@@ -28,17 +24,17 @@ pub fn ephemeral(folder: &Folder, arguments: &str) -> Command {
 }
 
 /// A running store, and the line that it printed.
-struct Running {
-    process: Process,
+pub struct Running {
+    pub process: Process,
     ready: Value,
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Self {
+    pub fn start(command: &mut Command) -> Self {
         Self::of(Process::start(command))
     }
 
-    fn of(process: Process) -> Self {
+    pub fn of(process: Process) -> Self {
         let line = process.next_line().expect("it prints a line");
         Self { ready: serde_json::from_str(&line).unwrap(), process }
     }
@@ -56,7 +52,7 @@ impl Running {
         Request::new(self.address("storeUrl"), "GET", path).key(self.field(key)).send_blocking()
     }
 
-    fn is_serving(&self) -> bool {
+    pub fn is_serving(&self) -> bool {
         self.get("/v1/pets", "key").status() == 200
     }
 
@@ -66,7 +62,7 @@ impl Running {
     }
 
     /// Asserts that it ends with status 0 and without a word, and leaves nothing.
-    fn leaves_nothing(self, folder: &Folder) {
+    pub fn leaves_nothing(self, folder: &Folder) {
         let ended = self.process.end();
         assert_eq!(ended.shown(), "exit 0\n");
         assert_eq!(folder.names("tmp"), [""; 0]);
@@ -96,94 +92,6 @@ async fn ready_line_tells_how_to_use_the_store() {
     assert_eq!(Request::new(running.address("opsUrl"), "GET", "/readyz").send().await.status(), 200);
     let failing = Request::new(running.address("storeUrl"), "GET", "/v1/pets").key(running.field("key"));
     assert_eq!(failing.header("prefer", "code=503").send().await.status(), 503, "it simulates failures");
-}
-
-#[test]
-fn folder_is_private_and_removed_at_every_signal() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::ALARM] {
-        let folder = folder();
-        let running = Running::start(&mut ephemeral(&folder, ""));
-        let names = folder.names("tmp");
-        assert_eq!(names.len(), 1, "{names:?}");
-        assert_eq!(fs::metadata(folder.path("tmp").join(&names[0])).unwrap().permissions().mode() & 0o777, 0o700);
-
-        running.process.signal(signal);
-
-        running.leaves_nothing(&folder);
-    }
-}
-
-#[test]
-fn signal_during_the_start_leaves_nothing() {
-    let mut random = Random::new(1);
-    for attempt in 0..40 {
-        let (folder, signal) = (folder(), if attempt % 2 == 0 { Signal::TERM } else { Signal::INT });
-        let arguments = if attempt % 4 < 2 { "" } else { "-- sleep 60" };
-        let process = Process::start(&mut ephemeral(&folder, arguments));
-        thread::sleep(Duration::from_micros(random.below(120_000)));
-
-        process.signal(signal);
-        let ended = process.end();
-
-        // `None` until signals are caught, which is before there is a folder.
-        let stopped = if arguments.is_empty() { Some(0) } else { Some(128 + signal.as_raw()) };
-        assert!(ended.code.is_none() || ended.code == stopped, "{ended:?}");
-        assert_eq!(folder.names("tmp"), [""; 0], "{ended:?}");
-    }
-}
-
-#[test]
-fn import_of_the_first_animals_ends_at_a_signal() {
-    let folder = folder();
-    let animals = (0..400_000).map(|n| format!("{{\"name\":\"Rex\",\"categoryId\":{n}}}\n"));
-    folder.write("animals.ndjson", animals.collect::<String>());
-    let process = Process::start(&mut ephemeral(&folder, "--pets animals.ndjson"));
-    within(TIMEOUT, "making the folder", || !folder.names("tmp").is_empty());
-
-    process.signal(Signal::TERM);
-
-    assert_eq!(process.end().shown(), "exit 143\nerror: interrupted: nothing was imported\n");
-    assert_eq!(folder.names("tmp"), [""; 0]);
-}
-
-#[test]
-fn hang_up_of_a_pipe_or_socket_ends_the_store() {
-    let folder = folder();
-    let mut process = Process::start(ephemeral(&folder, "").stdin(Stdio::piped()));
-    let mut parent = process.take_input();
-    let running = Running::of(process);
-    parent.write_all(b"not read").unwrap();
-    assert!(running.is_serving());
-    drop(parent);
-    running.leaves_nothing(&folder);
-
-    let (parent, stdin) = UnixStream::pair().unwrap();
-    let running = Running::start(ephemeral(&folder, "").stdin(OwnedFd::from(stdin)));
-    assert!(running.is_serving());
-    drop(parent);
-    running.leaves_nothing(&folder);
-}
-
-#[test]
-fn stdin_other_than_an_open_pipe_does_not_end_the_store() {
-    let folder = folder();
-    folder.write("empty", "");
-    let (hung_up, writer) = std::io::pipe().unwrap();
-    drop(writer);
-    let file = File::open(folder.path("empty")).unwrap();
-    for stdin in [Stdio::null(), Stdio::from(file), Stdio::from(hung_up)] {
-        let running = Running::start(ephemeral(&folder, "").stdin(stdin));
-        thread::sleep(Duration::from_millis(100));
-        assert!(running.is_serving());
-        running.process.signal(Signal::TERM);
-        running.leaves_nothing(&folder);
-    }
-    let mut closed = folder.program("/bin/sh");
-    closed.args(["-c", "exec \"$0\" ephemeral <&-", testkit::petstore()]).env("TMPDIR", folder.path("tmp"));
-    let running = Running::start(&mut closed);
-    assert!(running.is_serving());
-    running.process.signal(Signal::TERM);
-    running.leaves_nothing(&folder);
 }
 
 #[test]
@@ -235,6 +143,8 @@ fn settings_elsewhere_are_ignored_and_flags_rejected() {
     running.process.signal(Signal::TERM);
     running.leaves_nothing(&folder);
     assert_eq!(folder.names("."), ["tmp"]);
+    let verbose = Process::start(&mut ephemeral(&folder, "--log-level info -- true")).end();
+    assert!(verbose.code == Some(0) && verbose.stderr.starts_with("listening "), "{verbose:?}");
 
     let rejected = folder.run("--config shop.toml ephemeral");
     assert_eq!(rejected.usage(), "exit 2\nerror: --config cannot be used with `petstore ephemeral`\n");
@@ -262,31 +172,6 @@ fn first_animals_are_those_of_a_file_or_none() {
     assert_eq!(folder.names("tmp"), before);
     assert!(!folder.path("started").exists());
     assert_eq!(folder.run("ephemeral --empty --pets animals.ndjson").code, Some(2));
-}
-
-#[test]
-fn next_start_removes_only_abandoned_folders() {
-    let folder = folder();
-    let mut killed = Running::start(&mut ephemeral(&folder, ""));
-    killed.process.kill();
-    let abandoned = folder.names("tmp").remove(0);
-    // Folders that must stay: a link to a marked one, one inside an abandoned one, one without a marker, and one in use.
-    fs::create_dir(folder.path("elsewhere")).unwrap();
-    folder.write("elsewhere/petstore-ephemeral", "");
-    symlink(folder.path("elsewhere"), folder.path("tmp/petstore-ephemeral-link")).unwrap();
-    symlink(folder.path("elsewhere"), folder.path("tmp").join(&abandoned).join("data/link")).unwrap();
-    fs::create_dir(folder.path("tmp/petstore-ephemeral-plain")).unwrap();
-    folder.write("tmp/petstore-ephemeral-plain/file", "");
-    let in_use = Running::start(&mut ephemeral(&folder, ""));
-    let kept = folder.names("tmp");
-    assert!(!kept.contains(&abandoned) && kept.len() == 3, "{kept:?}");
-
-    assert_eq!(Process::start(&mut ephemeral(&folder, "-- true")).end().shown(), "exit 0\n");
-
-    assert_eq!(folder.names("tmp"), kept);
-    assert_eq!(folder.names("elsewhere"), ["petstore-ephemeral"]);
-    assert_eq!(folder.names("tmp/petstore-ephemeral-plain"), ["file"]);
-    assert!(in_use.is_serving());
 }
 
 #[test]

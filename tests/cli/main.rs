@@ -10,6 +10,7 @@ mod database_url;
 mod documented_commands;
 mod ephemeral;
 mod ephemeral_command;
+mod ephemeral_end;
 mod help;
 mod interrupts;
 mod keys;

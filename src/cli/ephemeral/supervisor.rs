@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::future::pending;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, pidfd_open, pidfd_send_signal};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use rustix::termios::tcgetpgrp;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,25 +25,24 @@ const SIGNALS: [Signal; 8] =
 /// Stops the service at a signal, or passes the signal on to COMMAND.
 pub struct Supervisor {
     command: Mutex<State>,
+    ended: Condvar,
     stop: UnboundedSender<()>,
 }
 
+#[derive(Clone, Copy)]
 enum State {
     /// COMMAND has not been started. There may be none.
     Waiting,
-    Running {
-        command: OwnedFd,
-        end: Option<JoinHandle<io::Result<ExitStatus>>>,
-    },
-    /// The exit status, because COMMAND will not run.
-    Refused(u8),
+    Running(Pid),
+    /// The exit status of COMMAND, or of a shell that cannot start it.
+    Ended(u8),
 }
 
 impl Supervisor {
     /// Starts to catch signals. Also returns the requests to stop the service.
     pub fn start() -> io::Result<(Arc<Self>, UnboundedReceiver<()>)> {
         let (stop, stops) = unbounded_channel();
-        let supervisor = Arc::new(Self { command: Mutex::new(State::Waiting), stop });
+        let supervisor = Arc::new(Self { command: Mutex::new(State::Waiting), ended: Condvar::new(), stop });
         let runtime = Builder::new_current_thread().enable_io().build()?;
         for kind in SIGNALS {
             let _entered = runtime.enter();
@@ -67,12 +66,11 @@ impl Supervisor {
 
     fn receive(&self, kind: Signal) {
         let mut state = self.state();
-        match &*state {
-            State::Running { command, .. } => {
-                if !comes_from_terminal(kind) {
-                    // Fails after COMMAND has ended.
-                    let _ = pidfd_send_signal(command, kind);
-                }
+        match *state {
+            State::Running(_) if comes_from_terminal(kind) => return,
+            State::Running(command) => {
+                // Fails only if COMMAND runs as another user.
+                let _ = kill_process(command, kind);
                 return;
             }
             // They change the log level of a service.
@@ -80,9 +78,9 @@ impl Supervisor {
             State::Waiting => {
                 let number = kind.as_raw() as u8;
                 interrupt::record(number);
-                *state = State::Refused(128 + number);
+                *state = State::Ended(128 + number);
             }
-            State::Refused(_) => {}
+            State::Ended(_) => {}
         }
         self.stop();
     }
@@ -91,50 +89,59 @@ impl Supervisor {
     pub fn run(self: &Arc<Self>, command: &mut Command) {
         let mut state = self.state();
         if let State::Waiting = *state {
-            *state = self.spawn(command).unwrap_or_else(|error| {
-                tell(Level::ERROR, &format!("cannot run {}: {error}", command.get_program().display()));
-                self.stop();
-                State::Refused(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
-            });
+            *state = self.spawn(command).map_or_else(
+                |error| {
+                    tell(Level::ERROR, &format!("cannot run {}: {error}", command.get_program().display()));
+                    self.stop();
+                    State::Ended(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+                },
+                State::Running,
+            );
         }
     }
 
-    fn spawn(self: &Arc<Self>, command: &mut Command) -> io::Result<State> {
-        let mut child = command.spawn()?;
-        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
-            let _ = child.kill();
-        })?;
+    fn spawn(self: &Arc<Self>, command: &mut Command) -> io::Result<Pid> {
+        let child = command.spawn()?;
+        let id = Pid::from_child(&child);
         let supervisor = Arc::clone(self);
-        let end = thread::Builder::new().name("command".into()).spawn(move || {
-            let ended = child.wait();
-            supervisor.stop();
-            ended
-        })?;
-        Ok(State::Running { command: process, end: Some(end) })
+        let waiting = thread::Builder::new().name("command".into()).spawn(move || supervisor.wait(child));
+        waiting.map(|_| id).inspect_err(|_| {
+            let _ = kill_process(id, Signal::KILL);
+        })
     }
 
-    /// Waits for COMMAND and returns its exit status, as a shell would. Terminates it first if the store has failed.
+    fn wait(&self, mut child: Child) {
+        // Until the process is reaped under the lock, no other one can have its id and get its signals.
+        let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = retry_on_intr(|| waitid(WaitId::Pid(Pid::from_child(&child)), end));
+        let mut state = self.state();
+        *state = State::Ended(child.wait().map_or(1, exit_status));
+        self.ended.notify_all();
+        self.stop();
+    }
+
+    /// Waits for COMMAND and returns its exit status. Terminates it first if the store has failed.
     pub fn finish(&self, has_failed: bool) -> ExitCode {
-        let end = match &mut *self.state() {
-            State::Waiting => return ExitCode::SUCCESS,
-            State::Refused(status) => return ExitCode::from(*status),
-            State::Running { command, end } => {
-                if has_failed {
-                    let _ = pidfd_send_signal(&*command, Signal::TERM);
-                }
-                end.take()
-            }
-        };
-        let ended = end.and_then(|end| end.join().ok()?.ok());
-        ended.map_or(ExitCode::FAILURE, |status| {
-            let status = status.code().or_else(|| Some(128 + status.signal()?));
-            status.and_then(|status| u8::try_from(status).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
-        })
+        let state = self.state();
+        if let (State::Running(command), true) = (*state, has_failed) {
+            let _ = kill_process(command, Signal::TERM);
+        }
+        let state = self.ended.wait_while(state, |state| matches!(state, State::Running(_)));
+        match *state.unwrap_or_else(PoisonError::into_inner) {
+            State::Ended(status) => ExitCode::from(status),
+            _ => ExitCode::SUCCESS,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.command.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the exit status that a shell would.
+fn exit_status(status: ExitStatus) -> u8 {
+    let number = status.code().or_else(|| Some(128 + status.signal()?));
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(1)
 }
 
 /// Returns whether the terminal has sent this signal to its foreground processes, and so to COMMAND. A second one would
