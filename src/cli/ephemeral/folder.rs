@@ -74,7 +74,7 @@ fn lock_abandoned(folder: &Path) -> Option<File> {
 /// Removes the marker last, so that the rest of an interrupted removal is removed next time. Follows no links.
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder.join(DATA)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => fs::remove_dir_all(folder),
     }
 }
