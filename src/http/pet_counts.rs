@@ -13,28 +13,38 @@ use crate::store::{self, Store};
 const KEPT: u32 = 100;
 const KEPT_LIMIT: Duration = Duration::from_mins(1);
 
-/// The last counts and their expiry. In a small store they expire at once.
+/// The last counts.
 #[derive(Debug, Default)]
-pub struct PetCounts(Arc<Mutex<Option<(StatusCounts, Instant)>>>);
+pub struct PetCounts(Arc<Mutex<Option<Kept>>>);
+
+#[derive(Debug)]
+struct Kept {
+    counts: StatusCounts,
+    /// In a small store, counts expire at once.
+    until: Instant,
+    /// Number of resets before the count. A later reset makes it outdated at once.
+    resets: i64,
+}
 
 impl PetCounts {
     /// Counts in a task of its own, because counting may take long. Only one count runs at a time. If its caller goes away,
     /// later callers get the result, so reloading the page starts no second count.
     pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
         let mut kept = Arc::clone(&self.0).lock_owned().await;
-        if let Some((counts, until)) = *kept
+        if let Some(Kept { counts, until, resets }) = *kept
             && Instant::now() < until
+            && store.resets().await? == resets
         {
             return Ok(counts);
         }
         let store = Arc::clone(store);
         let counting = tokio::spawn(async move {
             let began = Instant::now();
-            let counts = store.count_pets_by_status().await?;
+            let (resets, counts) = (store.resets().await?, store.count_pets_by_status().await?);
             let took = began.elapsed();
             // Small stores are counted each time, so that new animals show at once.
             let shown = if took < Duration::from_millis(50) { Duration::ZERO } else { (took * KEPT).min(KEPT_LIMIT) };
-            *kept = Some((counts, Instant::now() + shown));
+            *kept = Some(Kept { counts, until: Instant::now() + shown, resets });
             Ok(counts)
         });
         counting.await.expect("counting does not panic")

@@ -30,6 +30,7 @@ mod migrations;
 mod orders;
 mod pets;
 pub mod postgres;
+mod reset;
 pub mod sqlite;
 
 pub use backup_status::BackupStatus;
@@ -39,6 +40,7 @@ pub use idempotency::{Outcome, StoredResponse, WriteKey};
 pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;
 use postgres::Postgres;
+pub use reset::Contents;
 use sqlite::Sqlite;
 pub use sqlite::{Epoch, Version};
 

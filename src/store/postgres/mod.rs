@@ -5,6 +5,7 @@
 //! account) open their own connection.
 
 mod accounts;
+mod added_pets;
 mod batch_writer;
 mod connection;
 mod database;
@@ -22,6 +23,7 @@ mod pets;
 mod pooler;
 mod read_batcher;
 mod readers;
+mod reset;
 mod rows;
 mod server;
 mod sessions;
@@ -60,9 +62,17 @@ impl Postgres {
         let deployment = open::prepare(&mut connection.client, options).await?;
         let version = open::setting(&connection.client, "server_version").await?;
         let meter = Arc::<ReaderMeter>::default();
-        let reads =
-            [pets::READS, orders::READS, messages::READS, outbox::READS, accounts::READS, sessions::READS, keys::READS]
-                .concat();
+        let reads = [
+            pets::READS,
+            orders::READS,
+            messages::READS,
+            outbox::READS,
+            accounts::READS,
+            sessions::READS,
+            keys::READS,
+            reset::READS,
+        ]
+        .concat();
         let writes =
             [orders::WRITES, outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES]
                 .concat();

@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio_postgres::{Error, Row};
 
+use super::added_pets;
 use super::connection::PreparedConnection;
 use super::database::{PetId, Postgres};
-use super::error::{describe, ends_connection, within};
+use super::error::{describe, outcome_is_unknown, within};
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows::{self, long_query, page};
@@ -30,18 +31,9 @@ const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('p
         WITH ORDINALITY AS given (name, category_id, status, position)
     ORDER BY position RETURNING id";
 
-/// Creates the staging table of an import, so that the import holds the lock of [`INSERT`] only while it copies the rows.
-/// Its ids count from 1. A column that a newer version has added gets its default.
-const STAGE: &str = "CREATE TEMPORARY TABLE imported (LIKE pets INCLUDING IDENTITY INCLUDING DEFAULTS) ON COMMIT DROP";
-
-const ADD_TO_STAGE: &str = "INSERT INTO pg_temp.imported (name, category_id, status)
-    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
-        WITH ORDINALITY AS given (name, category_id, status, position)
-    ORDER BY position";
-
-const INSERT_STAGED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
+const INSERT_ADDED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
     INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM turn, pg_temp.imported ORDER BY id";
+    SELECT name, category_id, status FROM turn, pg_temp.added_pets ORDER BY id";
 
 /// A query whose rows [`from_row`] reads.
 macro_rules! select {
@@ -66,9 +58,6 @@ const FIND: &str = select!("WHERE id = ANY ($1)");
 /// Statements prepared on connections for reads.
 pub const READS: &[&str] = &[LIST, LIST_DESCENDING, LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND];
 
-/// Number of animals of an import in one statement.
-const IMPORT_CHUNK: usize = 1_000;
-
 /// Timeout of a count by status. Counting a hundred million animals takes about as long.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -86,39 +75,18 @@ impl Postgres {
         self.finds.read(PetId(id)).await
     }
 
-    /// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
+    /// Adds all animals in one statement.
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         let connection = self.connect().await?;
-        let (client, warnings) = (&connection.client, connection.warnings());
-        client.batch_execute("BEGIN").await?;
-        client.batch_execute(STAGE).await?;
-        let (stage, insert) = (client.prepare(ADD_TO_STAGE).await?, client.prepare(INSERT_STAGED).await?);
-        let mut source = source.fuse();
-        loop {
-            let chunk: Vec<_> = source
-                .by_ref()
-                .take(IMPORT_CHUNK)
-                .collect::<std::result::Result<_, _>>()
-                .map_err(StoreError::Refused)?;
-            if chunk.is_empty() {
-                break;
+        let warnings = connection.warnings();
+        added_pets::fill(&connection.client, source).await?;
+        let added = connection.client.execute(INSERT_ADDED, &[]).await.map_err(|error| {
+            if outcome_is_unknown(&error) {
+                let why = "the animals may have been added, count them before you retry";
+                return StoreError::Unavailable(format!("{}: {why}", describe(&error)));
             }
-            let (names, categories, statuses) = arrays(&chunk);
-            client.execute(&stage, &[&names, &categories, &statuses]).await?;
-        }
-        // Both are sent without waiting for a response in between, so a process that hangs here does not keep the lock.
-        let (added, committed) = tokio::join!(client.execute(&insert, &[]), client.batch_execute("COMMIT"));
-        // If PostgreSQL reports that it refused them, the commit was a rollback.
-        let is_refused = |error: &Error| error.as_db_error().is_some();
-        if let Err(error) = &committed
-            && !added.as_ref().is_err_and(is_refused)
-            && ends_connection(error)
-        {
-            let why = "the animals may have been added, count them before you retry";
-            return Err(StoreError::Unavailable(format!("{}: {why}", describe(error))));
-        }
-        let added = added?;
-        committed?;
+            error.into()
+        })?;
         connection.not_warned_since(warnings)?;
         Ok(added)
     }
@@ -170,8 +138,8 @@ impl Write for NewPet {
     }
 }
 
-/// Returns the parameters of [`INSERT`] and [`ADD_TO_STAGE`].
-fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
+/// Returns the parameters of a statement that inserts animals from arrays.
+pub fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
     pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
 }
 

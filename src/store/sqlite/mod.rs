@@ -21,6 +21,7 @@ mod outbox;
 mod pets;
 mod read_only;
 mod readers;
+mod reset;
 mod rows;
 mod sessions;
 mod wal;

@@ -53,15 +53,7 @@ impl Sqlite {
     }
 
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
-        self.submit_long(Atomicity::Savepoint, move |conn| {
-            let mut added = 0;
-            for pet in source {
-                insert(conn, &pet.map_err(StoreError::Refused)?)?;
-                added += 1;
-            }
-            Ok(added)
-        })
-        .await
+        self.submit_long(Atomicity::Savepoint, move |conn| insert_all(conn, source)).await
     }
 
     pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
@@ -92,6 +84,16 @@ impl Sqlite {
 fn insert(conn: &WriteConnection<'_>, pet: &NewPet) -> Result<i64> {
     conn.execute(INSERT, (pet.name.as_str(), pet.category_id, pet.status.code()))?;
     Ok(conn.last_insert_rowid())
+}
+
+/// Inserts animals and returns their number.
+pub fn insert_all(conn: &WriteConnection<'_>, source: PetSource) -> Result<u64> {
+    let mut added = 0;
+    for pet in source {
+        insert(conn, &pet.map_err(StoreError::Refused)?)?;
+        added += 1;
+    }
+    Ok(added)
 }
 
 pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet<'static>>> {

@@ -1,0 +1,99 @@
+//! Resetting a store in PostgreSQL.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use super::database::Postgres;
+use super::error::{describe, outcome_is_unknown};
+use super::{added_pets, rows};
+use crate::store::reset::Contents;
+use crate::store::{PetSource, Result, StoreError};
+
+/// The whole transaction, sent at once, so that a process that hangs does not keep its locks.
+///
+/// All other statements wait behind a waiting `TRUNCATE`. With the timeout, a dump or an import delays this process and not
+/// the service. It also ends a deadlock: a transition locks orders before animals, a new order animals before orders. Stored
+/// responses are locked first, as by writes with a key.
+///
+/// Each statement of a service takes its snapshot after its locks. A read that waited therefore sees the new animals, and
+/// none sees the empty table.
+const RESET: &str = "BEGIN; SET LOCAL lock_timeout = '250ms';
+    TRUNCATE idempotency_records, orders, pets, messages RESTART IDENTITY;
+    INSERT INTO pets (name, category_id, status) SELECT name, category_id, status FROM pg_temp.added_pets ORDER BY id;
+    INSERT INTO meta AS kept (key, value) VALUES ('resets', '1')
+        ON CONFLICT (key) DO UPDATE SET value = (kept.value::bigint + 1)::text;
+    COMMIT";
+
+/// Limit of the attempts to lock the tables, and the pause between two attempts, in which waiting requests are served.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(500);
+
+const IN_USE: &str = "the tables were in use for 30 s, for instance by an import or a dump, and nothing was changed: \
+    try again when it has ended";
+
+const COUNT: &str = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM orders),
+    (SELECT count(*) FROM messages), (SELECT count(*) FROM idempotency_records)";
+
+/// Returns the owner of the tables unless the current role has its privileges. Only the owner can restart ids.
+const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_user::text FROM pg_class
+    WHERE oid IN ('idempotency_records'::regclass, 'orders'::regclass, 'pets'::regclass, 'messages'::regclass)
+        AND NOT pg_has_role(relowner, 'USAGE')";
+
+const RESETS: &str = "SELECT value::bigint FROM meta WHERE key = 'resets'";
+
+/// Statements prepared on connections for reads.
+pub const READS: &[&str] = &[RESETS];
+
+impl Postgres {
+    pub async fn before_reset(&self) -> Result<Contents> {
+        let client = self.connect().await?.client;
+        if let Some(row) = client.query_opt(&format!("{OTHER_OWNER} LIMIT 1"), &[]).await? {
+            let (owner, role): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+            return Err(StoreError::Refused(format!(
+                "the role {role} does not own the tables: run `petstore reset` with the role {owner}"
+            )));
+        }
+        let row = client.query_one(COUNT, &[]).await?;
+        let count = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
+        Ok(Contents { animals: count(0)?, orders: count(1)?, messages: count(2)?, responses: count(3)? })
+    }
+
+    pub async fn reset(&self, animals: PetSource) -> Result<u64> {
+        let connection = self.connect().await?;
+        let (client, warnings) = (&connection.client, connection.warnings());
+        added_pets::fill(client, animals).await?;
+        transact(client).await?;
+        connection.not_warned_since(warnings)?;
+        rows::count(&client.query_one("SELECT count(*) FROM pg_temp.added_pets", &[]).await?)
+    }
+
+    pub async fn resets(&self) -> Result<i64> {
+        let rows = self.readers.query(RESETS, &[]).await?;
+        rows.first().map_or(Ok(0), |row| Ok(row.try_get(0)?))
+    }
+}
+
+async fn transact(client: &Client) -> Result<()> {
+    let until = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match client.batch_execute(RESET).await {
+            Err(error) if is_in_use(&error) && Instant::now() < until => {
+                client.batch_execute("ROLLBACK").await?;
+                sleep(PAUSE).await;
+            }
+            Err(error) if is_in_use(&error) => return Err(StoreError::Unavailable(IN_USE.into())),
+            Err(error) if outcome_is_unknown(&error) => {
+                let why = "the store may have been reset, look at it before you retry";
+                return Err(StoreError::Unavailable(format!("{}: {why}", describe(&error))));
+            }
+            done => return Ok(done?),
+        }
+    }
+}
+
+fn is_in_use(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
+}

@@ -1,0 +1,47 @@
+//! A new first state for a staging store.
+
+use super::{PetSource, Result, Store, StoreError};
+use crate::domain::Deployment;
+
+/// What a reset deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    pub animals: u64,
+    pub orders: u64,
+    pub messages: u64,
+    /// Responses stored under idempotency keys.
+    pub responses: u64,
+}
+
+impl Store {
+    /// Counts what [`Self::reset`] would delete.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] if the store belongs to production, or if the PostgreSQL role does not own the tables.
+    pub async fn before_reset(&self) -> Result<Contents> {
+        self.refuse_production()?;
+        dispatch!(self, db => db.before_reset().await)
+    }
+
+    /// Deletes all orders, messages and stored responses, and replaces the animals by those of `animals`, in one
+    /// transaction. Ids start at 1 again. Returns the number of animals.
+    pub async fn reset(&self, animals: PetSource) -> Result<u64> {
+        self.refuse_production()?;
+        dispatch!(self, db => db.reset(animals).await)
+    }
+
+    /// Returns the number of resets so far, by any process. What was read before one must not be shown after it.
+    pub async fn resets(&self) -> Result<i64> {
+        dispatch!(self, db => db.resets().await)
+    }
+
+    fn refuse_production(&self) -> Result<()> {
+        match self.deployment() {
+            Deployment::Staging => Ok(()),
+            Deployment::Production => Err(StoreError::Refused(
+                "this is a production store, which cannot be reset: choose a staging store".into(),
+            )),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Resetting a store in SQLite.
+
+use rusqlite::config::DbConfig;
+
+use super::job::Atomicity;
+use super::write_connection::WriteConnection;
+use super::{Sqlite, pets, rows};
+use crate::store::reset::Contents;
+use crate::store::{PetSource, Result};
+
+/// Without `WHERE`, and while no foreign key is checked, SQLite frees the pages of a table without visiting its rows. It
+/// writes one page of the log for each 1,000 that it frees.
+const DELETE_ALL: &str = "DELETE FROM idempotency_records; DELETE FROM messages; DELETE FROM orders; DELETE FROM pets";
+
+const COUNT_RESET: &str =
+    "INSERT INTO meta (key, value) VALUES ('resets', 1) ON CONFLICT DO UPDATE SET value = value + 1";
+
+impl Sqlite {
+    pub async fn before_reset(&self) -> Result<Contents> {
+        self.read_long(|conn| {
+            Ok(Contents {
+                animals: rows::count(conn, "SELECT count(*) FROM pets", [])?,
+                orders: rows::count(conn, "SELECT count(*) FROM orders", [])?,
+                messages: rows::count(conn, "SELECT count(*) FROM messages", [])?,
+                responses: rows::count(conn, "SELECT count(*) FROM idempotency_records", [])?,
+            })
+        })
+        .await
+    }
+
+    /// A new id is the greatest one plus one, so ids of empty tables start at 1.
+    pub async fn reset(&self, animals: PetSource) -> Result<u64> {
+        self.submit_long(Atomicity::Savepoint, move |conn| {
+            without_foreign_keys(conn, |conn| Ok(conn.execute_batch(DELETE_ALL)?))?;
+            conn.execute(COUNT_RESET, [])?;
+            pets::insert_all(conn, animals)
+        })
+        .await
+    }
+
+    pub async fn resets(&self) -> Result<i64> {
+        let find = "SELECT value FROM meta WHERE key = 'resets'";
+        self.read(|conn| Ok(rows::first(conn, find, [], |row| row.get(0))?.unwrap_or_default()))
+    }
+}
+
+/// Runs `work` while no foreign key is checked. The pragma would do nothing within a transaction.
+fn without_foreign_keys(
+    conn: &WriteConnection<'_>,
+    work: impl FnOnce(&WriteConnection<'_>) -> Result<()>,
+) -> Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
+    let done = work(conn);
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+    done
+}
