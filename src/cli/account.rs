@@ -1,11 +1,12 @@
 //! `petstore account`
 
 use std::collections::TryReserveError;
-use std::io::{self, BufRead, IsTerminal, Write, stderr, stdin};
+use std::io::{self, BufRead, Write, stdin};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::confirm::confirms;
 use super::database::{find_account, no_account};
 use super::table::{print_list, strip_bidi};
 use super::{Create, Failure, Outcome, print_to, stdout, with_store};
@@ -142,7 +143,8 @@ impl DeleteAccount {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
-            if stdin().is_terminal() && !confirms_deletion(&account)? {
+            let email = strip_bidi(account.email.as_str());
+            if confirms(&format!("Delete {email}, revoke its keys and cancel its open orders?"))? == Some(false) {
                 return Err(Failure("nothing was deleted".into()));
             }
             match store.delete_account(account.id, None, Clock::System.now()).await? {
@@ -162,14 +164,6 @@ fn read_password() -> Result<NewPassword, Failure> {
     stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("cannot read the password: {error}")))?;
     let password = line.trim_end_matches(['\n', '\r']);
     NewPassword::parse(Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
-}
-
-fn confirms_deletion(account: &AccountRecord) -> std::io::Result<bool> {
-    let email = strip_bidi(account.email.as_str());
-    write!(stderr(), "Delete {email}, revoke its keys and cancel its open orders? This cannot be undone. [y/N] ")?;
-    let mut answer = String::new();
-    stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 fn json(account: &AccountRecord) -> Value {

@@ -5,6 +5,7 @@ mod animal_file;
 mod backup;
 mod completions;
 mod config;
+mod confirm;
 mod copy_to_postgres;
 mod database;
 mod ephemeral;
@@ -23,6 +24,7 @@ mod passwords;
 mod pets;
 mod progress;
 mod quickstart;
+mod reset;
 pub mod serve;
 mod table;
 
@@ -85,6 +87,7 @@ enum Command {
     Move(copy_to_postgres::Move),
     Backup(backup::Backup),
     Restore(backup::Restore),
+    Reset(reset::Reset),
     Openapi(openapi::Openapi),
     /// Show the configuration
     #[command(subcommand)]
@@ -177,6 +180,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
         Command::Move(command) => command.run(),
         Command::Backup(command) => command.run(),
         Command::Restore(command) => command.run(),
+        Command::Reset(command) => command.run(),
         Command::Openapi(command) => command.run(),
         Command::Config(command) => command.run(&matches, &file),
         Command::Completions(command) => command.run(self::command()),

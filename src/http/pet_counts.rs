@@ -57,6 +57,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::domain::Deployment;
     use crate::store::sqlite::{Options, Sqlite};
 
     #[tokio::test]
@@ -70,5 +71,21 @@ mod tests {
         }
         // The lock is released when the abandoned count has stored its result.
         assert!(counts.0.lock().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn kept_count_ends_at_a_reset() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { deployment: Some(Deployment::Staging), ..Options::new(folder.path()) };
+        let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
+        let counts = PetCounts::default();
+        let million = StatusCounts { sold: 1_000_000, ..StatusCounts::default() };
+        let until = Instant::now() + Duration::from_hours(1);
+        *counts.0.lock().await = Some(Kept { counts: million, until, resets: 0 });
+        assert_eq!(counts.get(&store).await.unwrap(), million);
+
+        store.reset(Box::new(std::iter::empty())).await.unwrap();
+
+        assert_eq!(counts.get(&store).await.unwrap(), StatusCounts::default());
     }
 }

@@ -35,6 +35,7 @@ fn program_help_lists_the_commands() {
           move         Copy the embedded database to an empty PostgreSQL database
           backup       Back up the embedded database to a file
           restore      Restore the embedded database from a backup
+          reset        Give a staging store a first state
           openapi      Print the OpenAPI document
           config       Show the configuration
           completions  Print a shell completion script
@@ -95,7 +96,7 @@ fn command_help_lists_its_own_options_first() {
 fn every_command_has_help_that_fits_a_terminal() {
     let folder = Folder::new();
     let commands = commands();
-    assert!(commands.len() >= 29, "{commands:?}");
+    assert!(commands.len() >= 30, "{commands:?}");
     for command in commands {
         for flag in ["-h", "--help"] {
             let help = folder.run(&format!("{command} {flag}"));

@@ -22,6 +22,7 @@ mod proxies;
 mod quickstart;
 mod reference_file;
 mod relay;
+mod reset;
 mod scripts;
 mod serve;
 mod shell;

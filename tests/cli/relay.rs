@@ -115,7 +115,7 @@ fn relay_sends_messages_queued_before_it_started() {
 }
 
 /// Grants the documented rights to a role that serves, and no others. Returns the URL of that role.
-fn grant_to_serve(url: &str) -> String {
+pub fn grant_to_serve(url: &str) -> String {
     let (_, page) = include_str!("../../docs/scale-out.md").split_once("```sql\n").unwrap();
     let (grants, _) = page.split_once("```").unwrap();
     let (role, database) = ("petstore_serve", url.rsplit('/').next().unwrap());

@@ -155,6 +155,7 @@ fn misplaced_address_as_path_or_name_hides_its_password() {
         "backup URL",
         "pets import URL",
         "pets export URL",
+        "reset --pets URL",
         "key list --data-dir URL",
         "serve --tls-cert URL --tls-key URL",
         "account create URL",

@@ -8,6 +8,7 @@ mod orders;
 mod outbox;
 mod pooler;
 mod postgres;
+mod reset;
 mod sqlite;
 mod stories;
 mod tls;

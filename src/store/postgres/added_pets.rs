@@ -1,13 +1,14 @@
-//! Temporary table of animals to add, filled before the transaction that adds them. An import or a reset therefore keeps
-//! its locks only while the server copies the rows.
+//! Temporary table of animals to add. An import or a reset fills it first, and so keeps its locks only while the server
+//! copies the rows.
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Error};
 
+use super::error::{describe, ends_connection};
 use super::pets::arrays;
 use crate::store::{PetSource, Result, StoreError};
 
-/// Its ids count from 1. A column that a newer version has added gets its default.
-const CREATE: &str = "CREATE TEMPORARY TABLE added_pets (LIKE pets INCLUDING IDENTITY INCLUDING DEFAULTS)";
+const BEGIN: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (id bigint GENERATED ALWAYS AS IDENTITY,
+    name text, category_id bigint, status smallint) ON COMMIT DROP";
 
 const FILL: &str = "INSERT INTO pg_temp.added_pets (name, category_id, status)
     SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
@@ -17,18 +18,27 @@ const FILL: &str = "INSERT INTO pg_temp.added_pets (name, category_id, status)
 /// Number of animals in one statement.
 const CHUNK: usize = 1_000;
 
-/// Creates and fills the table. It disappears with the connection.
-pub async fn fill(client: &Client, source: PetSource) -> Result<()> {
-    client.batch_execute(CREATE).await?;
+/// Begins a transaction, and creates and fills the table in it. Returns the number of animals.
+pub async fn begin(client: &Client, source: PetSource) -> Result<u64> {
+    client.batch_execute(BEGIN).await?;
     let fill = client.prepare(FILL).await?;
-    let mut source = source.fuse();
+    let (mut source, mut count) = (source.fuse(), 0);
     loop {
         let chunk: Vec<_> =
             source.by_ref().take(CHUNK).collect::<std::result::Result<_, _>>().map_err(StoreError::Refused)?;
         if chunk.is_empty() {
-            return Ok(());
+            return Ok(count);
         }
         let (names, categories, statuses) = arrays(&chunk);
-        client.execute(&fill, &[&names, &categories, &statuses]).await?;
+        count += client.execute(&fill, &[&names, &categories, &statuses]).await?;
     }
+}
+
+/// The error of statements that end with a commit. If its outcome is unknown, the error says so.
+pub fn failed(error: Error) -> StoreError {
+    if ends_connection(&error) {
+        let why = "the animals may have been added, count them before you retry";
+        return StoreError::Unavailable(format!("{}: {why}", describe(&error)));
+    }
+    error.into()
 }

@@ -21,11 +21,6 @@ pub fn ends_connection(error: &Error) -> bool {
         || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
 }
 
-/// Returns whether a statement that failed may have been committed. If the server has reported an error, it was not.
-pub fn outcome_is_unknown(error: &Error) -> bool {
-    error.as_db_error().is_none()
-}
-
 /// Returns whether a retry may succeed, because the cause is the server's state and not the statement.
 fn may_pass(error: &Error) -> bool {
     // Besides a lost connection: conflicts (40), resources (53), locks (55), cancelled by an operator (57), I/O (58).

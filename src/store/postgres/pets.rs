@@ -11,7 +11,7 @@ use tokio_postgres::{Error, Row};
 use super::added_pets;
 use super::connection::PreparedConnection;
 use super::database::{PetId, Postgres};
-use super::error::{describe, outcome_is_unknown, within};
+use super::error::within;
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows::{self, long_query, page};
@@ -31,9 +31,11 @@ const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('p
         WITH ORDINALITY AS given (name, category_id, status, position)
     ORDER BY position RETURNING id";
 
+/// Sent at once, so that a process that hangs does not keep the lock of [`INSERT`].
 const INSERT_ADDED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
     INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM turn, pg_temp.added_pets ORDER BY id";
+    SELECT name, category_id, status FROM turn, pg_temp.added_pets ORDER BY id;
+    COMMIT";
 
 /// A query whose rows [`from_row`] reads.
 macro_rules! select {
@@ -75,18 +77,12 @@ impl Postgres {
         self.finds.read(PetId(id)).await
     }
 
-    /// Adds all animals in one statement.
+    /// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         let connection = self.connect().await?;
-        let warnings = connection.warnings();
-        added_pets::fill(&connection.client, source).await?;
-        let added = connection.client.execute(INSERT_ADDED, &[]).await.map_err(|error| {
-            if outcome_is_unknown(&error) {
-                let why = "the animals may have been added, count them before you retry";
-                return StoreError::Unavailable(format!("{}: {why}", describe(&error)));
-            }
-            error.into()
-        })?;
+        let (client, warnings) = (&connection.client, connection.warnings());
+        let added = added_pets::begin(client, source).await?;
+        client.batch_execute(INSERT_ADDED).await.map_err(added_pets::failed)?;
         connection.not_warned_since(warnings)?;
         Ok(added)
     }

@@ -6,13 +6,12 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
+use super::added_pets;
 use super::database::Postgres;
-use super::error::{describe, outcome_is_unknown};
-use super::{added_pets, rows};
 use crate::store::reset::Contents;
 use crate::store::{PetSource, Result, StoreError};
 
-/// The whole transaction, sent at once, so that a process that hangs does not keep its locks.
+/// Sent at once, so that a process that hangs does not keep its locks.
 ///
 /// All other statements wait behind a waiting `TRUNCATE`. With the timeout, a dump or an import delays this process and not
 /// the service. It also ends a deadlock: a transition locks orders before animals, a new order animals before orders. Stored
@@ -20,7 +19,7 @@ use crate::store::{PetSource, Result, StoreError};
 ///
 /// Each statement of a service takes its snapshot after its locks. A read that waited therefore sees the new animals, and
 /// none sees the empty table.
-const RESET: &str = "BEGIN; SET LOCAL lock_timeout = '250ms';
+const RESET: &str = "SAVEPOINT unlocked; SET LOCAL lock_timeout = '250ms';
     TRUNCATE idempotency_records, orders, pets, messages RESTART IDENTITY;
     INSERT INTO pets (name, category_id, status) SELECT name, category_id, status FROM pg_temp.added_pets ORDER BY id;
     INSERT INTO meta AS kept (key, value) VALUES ('resets', '1')
@@ -61,13 +60,14 @@ impl Postgres {
         Ok(Contents { animals: count(0)?, orders: count(1)?, messages: count(2)?, responses: count(3)? })
     }
 
+    /// If it fails, the connection is dropped and the transaction with it.
     pub async fn reset(&self, animals: PetSource) -> Result<u64> {
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
-        added_pets::fill(client, animals).await?;
-        transact(client).await?;
+        let added = added_pets::begin(client, animals).await?;
+        replace_and_commit(client).await?;
         connection.not_warned_since(warnings)?;
-        rows::count(&client.query_one("SELECT count(*) FROM pg_temp.added_pets", &[]).await?)
+        Ok(added)
     }
 
     pub async fn resets(&self) -> Result<i64> {
@@ -76,20 +76,16 @@ impl Postgres {
     }
 }
 
-async fn transact(client: &Client) -> Result<()> {
+async fn replace_and_commit(client: &Client) -> Result<()> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match client.batch_execute(RESET).await {
             Err(error) if is_in_use(&error) && Instant::now() < until => {
-                client.batch_execute("ROLLBACK").await?;
+                client.batch_execute("ROLLBACK TO unlocked; RELEASE unlocked").await?;
                 sleep(PAUSE).await;
             }
             Err(error) if is_in_use(&error) => return Err(StoreError::Unavailable(IN_USE.into())),
-            Err(error) if outcome_is_unknown(&error) => {
-                let why = "the store may have been reset, look at it before you retry";
-                return Err(StoreError::Unavailable(format!("{}: {why}", describe(&error))));
-            }
-            done => return Ok(done?),
+            done => return done.map_err(added_pets::failed),
         }
     }
 }

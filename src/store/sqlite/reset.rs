@@ -54,3 +54,24 @@ fn without_foreign_keys(
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreError;
+    use crate::store::sqlite::Options;
+
+    #[tokio::test]
+    async fn foreign_keys_are_checked_after_a_reset() {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Sqlite::open(&Options::new(folder.path())).unwrap();
+        for animals in [Vec::new(), vec![Err("line 1: broken".to_owned())]] {
+            let is_valid = animals.is_empty();
+            assert_eq!(db.reset(Box::new(animals.into_iter())).await.is_ok(), is_valid);
+            let insert = "INSERT INTO orders VALUES (1, 1, 1, 0, 0, 0)";
+            let inserted = db.submit_long(Atomicity::Savepoint, |conn| Ok(conn.execute(insert, [])?)).await;
+            assert!(matches!(&inserted, Err(StoreError::Failed(why)) if why.contains("FOREIGN KEY")), "{inserted:?}");
+        }
+        db.close().await;
+    }
+}

@@ -1,0 +1,77 @@
+//! `petstore reset`
+
+use clap::Args;
+use tracing::Level;
+
+use super::confirm::confirms;
+use super::first_animals::FirstAnimals;
+use super::progress::counted;
+use super::{Create, Failure, Outcome, interrupt, tell, with_store};
+use crate::config::Common;
+use crate::store::Contents;
+
+/// Give a staging store a first state
+///
+/// Deletes all orders, messages and stored responses, and replaces all animals by 30 sample animals. Ids start at 1
+/// again. Accounts, API keys and console sessions stay. On a terminal, asks for confirmation; elsewhere, needs --yes. Fails
+/// on a production store.
+///
+/// The store changes as a whole or not at all. Services may be running, and show the new state once the command has ended.
+/// They answer 503 to requests that have to wait too long. Only a large FILE takes that long.
+///
+/// With PostgreSQL, the role must own the tables. If they are in use for 30 seconds, for instance by a dump, the command
+/// fails and changes nothing.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  petstore reset --yes
+  petstore reset --pets animals.ndjson")]
+pub struct Reset {
+    #[command(flatten)]
+    animals: FirstAnimals,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Reset {
+    pub fn run(self) -> Outcome {
+        let animals = self.animals.open()?;
+        let target = match &self.common.database_url {
+            Some(url) => url.to_string(),
+            None => self.common.data_dir.display().to_string(),
+        };
+        with_store(&self.common, Create::Never, async |store| {
+            let deleted = describe(&store.before_reset().await?);
+            if !self.yes {
+                confirm(&target, &deleted)?;
+            }
+            // Caught only now, so that a signal can end the process while it asks.
+            interrupt::catch()?;
+            let added = store.reset(animals).await.map_err(|error| match interrupt::is_received() {
+                true => Failure("interrupted: nothing was changed".into()),
+                false => error.into(),
+            })?;
+            tell(Level::INFO, &format!("reset {target}: deleted {deleted}; added {}", counted(added, "animal")));
+            Ok(())
+        })
+    }
+}
+
+fn confirm(target: &str, deleted: &str) -> Outcome {
+    let question = format!("Reset {target} and delete {deleted}? Accounts, keys and sessions stay.");
+    match confirms(&question)? {
+        Some(true) => Ok(()),
+        Some(false) => Err(Failure("nothing was changed".into())),
+        None => Err(Failure(format!("reset would delete {deleted} of {target}: confirm with --yes"))),
+    }
+}
+
+fn describe(contents: &Contents) -> String {
+    let Contents { animals, orders, messages, responses } = *contents;
+    let (animals, orders) = (counted(animals, "animal"), counted(orders, "order"));
+    let (messages, responses) = (counted(messages, "message"), counted(responses, "stored response"));
+    format!("{animals}, {orders}, {messages} and {responses}")
+}

@@ -1,0 +1,168 @@
+//! Resets. `tests/cli/reset.rs` tells what clients of a running service see.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use petstore::domain::order::PlaceOrderError;
+use petstore::domain::{
+    AccountId, ApiKey, Deployment, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewOrder, Order,
+    PetStatus,
+};
+use petstore::store::postgres::Options;
+use petstore::store::{Contents, Outcome, PetSource, Store, StoreError, StoredResponse, WriteKey, sqlite};
+use testkit::postgres::{self, OpenTransaction, query, sessions};
+use testkit::{TIMEOUT, within};
+
+use crate::fixtures::{NOW, account, create_pet, new_key, new_pet, on_every_database, open_sqlite, open_with, options};
+
+const EMPTY: Contents = Contents { animals: 0, orders: 0, messages: 0, responses: 0 };
+
+#[tokio::test]
+async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
+    on_every_staging_store(async |store| {
+        let ada = fill(&store).await;
+        let key = ApiKey::generate(Deployment::Staging);
+        store.create_key(new_key(&key, ada, None)).await.unwrap();
+        let full = Contents { animals: 3, orders: 1, messages: 1, responses: 1 };
+        assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (full, 0));
+
+        assert_eq!(store.reset(animals(2)).await.unwrap(), 2);
+
+        assert_eq!(store.before_reset().await.unwrap(), Contents { animals: 2, ..EMPTY });
+        assert_eq!(store.resets().await.unwrap(), 1);
+        let kept = store.find_pet(1).await.unwrap().unwrap();
+        assert_eq!((&*kept.name, kept.status), ("new 0", PetStatus::Sold));
+        assert_eq!(store.find_pet(3).await.unwrap(), None);
+        assert_eq!(store.find_order(ada, 1).await.unwrap(), None);
+        assert!(store.find_key(&key.hash()).await.unwrap().is_some());
+
+        // Ids follow the new animals, and the idempotency key is free again.
+        assert_eq!(create_pet(&store, "Mimi", PetStatus::Available).await.unwrap(), 3);
+        assert!(matches!(place(&store, ada, 3).await, Outcome::Executed(Order { id: 1, .. })));
+
+        assert_eq!(store.reset(animals(0)).await.unwrap(), 0);
+        assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (EMPTY, 2));
+        assert_eq!(create_pet(&store, "Rex", PetStatus::Available).await.unwrap(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reset_that_fails_changes_nothing() {
+    on_every_staging_store(async |store| {
+        let ada = fill(&store).await;
+        let before = store.before_reset().await.unwrap();
+        let broken = animals(1_500).chain([Err("line 1501: broken".to_owned())]);
+
+        let failed = store.reset(Box::new(broken)).await;
+
+        assert!(matches!(failed, Err(StoreError::Refused(why)) if why == "line 1501: broken"));
+        assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (before, 0));
+        assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
+        assert!(matches!(place(&store, ada, 1).await, Outcome::Replayed(_)));
+        assert_eq!(create_pet(&store, "Mimi", PetStatus::Available).await.unwrap(), 4);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn production_store_is_not_reset() {
+    on_every_database(async |store| {
+        create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
+        for refused in [store.before_reset().await.map(|_| 0), store.reset(animals(0)).await] {
+            let Err(StoreError::Refused(why)) = refused else { panic!("{refused:?}") };
+            assert!(why.contains("production"), "{why}");
+        }
+        assert_eq!(store.count_pets().await.unwrap(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn role_that_does_not_own_the_tables_is_told_the_owner() {
+    let url = postgres::database();
+    let owner = open_staging_postgresql(&url).await;
+    let clerk = "CREATE ROLE clerk LOGIN; GRANT USAGE ON SCHEMA public TO clerk;
+        GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO clerk";
+    query(&url, clerk);
+    let store = open_staging_postgresql(&url.replace("petstore@", "clerk@")).await;
+
+    let Err(StoreError::Refused(why)) = store.before_reset().await else { panic!("refused") };
+
+    assert_eq!(why, "the role clerk does not own the tables: run `petstore reset` with the role petstore");
+    // Control: PostgreSQL would refuse it too.
+    assert!(store.reset(animals(0)).await.unwrap_err().to_string().contains("must be owner"));
+    assert_eq!(owner.reset(animals(1)).await.unwrap(), 1);
+}
+
+/// A dump reads a table for a long time. Requests are served meanwhile, because a reset does not wait in front of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reset_that_waits_for_a_dump_lets_requests_pass() {
+    let url = postgres::database();
+    let (store, other) = (open_staging_postgresql(&url).await, open_staging_postgresql(&url).await);
+    let ada = fill(&store).await;
+    let dump = OpenTransaction::begin(&url, "SELECT count(*) FROM orders");
+    let reset = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.reset(animals(2)).await }
+    });
+    within(TIMEOUT, "waiting for the lock", || sessions(&url, "wait_event_type = 'Lock'") > 0);
+
+    for _ in 0..5 {
+        create_pet(&other, "meanwhile", PetStatus::Available).await.unwrap();
+        assert!(other.find_order(ada, 1).await.unwrap().is_some(), "nothing has changed yet");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    dump.release();
+
+    assert_eq!(reset.await.unwrap().unwrap(), 2);
+    assert_eq!(other.before_reset().await.unwrap(), Contents { animals: 2, ..EMPTY });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_resets_follow_each_other() {
+    let url = postgres::database();
+    let (one, other) = (open_staging_postgresql(&url).await, open_staging_postgresql(&url).await);
+    let (first, second) = tokio::join!(one.reset(animals(1_000)), other.reset(animals(1_000)));
+    assert_eq!((first.unwrap(), second.unwrap()), (1_000, 1_000));
+    assert_eq!(query(&url, "SELECT count(*), min(id), max(id) FROM pets"), "1000|1|1000");
+    assert_eq!(one.resets().await.unwrap(), 2);
+}
+
+async fn on_every_staging_store(story: impl AsyncFn(Arc<Store>)) {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = sqlite::Options { deployment: Some(Deployment::Staging), ..sqlite::Options::new(folder.path()) };
+    let stores = [open_sqlite(&sqlite), open_staging_postgresql(&postgres::database()).await];
+    for store in stores {
+        story(Arc::clone(&store)).await;
+        store.close().await;
+    }
+}
+
+async fn open_staging_postgresql(url: &str) -> Arc<Store> {
+    open_with(&Options { deployment: Some(Deployment::Staging), ..options(url) }).await
+}
+
+/// Creates three animals, a message, and an order with an idempotency key.
+async fn fill(store: &Store) -> AccountId {
+    let ada = account(store, "ada@example.com").await;
+    for name in ["Rex", "Mimi", "Luna"] {
+        create_pet(store, name, PetStatus::Available).await.unwrap();
+    }
+    assert!(matches!(place(store, ada, 1).await, Outcome::Executed(Order { id: 1, .. })));
+    let text = MessageText::parse("Hello".into()).unwrap();
+    store.create_message(Message::new(&MessageIds::default(), ada, text, NOW), None).await.unwrap();
+    ada
+}
+
+/// Orders an animal with an idempotency key, always the same one. All these requests count as the same one.
+async fn place(store: &Store, account: AccountId, pet_id: i64) -> Outcome<Order, PlaceOrderError> {
+    let key = IdempotencyKey::parse(b"once").unwrap();
+    let request = KeyedRequest::new(account, "placeOrder", &key, "/v1/store/orders", "{}", NOW);
+    let key = WriteKey::new(request, |order: &Order| StoredResponse::json(201, order.id.to_string().into()));
+    store.place_order(NewOrder { account, pet_id, now: NOW }, Some(key)).await.unwrap()
+}
+
+fn animals(count: usize) -> PetSource {
+    Box::new((0..count).map(|n| Ok(new_pet(&format!("new {n}"), PetStatus::Sold))))
+}
