@@ -34,11 +34,10 @@ pub async fn begin(client: &Client, source: PetSource) -> Result<u64> {
     }
 }
 
-/// The error of statements that end with a commit. If its outcome is unknown, the error says so.
-pub fn failed(error: Error) -> StoreError {
-    if ends_connection(&error) {
-        let why = "the animals may have been added, count them before you retry";
-        return StoreError::Unavailable(format!("{}: {why}", describe(&error)));
+/// The error of statements that end with a commit. Names `in_doubt` if they may have been committed.
+pub fn failed(error: Error, in_doubt: &str) -> StoreError {
+    match ends_connection(&error) {
+        true => StoreError::Unavailable(format!("{}: {in_doubt} before you retry", describe(&error))),
+        false => error.into(),
     }
-    error.into()
 }

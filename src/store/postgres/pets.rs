@@ -18,7 +18,7 @@ use super::rows::{self, long_query, page};
 use super::write::{Write, WriteResult};
 use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
-use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
+use crate::store::{Outcome, PetSource, Result, WriteKey};
 
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
 /// `ORDER BY`, and `RETURNING` keeps that order.
@@ -82,7 +82,8 @@ impl Postgres {
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = added_pets::begin(client, source).await?;
-        client.batch_execute(INSERT_ADDED).await.map_err(added_pets::failed)?;
+        let in_doubt = "the animals may have been added, count them";
+        client.batch_execute(INSERT_ADDED).await.map_err(|error| added_pets::failed(error, in_doubt))?;
         connection.not_warned_since(warnings)?;
         Ok(added)
     }

@@ -85,7 +85,10 @@ async fn replace_and_commit(client: &Client) -> Result<()> {
                 sleep(PAUSE).await;
             }
             Err(error) if is_in_use(&error) => return Err(StoreError::Unavailable(IN_USE.into())),
-            done => return done.map_err(added_pets::failed),
+            done => {
+                let in_doubt = "the store may have been reset, look at it";
+                return done.map_err(|error| added_pets::failed(error, in_doubt));
+            }
         }
     }
 }
