@@ -38,7 +38,7 @@ CREATE TABLE api_keys (
 
 CREATE INDEX api_keys_by_account ON api_keys (account_id);
 
--- Ids are given out by SQLite as the greatest one plus one. No animal is ever deleted, so none is reused;
+-- Ids are given out by SQLite as the greatest one plus one. No animal is deleted except by a reset, so none is reused;
 -- the check keeps them below 2^53, where every JSON reader still counts exactly.
 CREATE TABLE pets (
     id          INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND 9007199254740991),
@@ -74,7 +74,7 @@ CREATE TABLE sessions (
 
 CREATE INDEX sessions_by_account ON sessions (account_id);
 
--- Ids are the greatest one plus one, as those of animals. No order is ever deleted, so none is reused.
+-- Ids are the greatest one plus one, as those of animals. No order is deleted except by a reset.
 CREATE TABLE orders (
     id         INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND 9007199254740991),
     account_id INTEGER NOT NULL REFERENCES accounts (id),
