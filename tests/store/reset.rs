@@ -1,12 +1,14 @@
 //! Resets. `tests/cli/reset.rs` tells what clients of a running service see.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use petstore::domain::order::PlaceOrderError;
 use petstore::domain::{
     AccountId, ApiKey, Deployment, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewOrder, Order,
-    PetStatus,
+    Pet, PetQuery, PetStatus,
 };
 use petstore::store::postgres::Options;
 use petstore::store::{Contents, Outcome, PetSource, Store, StoreError, StoredResponse, WriteKey, sqlite};
@@ -61,6 +63,39 @@ async fn reset_that_fails_changes_nothing() {
         assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
         assert!(matches!(place(&store, ada, 1).await, Outcome::Replayed(_)));
         assert_eq!(create_pet(&store, "Mimi", PetStatus::Available).await.unwrap(), 4);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_see_the_old_or_the_new_animals() {
+    on_every_staging_store(async |store| {
+        let named = |turn: u32| Box::new((0..50).map(move |_| Ok(new_pet(&turn.to_string(), PetStatus::Available))));
+        store.reset(named(0)).await.unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let readers = [0, 1].map(|_| {
+            let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+            tokio::spawn(async move {
+                let mut seen = BTreeSet::new();
+                while !done.load(Ordering::SeqCst) {
+                    let mut page = Vec::new();
+                    let mut each = |pet: Pet<'_>| page.push(pet.name.into_owned());
+                    assert!(store.list_pets(&PetQuery::default(), &mut each).await.unwrap(), "more than a page");
+                    page.dedup();
+                    assert_eq!(page.len(), 1, "one state: {page:?}");
+                    seen.extend(page);
+                }
+                seen
+            })
+        });
+        for turn in 1..=9 {
+            store.reset(named(turn)).await.unwrap();
+            assert_eq!(store.find_pet(50).await.unwrap().unwrap().name, turn.to_string());
+        }
+        done.store(true, Ordering::SeqCst);
+        for reader in readers {
+            assert!(reader.await.unwrap().len() > 1, "resets happened between reads");
+        }
     })
     .await;
 }
