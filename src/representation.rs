@@ -37,6 +37,8 @@ pub fn write_order(order: &Order, out: &mut Vec<u8>) {
     out.extend_from_slice(digits.format(order.id).as_bytes());
     out.extend_from_slice(b",\"petId\":");
     out.extend_from_slice(digits.format(order.pet_id).as_bytes());
+    out.extend_from_slice(b",\"accountId\":");
+    out.extend_from_slice(digits.format(order.account.0).as_bytes());
     out.extend_from_slice(b",\"status\":\"");
     out.extend_from_slice(order.status.as_str().as_bytes());
     out.extend_from_slice(b"\",\"createdAt\":\"");
@@ -98,7 +100,7 @@ mod tests {
         let approved = order.after(Transition::Approve, NOW.plus(Duration::from_secs(1))).unwrap();
         assert_eq!(
             String::from_utf8(order_json(&approved)).unwrap(),
-            r#"{"id":7,"petId":31,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:01.123Z"}"#
+            r#"{"id":7,"petId":31,"accountId":1,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:01.123Z"}"#
         );
     }
 

@@ -20,6 +20,7 @@ CREATE TABLE accounts (
     email         text NOT NULL,            -- as given
     email_folded  text NOT NULL UNIQUE,     -- lower case: how addresses are compared
     password_hash text,                     -- PHC string; NULL: only the command line can use the account
+    role          smallint NOT NULL CHECK (role BETWEEN 0 AND 1),   -- 0 customer, 1 staff
     created_at    bigint NOT NULL,          -- all times below are milliseconds since 1970, UTC
     deleted_at    bigint                    -- a deleted account keeps its row, without address and password
 );
@@ -35,6 +36,7 @@ CREATE TABLE api_keys (
     lifetime     bigint,                  -- as asked for, in milliseconds; NULL: for ever
     expires_at   bigint,                  -- created_at + lifetime, or earlier where a successor took over
     revoked_at   bigint,
+    read_only    smallint NOT NULL DEFAULT 0 CHECK (read_only IN (0, 1)),
     prefer       text                     -- the failures that its requests get; only on staging
 );
 
@@ -93,6 +95,9 @@ CREATE UNIQUE INDEX orders_of_pet ON orders (pet_id) WHERE status <> 3;
 
 CREATE INDEX orders_by_account ON orders (account_id, id);
 CREATE INDEX orders_by_status ON orders (account_id, status, id);
+
+-- Staff list the orders of all accounts.
+CREATE INDEX orders_of_all_by_status ON orders (status, id);
 
 -- Responses, kept for 24 hours for requests that are repeated with the same Idempotency-Key.
 CREATE TABLE idempotency_records (

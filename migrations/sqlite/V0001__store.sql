@@ -18,6 +18,7 @@ CREATE TABLE accounts (
     email         TEXT NOT NULL,            -- as given
     email_folded  TEXT NOT NULL UNIQUE,     -- lower case: how addresses are compared
     password_hash TEXT,                     -- PHC string; NULL: only the command line can use the account
+    role          INTEGER NOT NULL CHECK (role BETWEEN 0 AND 1),   -- 0 customer, 1 staff
     created_at    INTEGER NOT NULL,         -- all times below are milliseconds since 1970, UTC
     deleted_at    INTEGER                   -- a deleted account keeps its row, without address and password
 ) STRICT;
@@ -33,6 +34,7 @@ CREATE TABLE api_keys (
     lifetime     INTEGER,                 -- as asked for, in milliseconds; NULL: for ever
     expires_at   INTEGER,                 -- created_at + lifetime, or earlier where a successor took over
     revoked_at   INTEGER,
+    read_only    INTEGER NOT NULL DEFAULT 0 CHECK (read_only IN (0, 1)),
     prefer       TEXT                     -- the failures that its requests get; only on staging
 ) STRICT;
 
@@ -90,6 +92,9 @@ CREATE UNIQUE INDEX orders_of_pet ON orders (pet_id) WHERE status <> 3;
 -- It holds every column, so that an account's list reads the index alone. Orders of all statuses are merged from it: an
 -- index without the status would cost each new order a tenth of its time.
 CREATE INDEX orders_by_status ON orders (account_id, status, id, pet_id, created_at, updated_at);
+
+-- Staff list the orders of all accounts.
+CREATE INDEX orders_of_all_by_status ON orders (status, id);
 
 -- Responses, kept for 24 hours for requests that are repeated with the same Idempotency-Key.
 CREATE TABLE idempotency_records (

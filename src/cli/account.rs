@@ -3,7 +3,8 @@
 use std::collections::TryReserveError;
 use std::io::{self, BufRead, Write, stdin};
 
-use clap::{Args, Subcommand};
+use clap::builder::PossibleValue;
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::confirm::confirms;
@@ -13,13 +14,24 @@ use super::{Create, Failure, Outcome, print_to, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
-use crate::domain::{Account as AccountRecord, Email, Secret};
+use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
+
+impl ValueEnum for Role {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.as_str()))
+    }
+}
 
 #[derive(Subcommand, Debug)]
 pub enum Account {
     Create(CreateAccount),
     List(ListAccounts),
     SetPassword(SetPassword),
+    SetRole(SetRole),
     Delete(DeleteAccount),
 }
 
@@ -30,11 +42,15 @@ pub enum Account {
 #[command(after_long_help = "\
 Examples:
   petstore account create ada@example.com
+  petstore account create grace@example.com --role staff
   petstore account create ada@example.com --password-stdin < password.txt")]
 pub struct CreateAccount {
     /// E-mail address of the account
     #[arg(value_parser = new_email)]
     email: Email,
+    /// What the account may do: a customer sees its own orders, staff see and change all
+    #[arg(long, value_enum, default_value = "customer")]
+    role: Role,
     /// Read the account's password (12 to 128 characters) from the first line of stdin
     #[arg(long)]
     password_stdin: bool,
@@ -75,6 +91,21 @@ pub struct SetPassword {
     common: Common,
 }
 
+/// Change the role of an account
+///
+/// Running services apply it within a second.
+#[derive(Args, Debug)]
+pub struct SetRole {
+    /// E-mail address of the account
+    #[arg(value_parser = Email::parse)]
+    email: Email,
+    /// What the account may do
+    #[arg(value_enum)]
+    role: Role,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Delete an account, revoke its keys and cancel its open orders
 ///
 /// Messages and animals of the account are kept. On a terminal, asks for confirmation.
@@ -93,6 +124,7 @@ impl Account {
             Self::Create(command) => command.run(),
             Self::List(command) => command.run(),
             Self::SetPassword(command) => command.run(),
+            Self::SetRole(command) => command.run(),
             Self::Delete(command) => command.run(),
         }
     }
@@ -104,7 +136,8 @@ impl CreateAccount {
         with_store(&self.common, Create::PRODUCTION, async |store| {
             let email = self.email.as_str().to_owned();
             let digest = password.as_ref().map(digest).transpose()?;
-            match store.create_account(self.email, digest, Clock::System.now()).await? {
+            let new = NewAccount { role: self.role, ..NewAccount::customer(self.email, digest, Clock::System.now()) };
+            match store.create_account(new).await? {
                 // Loses nothing if stdout is closed.
                 Some(_) => print_to(&mut io::stdout(), &format!("{email}\n")),
                 None => Err(Failure(format!("account {email} already exists"))),
@@ -139,6 +172,18 @@ impl SetPassword {
     }
 }
 
+impl SetRole {
+    fn run(self) -> Outcome {
+        with_store(&self.common, Create::Never, async |store| {
+            let account = find_account(&store, &self.email).await?;
+            match store.set_role(account.id, self.role).await? {
+                true => Ok(()),
+                false => Err(no_account(&self.email)),
+            }
+        })
+    }
+}
+
 impl DeleteAccount {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
@@ -167,15 +212,17 @@ fn read_password() -> Result<NewPassword, Failure> {
 }
 
 fn json(account: &AccountRecord) -> Value {
-    let AccountRecord { id, email, created_at, has_password } = account;
-    json!({ "id": id.0, "email": email.as_str(), "createdAt": created_at, "hasPassword": has_password })
+    let AccountRecord { id, email, role, created_at, has_password } = account;
+    let (email, role) = (email.as_str(), role.as_str());
+    json!({ "id": id.0, "email": email, "role": role, "createdAt": created_at, "hasPassword": has_password })
 }
 
 fn table(accounts: &[AccountRecord]) -> String {
     let rows = accounts.iter().map(|account| {
         let password = if account.has_password { "yes" } else { "no" };
         let email = strip_bidi(account.email.as_str());
-        [account.id.0.to_string(), email, account.created_at.to_string(), password.to_owned()]
+        let role = account.role.as_str().to_owned();
+        [account.id.0.to_string(), email, role, account.created_at.to_string(), password.to_owned()]
     });
-    super::table::table(["ID", "EMAIL", "CREATED", "PASSWORD"], rows)
+    super::table::table(["ID", "EMAIL", "ROLE", "CREATED", "PASSWORD"], rows)
 }

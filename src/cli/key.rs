@@ -41,6 +41,9 @@ pub struct CreateKey {
     /// Lifetime of the key, for instance 90d [default: unlimited]
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
     expires_in: Option<Duration>,
+    /// Let requests with the key only read: others get 403
+    #[arg(long)]
+    read_only: bool,
     /// Failures that requests with the key get, as in the header `Prefer`, for instance 'code=503, rate=0.1'; only on
     /// staging
     #[arg(long, value_name = "PREFERENCES")]
@@ -73,7 +76,7 @@ pub struct RevokeKey {
 
 /// Replace an API key with a new one and print it
 ///
-/// The new key has the same account, name, lifetime and preferences. The old key keeps working for the time of --overlap, so that
+/// The new key has the same account, name, lifetime, access and preferences. The old key keeps working for the time of --overlap, so that
 /// clients can switch without an interruption.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -110,7 +113,11 @@ impl CreateKey {
             let prefer = prefer.map_err(|invalid| Failure(format!("--prefer {invalid}")))?;
             let account = find_account(&store, &self.account).await?;
             let key = ApiKey::generate(deployment);
-            let new = NewKey { prefer, ..NewKey::of(&key, account.id, self.name, now, self.expires_in) };
+            let new = NewKey {
+                read_only: self.read_only,
+                prefer,
+                ..NewKey::of(&key, account.id, self.name, now, self.expires_in)
+            };
             show(out, &key, store.create_key(new).await?)
         })
     }
@@ -167,12 +174,13 @@ fn json(key: &KeyRecord) -> Value {
         "lastUsedAt": key.last_use(),
         "expiresAt": key.expires_at,
         "revokedAt": key.revoked_at,
+        "readOnly": key.read_only,
         "prefer": key.prefer,
     })
 }
 
 fn table(keys: &[KeyRecord]) -> String {
-    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED", "PREFER"];
+    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED", "ACCESS", "PREFER"];
     let rows = keys.iter().map(|key| {
         [
             key.id.0.to_string(),
@@ -183,6 +191,7 @@ fn table(keys: &[KeyRecord]) -> String {
             or_dash(key.last_use()),
             or_dash(key.expires_at),
             or_dash(key.revoked_at),
+            if key.read_only { "read" } else { "write" }.to_owned(),
             or_dash(key.prefer.as_deref()),
         ]
     });

@@ -19,6 +19,7 @@ mod manual;
 mod messages;
 mod migrate;
 mod openapi;
+mod orders;
 mod parse;
 mod passwords;
 mod pets;
@@ -71,7 +72,7 @@ enum Command {
     Quickstart(quickstart::Quickstart),
     Serve(serve::Serve),
     Ephemeral(ephemeral::Ephemeral),
-    /// Create, list and delete accounts, and set passwords
+    /// Create, list and delete accounts, and set passwords and roles
     #[command(subcommand)]
     Account(account::Account),
     /// Create, list, revoke and rotate API keys
@@ -80,6 +81,9 @@ enum Command {
     /// Import and export animals
     #[command(subcommand)]
     Pets(pets::Pets),
+    /// List orders
+    #[command(subcommand)]
+    Orders(orders::Orders),
     /// List and export messages
     #[command(subcommand)]
     Messages(messages::Messages),
@@ -175,6 +179,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
         Command::Account(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Pets(command) => command.run(),
+        Command::Orders(command) => command.run(),
         Command::Messages(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Move(command) => command.run(),

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
-use crate::domain::{Account, AccountId, ApiKey, Deployment, Email};
+use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, Role};
 use crate::regular_file;
 use crate::store::Store;
 use crate::store::sqlite::KEY_FILE;
@@ -111,7 +111,8 @@ async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure>
 /// Returns the account `quickstart@localhost` and creates it if it does not exist.
 async fn account(store: &Store) -> Result<Account, Failure> {
     let email = Email::parse(ACCOUNT)?;
-    store.create_account(email.clone(), None, Clock::System.now()).await?;
+    let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };
+    store.create_account(new).await?;
     store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
 }
 

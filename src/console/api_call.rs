@@ -40,7 +40,7 @@ impl ApiCall {
     pub async fn list(who: &SignedIn, operation: Operation, query: Option<String>) -> Option<Self> {
         let target = format!("{}?{}", operation.path(), query?);
         let shown = SampleRequest::get(address(who, operation, &target));
-        let mut caller = Caller::signed_in(who.session.account);
+        let mut caller = Caller::signed_in(who.session.account, who.session.role);
         let answer = call(who, operation, Request::get(target), "", &mut caller).await;
         Some(Self::new(shown, answer, caller.simulated).await)
     }
@@ -78,7 +78,7 @@ impl ApiCall {
         let url = address(who, operation, &target);
         let shown = SampleRequest { method: "POST", url, headers, body: body.to_owned(), is_live: false };
 
-        let mut caller = Caller::signed_in(who.session.account);
+        let mut caller = Caller::signed_in(who.session.account, who.session.role);
         let mut answer = match caller.count(who.api(), who.session.account) {
             Ok(()) => {
                 let request = shown

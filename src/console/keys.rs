@@ -23,6 +23,9 @@ use crate::http::preferences::Preferences;
 /// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
 
+/// What the form lets a key do: value and text.
+const ACCESSES: [(&str, &str); 2] = [("write", "Read and write"), ("read", "Only read")];
+
 /// The overlaps that the form offers: value and text. The old key keeps working until the overlap ends.
 const OVERLAPS: [(&str, &str); 4] =
     [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "0 hours (stops at once)")];
@@ -40,11 +43,38 @@ struct List<'a> {
 #[template(path = "console/key-new.html")]
 struct New<'a> {
     site: Site<'a>,
+    form: KeyForm,
+    lifetimes: &'static [(&'static str, &'static str)],
+    accesses: &'static [(&'static str, &'static str)],
+    opened: Opened,
+}
+
+/// The fields of a new key.
+struct KeyForm {
     name: Field,
     expiry: Field,
+    access: Field,
     prefer: Field,
-    lifetimes: &'static [(&'static str, &'static str)],
-    opened: Opened,
+}
+
+impl KeyForm {
+    fn empty() -> Self {
+        let (expiry, access) = (Field::new("90d"), Field::new("write"));
+        Self { name: Field::default(), expiry, access, prefer: Field::default() }
+    }
+
+    /// Parses the fields of a new key for `account`. `None` if one of them has an error.
+    fn parse(&mut self, key: &ApiKey, who: &SignedIn) -> Option<NewKey> {
+        let (deployment, now) = (who.api().store.deployment(), who.api().clock.steady());
+        let name = self.name.parse("Enter a name.", "The name", KeyName::parse);
+        let lifetime = self.expiry.parse("Choose when it expires.", "The time", |text| {
+            if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
+        });
+        let prefer = self.prefer.parse_optional("The text", |text| Preferences::for_key(&text, deployment, now));
+        let new = NewKey::of(key, who.session.account, name?, now, lifetime?);
+        let read_only = self.access.value == "read";
+        self.prefer.error.is_none().then_some(NewKey { read_only, prefer, ..new })
+    }
 }
 
 #[derive(Template)]
@@ -121,6 +151,7 @@ struct Row {
     created: String,
     last_used: Option<String>,
     expires: Option<String>,
+    is_read_only: bool,
     prefer: Option<String>,
     state: KeyState,
     /// Number of requests to this process since its start.
@@ -141,6 +172,7 @@ impl Row {
             created: day(key.created_at),
             last_used,
             expires: key.expires_at.map(moment),
+            is_read_only: key.read_only,
             prefer: key.prefer,
         }
     }
@@ -167,29 +199,25 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 
 pub async fn new(who: SignedIn) -> Result<Response, PageError> {
     let opened = Opened::now(&who).await?;
-    Ok(new_key(&who, StatusCode::OK, Field::default(), Field::new("90d"), Field::default(), opened))
+    Ok(new_key(&who, StatusCode::OK, KeyForm::empty(), opened))
 }
 
 pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let (mut name, mut expiry, mut prefer) = (fields.field("name"), fields.field("expiry"), fields.field("prefer"));
-    let (deployment, now) = (who.api().store.deployment(), who.api().clock.steady());
-    let named = name.parse("Enter a name.", "The name", KeyName::parse);
-    let lifetime = expiry.parse("Choose when it expires.", "The time", |text| {
-        if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
-    });
-    let preferred = prefer.parse_optional("The text", |text| Preferences::for_key(&text, deployment, now));
+    let [name, expiry, access, prefer] = ["name", "expiry", "access", "prefer"].map(|name| fields.field(name));
+    let mut form = KeyForm { name, expiry, access, prefer };
+    let key = ApiKey::generate(who.api().store.deployment());
+    let new = form.parse(&key, &who);
     let opened = Opened::of(&who, &fields).await?;
-    let (Some(named), Some(lifetime), None) = (named, lifetime, &prefer.error) else {
-        return Ok(new_key(&who, StatusCode::UNPROCESSABLE_ENTITY, name, expiry, prefer, opened));
+    let Some(new) = new else {
+        return Ok(new_key(&who, StatusCode::UNPROCESSABLE_ENTITY, form, opened));
     };
     if opened.since.is_some() {
-        return Ok(new_key(&who, StatusCode::CONFLICT, name, expiry, prefer, opened));
+        return Ok(new_key(&who, StatusCode::CONFLICT, form, opened));
     }
-    let key = ApiKey::generate(deployment);
-    let of_account = NewKey::of(&key, who.session.account, named, now, lifetime);
-    who.api().store.create_key(NewKey { prefer: preferred.clone(), ..of_account }).await?;
+    let prefer = new.prefer.clone();
+    who.api().store.create_key(new).await?;
     who.api().api_keys.note_change();
-    Ok(made(&who, &key, preferred, None))
+    Ok(made(&who, &key, prefer, None))
 }
 
 pub async fn confirm_rotation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
@@ -253,9 +281,9 @@ fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     }
 }
 
-fn new_key(who: &SignedIn, status: StatusCode, name: Field, expiry: Field, prefer: Field, opened: Opened) -> Response {
+fn new_key(who: &SignedIn, status: StatusCode, form: KeyForm, opened: Opened) -> Response {
     let site = Site::new(who, "Create an API key", "keys");
-    page(status, &New { site, name, expiry, prefer, lifetimes: &LIFETIMES, opened })
+    page(status, &New { site, form, lifetimes: &LIFETIMES, accesses: &ACCESSES, opened })
 }
 
 fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {

@@ -1,4 +1,4 @@
-//! The orders page: list the account's own, place them, change their status.
+//! The orders page: list the account's own, or all for staff; place orders, change their status.
 
 use askama::Template;
 use axum::http::{StatusCode, Uri};
@@ -15,9 +15,9 @@ use super::path::Path;
 use super::request_key::RequestKey;
 use super::sample_request::SampleRequest;
 use super::times::moment;
-use crate::domain::{Order, OrderQuery, OrderStatus, PageLimit, Transition};
-use crate::http::Operation;
+use crate::domain::{Order, OrderQuery, OrderStatus, PageLimit, Role, Transition};
 use crate::http::input::integer;
+use crate::http::{Operation, Permission};
 use crate::store::{self, Store};
 
 #[derive(Template)]
@@ -29,6 +29,8 @@ struct List<'a> {
     key: RequestKey,
     /// The request of the form that places an order.
     unsent: SampleRequest,
+    /// True if the list has the orders of all customers.
+    is_staff: bool,
     orders: Vec<Row>,
     status: Option<OrderStatus>,
     links: Links<i64>,
@@ -54,20 +56,27 @@ struct Row {
     status: OrderStatus,
     placed: String,
     changed: String,
+    /// The address of the customer, which only staff see.
+    customer: Option<String>,
 }
 
 impl Row {
-    async fn new(store: &Store, order: Order) -> store::Result<Self> {
-        let Order { id, pet_id, status, created_at, updated_at } = order;
+    async fn new(store: &Store, role: Role, order: Order) -> store::Result<Self> {
+        let Order { id, pet_id, account, status, created_at, updated_at } = order;
         let pet = store.find_pet(pet_id).await?;
         let pet_name = pet.map_or_else(String::new, |pet| pet.name.to_string());
-        Ok(Self { id, pet_id, pet_name, status, placed: moment(created_at), changed: moment(updated_at) })
+        let customer = match role {
+            Role::Customer => None,
+            Role::Staff => store.find_email(account).await?.map(|email| email.as_str().to_owned()),
+        };
+        Ok(Self { id, pet_id, pet_name, status, placed: moment(created_at), changed: moment(updated_at), customer })
     }
 
-    /// The steps that its status allows.
+    /// The steps that its status allows to the user.
     fn steps(&self) -> impl Iterator<Item = Transition> {
-        let status = self.status;
-        Transition::ALL.into_iter().filter(move |step| step.apply(status).is_some())
+        let (status, is_staff) = (self.status, self.customer.is_some());
+        let steps = Transition::ALL.into_iter().filter(move |step| step.apply(status).is_some());
+        steps.filter(move |step| is_staff || operation(*step).permission() == Permission::Account)
     }
 }
 
@@ -124,14 +133,17 @@ pub async fn step(
     let (Some(id), Some(step)) = (integer(&id), Transition::parse(&step)) else {
         return Err(PageError::not_found("There is no page at this address."));
     };
-    let operation = match step {
+    let key = RequestKey::of(&fields);
+    let api_call = ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), "", &fields).await;
+    done(&who, Field::default(), key, Some(id), api_call).await
+}
+
+const fn operation(step: Transition) -> Operation {
+    match step {
         Transition::Approve => Operation::ApproveOrder,
         Transition::Deliver => Operation::DeliverOrder,
         Transition::Cancel => Operation::CancelOrder,
-    };
-    let key = RequestKey::of(&fields);
-    let api_call = ApiCall::post(&who, operation, Some(id), &key.of_entry(id), "", &fields).await;
-    done(&who, Field::default(), key, Some(id), api_call).await
+    }
 }
 
 /// Returns the list after a form, beginning with the order that the form was about. `order` is the one that it changes.
@@ -185,11 +197,12 @@ impl View {
 
     async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
         let Self { status_code, status, place, pet_id, key, done } = self;
-        let (store, account) = (&who.api().store, who.session.account);
+        let (store, role) = (&who.api().store, who.session.role);
+        let customer = (role == Role::Customer).then_some(who.session.account);
         let read = |direction, after, limit| async move {
             let mut orders = Vec::new();
             let query = OrderQuery { limit, status, after, direction };
-            let more = store.list_orders(account, &query, &mut |order| orders.push(order)).await?;
+            let more = store.list_orders(customer, &query, &mut |order| orders.push(order)).await?;
             Ok((orders, more))
         };
         let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
@@ -198,11 +211,12 @@ impl View {
         let listed = ApiCall::list(who, Operation::ListOrders, query.filter(|_| sent.is_none())).await;
         let ListPage { entries, links } = page;
         // Concurrent, so that PostgreSQL answers them together.
-        let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, order))).await?;
+        let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, role, order))).await?;
         let site = Site::new(who, "Orders", "orders");
         let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, body(&pet_id.integer_or_example("1")));
         let outcome = outcome.unwrap_or_default();
-        let list = List { site, pet_id, key, unsent, orders, status, links, sent, outcome, listed };
+        let is_staff = role == Role::Staff;
+        let list = List { site, pet_id, key, unsent, is_staff, orders, status, links, sent, outcome, listed };
         Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))
     }
 }

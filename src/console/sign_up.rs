@@ -8,7 +8,7 @@ use super::error::PageError;
 use super::form::{Field, Form, status};
 use super::layout::{NO_SECTION, Site, page};
 use super::sign_in::{begin_attempt, begin_session};
-use crate::domain::Email;
+use crate::domain::{Email, NewAccount};
 
 #[derive(Template)]
 #[template(path = "console/sign-up.html")]
@@ -37,8 +37,8 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
         return Ok(form(&user, email, password));
     };
     let digest = begin_attempt(&user, &address)?.hash(chosen).await?;
-    let Some(account) = user.api().store.create_account(address, Some(digest.clone()), user.api().clock.now()).await?
-    else {
+    let new = NewAccount::customer(address, Some(digest.clone()), user.api().clock.now());
+    let Some(account) = user.api().store.create_account(new).await? else {
         email.error = Some("There is already an account with this address. Sign in instead.".to_owned());
         return Ok(form(&user, email, password));
     };

@@ -13,10 +13,56 @@ use super::{Invalid, Secret, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccountId(pub i64);
 
+/// What an account may do. The numbers are those in both databases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Places orders, and sees and cancels its own.
+    #[default]
+    Customer = 0,
+    /// Sees and changes all orders.
+    Staff = 1,
+}
+
+impl Role {
+    pub const ALL: [Self; 2] = [Self::Customer, Self::Staff];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Customer => "customer",
+            Self::Staff => "staff",
+        }
+    }
+
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+
+    pub fn from_code(code: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| i64::from(role.code()) == code)
+    }
+}
+
+/// An account to store.
+#[derive(Clone)]
+pub struct NewAccount {
+    pub email: Email,
+    /// `None` for an account that only the command line can use.
+    pub password: Option<PasswordDigest>,
+    pub role: Role,
+    pub now: Timestamp,
+}
+
+impl NewAccount {
+    pub const fn customer(email: Email, password: Option<PasswordDigest>, now: Timestamp) -> Self {
+        Self { email, password, role: Role::Customer, now }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     pub id: AccountId,
     pub email: Email,
+    pub role: Role,
     pub created_at: Timestamp,
     /// True if the owner can sign in to the console.
     pub has_password: bool,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::{AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Secret, Timestamp, check_text};
+use super::{
+    AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Role, Secret, Timestamp, check_text,
+};
 
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const PREFIX: usize = "pet_live_".len();
@@ -83,6 +85,8 @@ pub struct NewKey {
     pub hint: String,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
+    /// True if requests with the key may only read.
+    pub read_only: bool,
     /// The failures that requests with the key get, as in `Prefer`. Only on staging.
     pub prefer: Option<String>,
 }
@@ -96,7 +100,16 @@ impl NewKey {
         lifetime: Option<Duration>,
     ) -> Self {
         let expires_at = lifetime.map(|lifetime| created_at.plus(lifetime));
-        Self { account, name, hash: key.hash(), hint: key.hint(), created_at, expires_at, prefer: None }
+        Self {
+            account,
+            name,
+            hash: key.hash(),
+            hint: key.hint(),
+            created_at,
+            expires_at,
+            read_only: false,
+            prefer: None,
+        }
     }
 }
 
@@ -126,6 +139,9 @@ pub struct KeyGrant {
     pub account: AccountId,
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,
+    /// The role of the account.
+    pub role: Role,
+    pub read_only: bool,
     pub prefer: Option<String>,
 }
 
@@ -186,6 +202,7 @@ pub struct KeyRecord {
     pub last_used_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
+    pub read_only: bool,
     pub prefer: Option<String>,
 }
 

@@ -13,7 +13,7 @@ pub mod session;
 pub mod time;
 pub mod token_bucket;
 
-pub use account::{Account, AccountId, Email};
+pub use account::{Account, AccountId, Email, NewAccount, Role};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
 pub use idempotency::{IdempotencyKey, KeyedRequest};
 pub use message::{Message, MessageId, MessageIds, MessageText};

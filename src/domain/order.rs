@@ -102,24 +102,27 @@ pub struct NewOrder {
 
 impl NewOrder {
     pub const fn with_id(self, id: i64) -> Order {
-        Order { id, pet_id: self.pet_id, status: Placed, created_at: self.now, updated_at: self.now }
+        let Self { account, pet_id, now } = self;
+        Order { id, pet_id, account, status: Placed, created_at: now, updated_at: now }
     }
 }
 
-/// A transition of one of an account's orders.
+/// A transition of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderTransition {
-    pub account: AccountId,
+    /// The customer whose order it must be. `None` for staff.
+    pub customer: Option<AccountId>,
     pub order: i64,
     pub transition: Transition,
     pub now: Timestamp,
 }
 
-/// An order, as its account sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     pub id: i64,
     pub pet_id: i64,
+    /// The customer.
+    pub account: AccountId,
     pub status: OrderStatus,
     pub created_at: Timestamp,
     /// Time of the last transition. Never decreases, even if the clock does.
@@ -146,11 +149,11 @@ pub enum PlaceOrderError {
 pub enum TransitionError {
     /// The transition does not start from the order's status.
     WrongStatus { transition: Transition, status: OrderStatus },
-    /// The account has no such order.
+    /// There is no such order, or it is another customer's.
     NotFound,
 }
 
-/// Selects a page of an account's orders.
+/// Selects a page of orders.
 pub type OrderQuery = PageQuery<OrderStatus>;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::{AccountId, Email, Secret, Timestamp};
+use super::{AccountId, Email, Role, Secret, Timestamp};
 
 /// Time without use after which a session ends.
 pub const IDLE: Duration = Duration::from_hours(2);
@@ -66,6 +66,7 @@ pub struct Session {
     pub hash: SessionHash,
     pub account: AccountId,
     pub email: Email,
+    pub role: Role,
     pub account_created_at: Timestamp,
     pub created_at: Timestamp,
     pub last_used_at: Timestamp,
@@ -106,6 +107,7 @@ mod tests {
             hash: SessionToken::generate().hash(),
             account: AccountId(1),
             email: Email::parse("ada@example.com").unwrap(),
+            role: Role::Customer,
             account_created_at: begun,
             created_at: begun,
             last_used_at: begun,

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Method};
 
 use super::error::{ApiError, Code};
+use super::operations::{Operation, Permission};
 use super::preferences::Preferences;
 use super::rate_limit::Quota;
 use super::response::Response;
 use super::simulated::Simulated;
 use super::state::Api;
-use crate::domain::{AccountId, KeyId};
+use crate::domain::{AccountId, KeyId, Role};
 
 /// The caller of an operation, as far as it is known. The log and the headers of the response need it.
 #[derive(Debug, Default)]
@@ -20,7 +21,10 @@ pub struct Caller {
     pub account: Option<AccountId>,
     /// `None` without a rate limit.
     pub quota: Option<Quota>,
+    pub role: Role,
     pub key: Option<KeyId>,
+    /// True if the key may only read.
+    pub is_read_only: bool,
     /// The preferences of the key, on staging.
     pub preferences: Option<Arc<Preferences>>,
     /// `None` unless the request got a simulation.
@@ -31,8 +35,8 @@ pub struct Caller {
 
 impl Caller {
     /// A user signed in to the console.
-    pub fn signed_in(account: AccountId) -> Self {
-        Self { account: Some(account), ..Self::default() }
+    pub fn signed_in(account: AccountId, role: Role) -> Self {
+        Self { account: Some(account), role, ..Self::default() }
     }
 
     /// Returns the response for an error, which it records.
@@ -41,8 +45,20 @@ impl Caller {
         error.answer()
     }
 
+    /// Checks the API key, the rate limit of its account, and the permission to call `operation`. Returns the account.
+    pub async fn admit(&mut self, api: &Api, operation: Operation, headers: &HeaderMap) -> Result<AccountId, ApiError> {
+        let account = self.authenticate(api, headers).await?;
+        if self.is_read_only && *operation.method() != Method::GET {
+            return Err(ApiError::new(Code::Forbidden, "This API key may only read."));
+        }
+        if operation.permission() == Permission::Staff && self.role != Role::Staff {
+            return Err(ApiError::new(Code::Forbidden, "Only staff may do this."));
+        }
+        Ok(account)
+    }
+
     /// Checks the API key and the rate limit of its account. Accepts a caller whose account is known.
-    pub async fn authenticate(&mut self, api: &Api, headers: &HeaderMap) -> Result<AccountId, ApiError> {
+    async fn authenticate(&mut self, api: &Api, headers: &HeaderMap) -> Result<AccountId, ApiError> {
         if let Some(account) = self.account {
             return Ok(account);
         }
@@ -55,6 +71,7 @@ impl Caller {
         let key = api.api_keys.authenticate(key).await?.ok_or_else(invalid)?;
         let account = key.grant.account;
         (self.account, self.key) = (Some(account), Some(key.grant.id));
+        (self.role, self.is_read_only) = (key.grant.role, key.grant.read_only);
         self.preferences.clone_from(&key.preferences);
         self.count(api, account)?;
         Ok(account)

@@ -9,7 +9,7 @@ use super::idempotency::IDEMPOTENCY_KEY;
 use super::input::{self, RequestBody};
 use super::operations::Operation;
 use super::state::Api;
-use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest};
+use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest, Role};
 use crate::store::{StoredResponse, WriteKey};
 
 /// A call of an operation by an authenticated account.
@@ -17,13 +17,14 @@ pub struct Call<'r> {
     pub api: &'r Api,
     pub operation: Operation,
     pub account: AccountId,
+    pub role: Role,
     pub head: &'r Parts,
     /// Empty if the operation only reads.
     pub body: String,
 }
 
 impl<'r> Call<'r> {
-    /// Checks a request in this order: the key, the rate limit, the body's size and media type, the body itself.
+    /// Checks a request in this order: the key, the rate limit, the permission, the body's size and media type, the body itself.
     pub async fn check(
         operation: Operation,
         api: &'r Api,
@@ -31,13 +32,18 @@ impl<'r> Call<'r> {
         body: &mut impl RequestBody,
         caller: &mut Caller,
     ) -> Result<Self, ApiError> {
-        let account = caller.authenticate(api, &head.headers).await?;
+        let account = caller.admit(api, operation, &head.headers).await?;
         input::check_declared_body(&head.headers)?;
         let body = match *operation.method() {
             Method::POST => input::read_json(head, body).await?,
             _ => String::new(),
         };
-        Ok(Self { api, operation, account, head, body })
+        Ok(Self { api, operation, account, role: caller.role, head, body })
+    }
+
+    /// The customer whose orders the caller may see and change. `None` for staff, who may see and change all.
+    pub fn customer(&self) -> Option<AccountId> {
+        (self.role == Role::Customer).then_some(self.account)
     }
 
     pub fn query(&self) -> Option<&str> {

@@ -23,6 +23,7 @@ pub enum Code {
     UnknownParameter,
     MissingApiKey,
     InvalidApiKey,
+    Forbidden,
     NotFound,
     MethodNotAllowed,
     RequestTimeout,
@@ -38,13 +39,14 @@ pub enum Code {
 
 impl Code {
     /// The codes in the order of the error table in docs/api.md.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::InvalidJson,
         Self::MissingField,
         Self::InvalidValue,
         Self::UnknownParameter,
         Self::MissingApiKey,
         Self::InvalidApiKey,
+        Self::Forbidden,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::RequestTimeout,
@@ -75,6 +77,7 @@ impl Code {
             Self::UnknownParameter => ("unknown_parameter", StatusCode::BAD_REQUEST),
             Self::MissingApiKey => ("missing_api_key", StatusCode::UNAUTHORIZED),
             Self::InvalidApiKey => ("invalid_api_key", StatusCode::UNAUTHORIZED),
+            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN),
             Self::NotFound => ("not_found", StatusCode::NOT_FOUND),
             Self::MethodNotAllowed => ("method_not_allowed", StatusCode::METHOD_NOT_ALLOWED),
             Self::RequestTimeout => ("request_timeout", StatusCode::REQUEST_TIMEOUT),

@@ -74,7 +74,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::domain::{Email, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, Timestamp};
+    use crate::domain::{Email, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewAccount, Timestamp};
     use crate::store::WriteKey;
     use crate::store::sqlite::{Options, Sqlite};
 
@@ -83,8 +83,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap());
         let (then, now) = (Timestamp::from_milliseconds(0), Timestamp::from_milliseconds(86_400_000));
-        let account =
-            store.create_account(Email::parse("ada@example.com").unwrap(), None, then).await.unwrap().unwrap();
+        let account = store
+            .create_account(NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, then))
+            .await
+            .unwrap()
+            .unwrap();
         let keys: Vec<_> = (0..2 * STEP + 1).map(|n| (n.to_string(), then)).chain([("new".into(), now)]).collect();
         join_all(keys.iter().map(|(key, at)| {
             let key = IdempotencyKey::parse(key.as_bytes()).unwrap();

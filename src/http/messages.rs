@@ -40,7 +40,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
         write_message(&message, sent_at, items.add());
         last = Some(message.id);
     }
-    let next = |last| pagination::next(&call.api.addresses, Operation::ListMessages, limit, None, last);
+    let next = |last| pagination::next(&call.api.addresses, Operation::ListMessages, limit, "", last);
     Ok(Page::new(items, last.filter(|_| more).map(next)).into_response())
 }
 

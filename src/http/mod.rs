@@ -49,7 +49,7 @@ pub use file::File;
 pub use json::InvalidObject;
 pub use listener_service::ListenerService;
 pub use messages::parse_message;
-pub use operations::Operation;
+pub use operations::{Operation, Permission};
 pub use pets::{parse_new_pet, parse_pet_query};
 pub use response::{Response, Sent};
 pub use state::{Api, PasswordCounters};

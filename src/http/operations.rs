@@ -1,4 +1,4 @@
-//! The operation table: every operation of the service, with its id, method, listener and path.
+//! The operation table: every operation of the service, with who may call it, its id, methods, listener and path.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
 //! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::execute`].
@@ -43,28 +43,42 @@ const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 
 static TABLE: [Row; 18] = [
-    row(ListPets, "listPets", GET, STORE, "/v1/pets"),
-    row(CreatePet, "createPet", POST, STORE, "/v1/pets"),
-    row(GetPet, "getPet", GET, STORE, "/v1/pets/{petId}"),
-    row(ListOrders, "listOrders", GET, STORE, "/v1/store/orders"),
-    row(PlaceOrder, "placeOrder", POST, STORE, "/v1/store/orders"),
-    row(GetOrder, "getOrder", GET, STORE, "/v1/store/orders/{orderId}"),
-    row(ApproveOrder, "approveOrder", POST, STORE, "/v1/store/orders/{orderId}/approve"),
-    row(DeliverOrder, "deliverOrder", POST, STORE, "/v1/store/orders/{orderId}/deliver"),
-    row(CancelOrder, "cancelOrder", POST, STORE, "/v1/store/orders/{orderId}/cancel"),
-    row(SendMessage, "sendMessage", POST, MESSAGES, "/v1/messages"),
-    row(ListMessages, "listMessages", GET, MESSAGES, "/v1/messages"),
-    row(GetLiveness, "getLiveness", GET, EVERY, "/livez"),
-    row(GetReadiness, "getReadiness", GET, EVERY, "/readyz"),
-    row(GetMetrics, "getMetrics", GET, OPS, "/metrics"),
-    row(GetDocument, "getDocument", GET, STORE, "/openapi.json"),
-    row(GetDocument30, "getDocument30", GET, STORE, "/openapi-3.0.json"),
-    row(GetApiCatalog, "getApiCatalog", GET, STORE, "/.well-known/api-catalog"),
-    row(GetSecurityTxt, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
+    row(ListPets, Account, "listPets", GET, STORE, "/v1/pets"),
+    row(CreatePet, Account, "createPet", POST, STORE, "/v1/pets"),
+    row(GetPet, Account, "getPet", GET, STORE, "/v1/pets/{petId}"),
+    row(ListOrders, Account, "listOrders", GET, STORE, "/v1/store/orders"),
+    row(PlaceOrder, Account, "placeOrder", POST, STORE, "/v1/store/orders"),
+    row(GetOrder, Account, "getOrder", GET, STORE, "/v1/store/orders/{orderId}"),
+    row(ApproveOrder, Staff, "approveOrder", POST, STORE, "/v1/store/orders/{orderId}/approve"),
+    row(DeliverOrder, Staff, "deliverOrder", POST, STORE, "/v1/store/orders/{orderId}/deliver"),
+    row(CancelOrder, Account, "cancelOrder", POST, STORE, "/v1/store/orders/{orderId}/cancel"),
+    row(SendMessage, Account, "sendMessage", POST, MESSAGES, "/v1/messages"),
+    row(ListMessages, Account, "listMessages", GET, MESSAGES, "/v1/messages"),
+    row(GetLiveness, Anyone, "getLiveness", GET, EVERY, "/livez"),
+    row(GetReadiness, Anyone, "getReadiness", GET, EVERY, "/readyz"),
+    row(GetMetrics, Anyone, "getMetrics", GET, OPS, "/metrics"),
+    row(GetDocument, Anyone, "getDocument", GET, STORE, "/openapi.json"),
+    row(GetDocument30, Anyone, "getDocument30", GET, STORE, "/openapi-3.0.json"),
+    row(GetApiCatalog, Anyone, "getApiCatalog", GET, STORE, "/.well-known/api-catalog"),
+    row(GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
 ];
+
+/// Who may call an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Clients without an API key, too.
+    Anyone,
+    /// Every account. Keys that only read may call it if it only reads.
+    Account,
+    /// Accounts with the role of staff, as [`Self::Account`].
+    Staff,
+}
+
+use Permission::*;
 
 struct Row {
     operation: Operation,
+    permission: Permission,
     id: &'static str,
     methods: &'static [Method],
     /// `None` if every listener has the operation.
@@ -75,12 +89,13 @@ struct Row {
 
 const fn row(
     operation: Operation,
+    permission: Permission,
     id: &'static str,
     methods: &'static [Method],
     listener: Option<Listener>,
     path: &'static str,
 ) -> Row {
-    Row { operation, id, methods, listener, path, template: Template::of(path) }
+    Row { operation, permission, id, methods, listener, path, template: Template::of(path) }
 }
 
 /// A path template, split at its parameter.
@@ -189,6 +204,10 @@ impl Operation {
     /// The `operationId`, which is also the scope of the operation's idempotency keys.
     pub fn id(self) -> &'static str {
         self.row().id
+    }
+
+    pub fn permission(self) -> Permission {
+        self.row().permission
     }
 
     pub fn method(self) -> &'static Method {

@@ -16,7 +16,7 @@ use super::response::{self, Response};
 use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
+use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Role, Transition};
 use crate::representation::{order_json, write_order};
 use crate::store::StoredResponse;
 
@@ -25,21 +25,35 @@ const ORDERS: &str = Operation::GetOrder.api_prefix();
 
 /// Handles `listOrders`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
-    let query = pagination::query(call.query(), OrderStatus::parse)?;
-    let (api, list) = (call.api, List::Orders(call.account, query));
-    page_cache::respond(&api.pages, &api.store, list, read_page(api, call.account, &query)).await
+    let (query, customer) = match call.customer() {
+        Some(customer) => (pagination::query(call.query(), OrderStatus::parse)?, Some(customer)),
+        None => {
+            let [account, page @ ..] = input::parameters(call.query(), ["accountId", "limit", "status", "after"])?;
+            let customer = account.map(|text| pagination::number("accountId", &text)).transpose()?.map(AccountId);
+            (pagination::query_of(page, OrderStatus::parse)?, customer)
+        }
+    };
+    let (api, is_staff) = (call.api, call.role == Role::Staff);
+    let page = read_page(api, customer, is_staff, &query);
+    page_cache::respond(&api.pages, &api.store, List::Orders { customer, is_staff, query }, page).await
 }
 
-async fn read_page(api: &Api, account: AccountId, query: &OrderQuery) -> Result<Page, ApiError> {
+async fn read_page(
+    api: &Api,
+    customer: Option<AccountId>,
+    is_staff: bool,
+    query: &OrderQuery,
+) -> Result<Page, ApiError> {
     let (mut items, mut last) = (Items::new(), None);
     let mut each = |order: Order| {
         write_order(&order, items.add());
         last = Some(order.id);
     };
-    let more = api.store.list_orders(account, query, &mut each).await?;
-    let (status, last) = (query.status.map(OrderStatus::as_str), last.filter(|_| more));
-    let next = |last| pagination::next(&api.addresses, Operation::ListOrders, query.limit, status, last);
-    Ok(Page::new(items, last.map(next)))
+    let more = api.store.list_orders(customer, query, &mut each).await?;
+    let status = pagination::filter("status", query.status.map(OrderStatus::as_str));
+    let customer = pagination::filter("accountId", customer.filter(|_| is_staff).map(|customer| customer.0));
+    let next = |last| pagination::next(&api.addresses, Operation::ListOrders, query.limit, &(status + &customer), last);
+    Ok(Page::new(items, last.filter(|_| more).map(next)))
 }
 
 /// Handles `placeOrder`.
@@ -63,7 +77,7 @@ fn placed(addresses: &Addresses, order: &Order) -> StoredResponse {
 pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     input::parameters(call.query(), [])?;
     let order = match call.id() {
-        Some(id) => call.api.store.find_order(call.account, id).await?,
+        Some(id) => call.api.store.find_order(call.customer(), id).await?,
         None => None,
     };
     Ok(response::json(StatusCode::OK, order_json(&order.ok_or_else(order_not_found)?)))
@@ -85,7 +99,7 @@ pub async fn change(call: &Call<'_>, transition: Transition) -> Result<Response,
     }
     let key = call.key(&changed)?;
     let order = call.id().ok_or_else(order_not_found)?;
-    let change = OrderTransition { account: call.account, order, transition, now: call.api.clock.now() };
+    let change = OrderTransition { customer: call.customer(), order, transition, now: call.api.clock.now() };
     idempotency::respond(call.api.store.transition_order(change, key).await?, changed)
 }
 

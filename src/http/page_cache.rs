@@ -20,7 +20,12 @@ const CAPACITY: u64 = 8 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {
     Pets(PetQuery),
-    Orders(AccountId, OrderQuery),
+    /// The orders of a customer, or all. Links of pages for staff name the customer.
+    Orders {
+        customer: Option<AccountId>,
+        is_staff: bool,
+        query: OrderQuery,
+    },
 }
 
 /// Responds with the cached page of `list`, or with the page that `read` returns from `store`.
@@ -93,7 +98,7 @@ impl Cached {
     fn is_unchanged(&self, list: &List, then: Epoch, now: Epoch) -> bool {
         let may_grow = match list {
             List::Pets(query) => query.direction == Direction::Descending || self.page.is_last(),
-            List::Orders(..) => false,
+            List::Orders { .. } => false,
         };
         then.changes == now.changes && (then.additions == now.additions || !may_grow)
     }

@@ -19,7 +19,14 @@ pub fn query<Status>(
     query: Option<&str>,
     parse: impl FnOnce(&str) -> Result<Status, Invalid>,
 ) -> Result<PageQuery<Status>, ApiError> {
-    let [given, status, after] = parameters(query, ["limit", "status", "after"])?;
+    query_of(parameters(query, ["limit", "status", "after"])?, parse)
+}
+
+/// Like [`query`], from the values of `limit`, `status` and `after`.
+pub fn query_of<Status>(
+    [given, status, after]: [Option<Cow<'_, str>>; 3],
+    parse: impl FnOnce(&str) -> Result<Status, Invalid>,
+) -> Result<PageQuery<Status>, ApiError> {
     Ok(PageQuery {
         limit: limit(given)?,
         status: status.map(|text| parse(&text).map_err(invalid("status"))).transpose()?,
@@ -33,7 +40,7 @@ pub fn limit(text: Option<Cow<'_, str>>) -> Result<PageLimit, ApiError> {
     PageLimit::new(number("limit", &text)?).map_err(invalid("limit"))
 }
 
-fn number(name: &'static str, text: &str) -> Result<i64, ApiError> {
+pub fn number(name: &'static str, text: &str) -> Result<i64, ApiError> {
     let expected = "must be an integer: digits with an optional minus sign, within 64 bits";
     integer(text).ok_or_else(|| invalid(name)(Invalid(expected.into())))
 }
@@ -43,17 +50,22 @@ pub fn invalid(name: &'static str) -> impl Fn(Invalid) -> ApiError {
     move |invalid| ApiError::invalid_value(name, &invalid)
 }
 
-/// Returns the `Link` to the items after `last` in the list of `operation`. It may be relative (RFC 8288).
+/// Returns the `Link` to the items after `last` in the list of `operation`. It may be relative (RFC 8288). `filters` is a
+/// part of the query, from [`filter`].
 pub fn next(
     addresses: &Addresses,
     operation: Operation,
     limit: PageLimit,
-    status: Option<&str>,
+    filters: &str,
     last: impl Display,
 ) -> String {
     let (base, path) = (addresses.base_url_of(operation.listener()).as_reference(), operation.api_path());
-    let status = status.map_or(String::new(), |status| format!("&status={status}"));
-    format!(r#"<{base}{path}?limit={}{status}&after={last}>; rel="next""#, limit.get())
+    format!(r#"<{base}{path}?limit={}{filters}&after={last}>; rel="next""#, limit.get())
+}
+
+/// Returns a parameter for a query that has others before it. Empty without a value.
+pub fn filter(name: &str, value: Option<impl Display>) -> String {
+    value.map_or_else(String::new, |value| format!("&{name}={value}"))
 }
 
 /// The JSON array of a page while its items are written.

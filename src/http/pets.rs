@@ -37,9 +37,9 @@ async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
         last = Some(pet.id);
     };
     let more = api.store.list_pets(query, &mut each).await?;
-    let (status, last) = (query.status.map(PetStatus::as_str), last.filter(|_| more));
-    let next = |last| pagination::next(&api.addresses, Operation::ListPets, query.limit, status, last);
-    Ok(Page::new(items, last.map(next)))
+    let status = pagination::filter("status", query.status.map(PetStatus::as_str));
+    let next = |last| pagination::next(&api.addresses, Operation::ListPets, query.limit, &status, last);
+    Ok(Page::new(items, last.filter(|_| more).map(next)))
 }
 
 /// Handles `createPet`.

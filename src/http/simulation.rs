@@ -58,7 +58,7 @@ impl<'s> Simulation<'s> {
     ///
     /// # Errors
     ///
-    /// Fails if the key or the rate limit rejects the request, or the request prefers strict handling of preferences and
+    /// Fails if the key, the rate limit or the role rejects the request, or the request prefers strict handling of preferences and
     /// has one that is ignored.
     pub async fn of(
         simulator: &'s Simulator,
@@ -71,7 +71,7 @@ impl<'s> Simulation<'s> {
         if !operation.is_documented() || operation.is_removed(api.clock.recent()) {
             return Ok(None);
         }
-        let account = caller.authenticate(api, headers).await?;
+        let account = caller.admit(api, operation, headers).await?;
         let now = api.clock.now();
         let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
         let Some(preferences) = requested.as_ref().or(caller.preferences.as_deref()) else { return Ok(None) };

@@ -3,21 +3,26 @@
 use super::{Result, Store};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
-use crate::domain::{Account, AccountId, Email, Session, SessionHash, Timestamp};
+use crate::domain::{Account, AccountId, Email, NewAccount, Role, Session, SessionHash, Timestamp};
 
 impl Store {
     /// Creates an account. `None` if its address is taken.
-    pub async fn create_account(
-        &self,
-        email: Email,
-        password: Option<PasswordDigest>,
-        now: Timestamp,
-    ) -> Result<Option<AccountId>> {
-        dispatch!(self, db => db.create_account(email, password, now).await)
+    pub async fn create_account(&self, new: NewAccount) -> Result<Option<AccountId>> {
+        dispatch!(self, db => db.create_account(new).await)
+    }
+
+    /// Changes the role of an account. Returns `false` if the account has been deleted.
+    pub async fn set_role(&self, account: AccountId, role: Role) -> Result<bool> {
+        dispatch!(self, db => db.set_role(account, role).await)
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
         dispatch!(self, db => db.find_account(email).await)
+    }
+
+    /// Returns the address of an account. A deleted account has a placeholder.
+    pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
+        dispatch!(self, db => db.find_email(account).await)
     }
 
     /// Returns all accounts except deleted ones, in order of their ids.

@@ -17,7 +17,7 @@ impl Store {
         }
     }
 
-    /// Changes the status of an account's order, and that of its animal.
+    /// Changes the status of an order, and that of its animal.
     pub async fn transition_order(
         &self,
         transition: OrderTransition,
@@ -29,21 +29,22 @@ impl Store {
         }
     }
 
-    /// Returns one of an account's orders. `None` if the account has no order with this id.
-    pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
-        dispatch!(self, db => db.find_order(account, id).await)
+    /// Returns an order. With `customer`, only one of that customer.
+    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
+        dispatch!(self, db => db.find_order(customer, id).await)
     }
 
-    /// Passes a page of the account's orders to `each`, in the direction of the query. Returns whether more follow.
+    /// Passes a page of the orders of `customer`, or of all customers, to `each`, in the direction of the query. Returns
+    /// whether more follow.
     pub async fn list_orders(
         &self,
-        account: AccountId,
+        customer: Option<AccountId>,
         query: &OrderQuery,
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => db.list_orders(account, query, each).await,
-            Self::Postgres(db) => Box::pin(db.list_orders(account, query, each)).await,
+            Self::Sqlite(db) => db.list_orders(customer, query, each).await,
+            Self::Postgres(db) => Box::pin(db.list_orders(customer, query, each)).await,
         }
     }
 }

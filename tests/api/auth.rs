@@ -189,5 +189,14 @@ async fn store(service: &Service, key: &str) {
 
 fn new_key(service: &Service, hash: KeyHash, expires_at: Option<Timestamp>) -> NewKey {
     let name = KeyName::parse("test".into()).unwrap();
-    NewKey { account: service.account, name, hash, hint: "hint".into(), created_at: NOW, expires_at, prefer: None }
+    NewKey {
+        account: service.account,
+        name,
+        hash,
+        hint: "hint".into(),
+        created_at: NOW,
+        expires_at,
+        read_only: false,
+        prefer: None,
+    }
 }

@@ -19,6 +19,7 @@ mod on_every_database;
 mod order_of_checks;
 mod orders;
 mod partial_responses;
+mod permissions;
 mod pets;
 mod rate_limit;
 mod request_id;

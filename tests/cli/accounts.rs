@@ -78,7 +78,7 @@ fn account_list_has_exactly_the_documented_fields() {
     let accounts = accounts(&folder, "");
 
     let fields: Vec<_> = accounts[0].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, ["id", "email", "createdAt", "hasPassword"]);
+    assert_eq!(fields, ["id", "email", "role", "createdAt", "hasPassword"]);
     let shown: Vec<_> = accounts.iter().map(|one| (one["email"].as_str().unwrap(), &one["hasPassword"])).collect();
     assert_eq!(shown, [("ada@example.com", &false.into()), ("Grace@Example.com", &true.into())]);
     assert!(accounts[0]["createdAt"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
@@ -86,9 +86,9 @@ fn account_list_has_exactly_the_documented_fields() {
     let created = accounts.iter().map(|account| account["createdAt"].as_str().unwrap());
     let table = created.fold(folder.succeed("account list"), |table, time| table.replace(time, &"#".repeat(24)));
     expect![[r#"
-        ID  EMAIL              CREATED                   PASSWORD
-        1   ada@example.com    ########################  no
-        2   Grace@Example.com  ########################  yes
+        ID  EMAIL              ROLE      CREATED                   PASSWORD
+        1   ada@example.com    customer  ########################  no
+        2   Grace@Example.com  customer  ########################  yes
     "#]]
     .assert_eq(&table);
 }
@@ -228,4 +228,52 @@ async fn answered(request: impl Fn() -> Request) -> Response {
         }
     })
     .await
+}
+
+#[tokio::test]
+async fn changed_role_applies_to_a_running_service_within_a_second() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve");
+    let key = folder.key();
+    let approve = || Request::new(server.store(), "POST", "/v1/store/orders/9/approve").key(&key).send_blocking();
+    assert_eq!(approve().status(), 403);
+    for (role, status) in [("staff", 404), ("customer", 403)] {
+        folder.succeed(&format!("account set-role ada@example.com {role}"));
+        assert_eq!(accounts(&folder, "")[0]["role"], role);
+        testkit::within(Duration::from_secs(1), "the change", || approve().status() == status);
+    }
+}
+
+#[test]
+fn staff_is_created_as_such() {
+    let folder = Folder::new();
+    folder.succeed("account create ada@example.com --role staff");
+    assert_eq!(accounts(&folder, "")[0]["role"], "staff");
+    let refused = folder.run("account set-role bob@example.com staff");
+    assert_eq!(refused.shown(), "exit 1\nerror: there is no account bob@example.com\n");
+}
+
+#[tokio::test]
+async fn orders_are_listed_newest_first_with_their_customers() {
+    let folder = Folder::with_account();
+    folder.succeed("account create bob@example.com");
+    let bobs = folder.succeed("key create --account bob@example.com --name test").trim_end().to_owned();
+    let key = folder.key();
+    folder.write("pets", "{\"name\":\"Rex\",\"categoryId\":1}\n{\"name\":\"Mimi\",\"categoryId\":1}\n");
+    folder.succeed("pets import pets");
+    let server = folder.serve("serve");
+    for (key, body) in [(&key, r#"{"petId":1}"#), (&bobs, r#"{"petId":2}"#)] {
+        let placed = Request::new(server.store(), "POST", "/v1/store/orders").key(key).json(body).send().await;
+        assert_eq!(placed.status(), 201);
+    }
+
+    let listed: serde_json::Value = serde_json::from_str(&folder.succeed("orders list --json")).unwrap();
+
+    let customers: Vec<_> = listed.as_array().unwrap().iter().map(|order| &order["account"]).collect();
+    assert_eq!(customers, ["bob@example.com", "ada@example.com"]);
+    let fields: Vec<_> = listed[0].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["id", "petId", "accountId", "status", "createdAt", "updatedAt", "account"]);
+    let of_ada = folder.succeed("orders list --account ada@example.com --status placed --limit 1");
+    assert!(of_ada.starts_with("ID  ANIMAL  ACCOUNT") && of_ada.contains("1   1       ada@example.com"), "{of_ada}");
+    assert_eq!(folder.succeed("orders list --status cancelled --json"), "[]\n");
 }

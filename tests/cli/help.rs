@@ -27,9 +27,10 @@ fn program_help_lists_the_commands() {
           quickstart   Create sample data and run the service
           serve        Run the service
           ephemeral    Run a staging store for one test run
-          account      Create, list and delete accounts, and set passwords
+          account      Create, list and delete accounts, and set passwords and roles
           key          Create, list, revoke and rotate API keys
           pets         Import and export animals
+          orders       List orders
           messages     List and export messages
           migrate      Migrate the database to the current schema
           move         Copy the embedded database to an empty PostgreSQL database
@@ -64,6 +65,7 @@ fn command_help_lists_its_own_options_first() {
               --account <EMAIL>        Account of the key
               --name <NAME>            Name of the key
               --expires-in <DURATION>  Lifetime of the key, for instance 90d [default: unlimited]
+              --read-only              Let requests with the key only read: others get 403
               --prefer <PREFERENCES>   Failures that requests with the key get, as in the header `Prefer`,
                                        for instance 'code=503, rate=0.1'; only on staging
           -h, --help                   Print help (see more with '--help')

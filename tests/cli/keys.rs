@@ -50,7 +50,7 @@ fn json_list_has_exactly_the_documented_fields() {
     let fields: Vec<_> = keys[0].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(
         fields,
-        ["id", "name", "account", "hint", "createdAt", "lastUsedAt", "expiresAt", "revokedAt", "prefer"]
+        ["id", "name", "account", "hint", "createdAt", "lastUsedAt", "expiresAt", "revokedAt", "readOnly", "prefer"]
     );
     assert_eq!(keys[0]["id"], 1);
     assert_eq!(keys[0]["name"], "test");
@@ -82,10 +82,10 @@ fn list_is_a_table() {
             .fold(table, |table, value| table.replace(value, &"#".repeat(value.chars().count())))
     });
     expect![[r#"
-        ID  NAME  ACCOUNT          HINT            CREATED                   LAST USED  EXPIRES                   REVOKED  PREFER
-        1   test  ada@example.com  ##############  ########################  -          -                         -        -
-        2   ß🦊    ada@example.com  ##############  ########################  -          ########################  -        -
-        3   �txt  ada@example.com  ##############  ########################  -          -                         -        -
+        ID  NAME  ACCOUNT          HINT            CREATED                   LAST USED  EXPIRES                   REVOKED  ACCESS  PREFER
+        1   test  ada@example.com  ##############  ########################  -          -                         -        write   -
+        2   ß🦊    ada@example.com  ##############  ########################  -          ########################  -        write   -
+        3   �txt  ada@example.com  ##############  ########################  -          -                         -        write   -
     "#]].assert_eq(&table);
 }
 
@@ -131,6 +131,18 @@ async fn key_with_preferences_fails_as_they_say() {
         assert_eq!(refused.shown(), format!("exit 1\nerror: --prefer {why}\n"));
     }
     assert_eq!(folder.keys().as_array().unwrap().len(), 2, "no key was created");
+}
+
+#[tokio::test]
+async fn key_that_only_reads_is_kept_so_by_rotation() {
+    let folder = Folder::with_account();
+    folder.succeed("key create --account ada@example.com --name reader --read-only");
+    let key = folder.succeed("key rotate 1").trim_end().to_owned();
+    assert_eq!([&folder.keys()[0]["readOnly"], &folder.keys()[1]["readOnly"]], [true, true]);
+    let server = folder.serve("serve");
+    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
+    let create = testkit::Request::new(server.store(), "POST", "/v1/pets").key(&key);
+    assert_eq!(create.json(testkit::new_pet("Rex")).send().await.status(), 403);
 }
 
 #[test]

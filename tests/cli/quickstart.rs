@@ -129,13 +129,13 @@ fn printed_lines_work_in_order_on_every_start() {
     assert_eq!(created, &(201, r#"{"id":31,"name":"Bello","categoryId":1,"status":"available"}"#.to_owned()));
     assert_eq!(found, &(200, r#"{"id":1,"name":"Rex","categoryId":1,"status":"available"}"#.to_owned()));
     for ((status, body), expected, start) in [
-        (placed, 201, r#"{"id":1,"petId":1,"status":"placed","#),
-        (cancelled, 200, r#"{"id":1,"petId":1,"status":"cancelled","#),
-        (again, 201, r#"{"id":2,"petId":1,"status":"placed","#),
-        (approved, 200, r#"{"id":2,"petId":1,"status":"approved","#),
-        (delivered, 200, r#"{"id":2,"petId":1,"status":"delivered","#),
-        (got, 200, r#"{"id":2,"petId":1,"status":"delivered","#),
-        (orders, 200, r#"[{"id":1,"petId":1,"status":"cancelled","#),
+        (placed, 201, r#"{"id":1,"petId":1,"accountId":1,"status":"placed","#),
+        (cancelled, 200, r#"{"id":1,"petId":1,"accountId":1,"status":"cancelled","#),
+        (again, 201, r#"{"id":2,"petId":1,"accountId":1,"status":"placed","#),
+        (approved, 200, r#"{"id":2,"petId":1,"accountId":1,"status":"approved","#),
+        (delivered, 200, r#"{"id":2,"petId":1,"accountId":1,"status":"delivered","#),
+        (got, 200, r#"{"id":2,"petId":1,"accountId":1,"status":"delivered","#),
+        (orders, 200, r#"[{"id":1,"petId":1,"accountId":1,"status":"cancelled","#),
     ] {
         assert!(*status == expected && body.starts_with(start), "{status} {body}");
     }

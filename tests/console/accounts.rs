@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use petstore::config::{Network, Registration};
+use petstore::domain::NewAccount;
 use testkit::console::PASSWORD;
 use testkit::{ConsoleUser, Response};
 
@@ -189,7 +190,7 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     let email = petstore::domain::Email::parse(ADA).unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
     let digest = password.hash(&mut Default::default()).unwrap();
-    service.store.create_account(email, Some(digest), NOW).await.unwrap().unwrap();
+    service.store.create_account(NewAccount::customer(email, Some(digest), NOW)).await.unwrap().unwrap();
     ada.sign_in(ADA, PASSWORD).await;
 }
 

@@ -10,7 +10,7 @@ use testkit::soon;
 use crate::browser::{Browser, Scripts};
 use crate::pages::PAGES;
 use crate::service::{NOW, Service, Setup};
-use crate::users::{ADA, status};
+use crate::users::{ADA, make_staff, status};
 
 /// Keys as WebDriver writes them (WebDriver, section 17.4.2).
 const TAB: &str = "\u{e004}";
@@ -72,6 +72,7 @@ async fn console_works_without_scripts() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::Off).await;
     ada.sign_up(ADA).await;
+    make_staff(&service, ADA).await;
 
     ada.submit("/keys/new", &[("name", "laptop")]).await;
     let key = ada.text("#key").await;
@@ -208,7 +209,7 @@ async fn reload_after_a_form_sends_nothing_twice() {
         browser.follow("tbody button").await;
         counts_once().await;
         assert_eq!(browser.count("tbody tr").await, 1);
-        assert_eq!(browser.text("tbody .status").await, "approved");
+        assert_eq!(browser.text("tbody .status").await, "cancelled");
 
         // The form in the response sends another message.
         browser.open("/messages").await;
@@ -387,6 +388,7 @@ async fn address_after_a_step_of_an_order_opens_the_orders() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::Off).await;
     ada.sign_up(ADA).await;
+    make_staff(&service, ADA).await;
     service.create_pets(1).await;
     ada.open("/orders?petId=1").await;
     ada.follow("main button.primary").await;

@@ -1,16 +1,29 @@
 //! Users of the console.
 
+use petstore::domain::{Email, Role};
 use testkit::ConsoleUser;
 
 use crate::service::Service;
 
 pub const ADA: &str = "ada@lovelace.example";
 
-/// A service and a user with a session.
+/// A service and a member of its staff with a session.
 pub async fn signed_in() -> (Service, ConsoleUser) {
     let service = Service::start().await;
-    let ada = ConsoleUser::signed_in(&service, ADA).await;
+    let ada = staff(&service, ADA).await;
     (service, ada)
+}
+
+/// Signs up and becomes staff.
+pub async fn staff(service: &Service, email: &str) -> ConsoleUser {
+    let user = ConsoleUser::signed_in(service, email).await;
+    make_staff(service, email).await;
+    user
+}
+
+pub async fn make_staff(service: &Service, email: &str) {
+    let account = service.store.find_account(&Email::parse(email).unwrap()).await.unwrap().unwrap();
+    assert!(service.store.set_role(account.id, Role::Staff).await.unwrap());
 }
 
 /// Another browser with the cookie of `user`.

@@ -12,7 +12,9 @@ use petstore::config::{
     Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, SimulationMode,
 };
 use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{AccountId, ApiKey, Deployment, Direction, Email, KeyId, PageLimit, Timestamp, TrackedMessage};
+use petstore::domain::{
+    AccountId, ApiKey, Deployment, Direction, Email, KeyId, NewAccount, PageLimit, Role, Timestamp, TrackedMessage,
+};
 use petstore::http::{Api, Operation};
 use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
@@ -88,7 +90,7 @@ pub struct Service {
     pub api: Arc<Api>,
     pub app: App,
     pub folder: tempfile::TempDir,
-    /// A key of the account `ada@example.com`.
+    /// A key of the account `ada@example.com`, which is staff.
     pub key: String,
     pub account: AccountId,
     stop: watch::Sender<Stop>,
@@ -160,7 +162,11 @@ impl Service {
         let (stop, stopped) = watch::channel(Stop::No);
         let running = tokio::spawn(app.clone().serve(sockets.serving(&app), setup.tls, setup.limits, stopped));
         let email = Email::parse("ada@example.com").unwrap();
-        let account = store.create_account(email, None, NOW).await.unwrap().unwrap();
+        let account = store
+            .create_account(NewAccount { role: Role::Staff, ..NewAccount::customer(email, None, NOW) })
+            .await
+            .unwrap()
+            .unwrap();
         let key = make_key(&store, account, None).await.1;
         Self {
             store_address,
@@ -274,7 +280,12 @@ impl Service {
 
     /// Creates another account with a key.
     pub async fn another_account(&self, email: &str) -> (AccountId, String) {
-        let account = self.store.create_account(Email::parse(email).unwrap(), None, NOW).await.unwrap().unwrap();
+        let account = self
+            .store
+            .create_account(NewAccount::customer(Email::parse(email).unwrap(), None, NOW))
+            .await
+            .unwrap()
+            .unwrap();
         (account, make_key(&self.store, account, None).await.1)
     }
 
@@ -309,7 +320,16 @@ pub fn ids(page: &Response) -> Vec<i64> {
 async fn make_key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, String) {
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("test".into()).unwrap();
-    let new = NewKey { account, name, hash: key.hash(), hint: key.hint(), created_at: NOW, expires_at, prefer: None };
+    let new = NewKey {
+        account,
+        name,
+        hash: key.hash(),
+        hint: key.hint(),
+        created_at: NOW,
+        expires_at,
+        read_only: false,
+        prefer: None,
+    };
     (store.create_key(new).await.unwrap(), key.expose().to_owned())
 }
 

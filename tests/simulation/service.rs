@@ -104,7 +104,7 @@ async fn carry_out(
             Ok(respond(store.place_order(order, key).await?, |order| Response::Id(order.id)))
         }
         Operation::MoveOrder { order, transition } => {
-            let transition = OrderTransition { account, order, transition, now: wall };
+            let transition = OrderTransition { customer: Some(account), order, transition, now: wall };
             Ok(respond(store.transition_order(transition, None).await?, |order| Response::Status(order.status)))
         }
         Operation::FindPet(id) => Ok(Response::Pet(store.find_pet(id).await?.map(|pet| named(&pet)))),
@@ -114,7 +114,7 @@ async fn carry_out(
             Ok(Response::Pets(pets, more))
         }
         Operation::FindOrder(id) => {
-            let order = store.find_order(account, id).await?;
+            let order = store.find_order(Some(account), id).await?;
             Ok(order.map_or(Response::Refused, |order| Response::Status(order.status)))
         }
         Operation::CreateKey { lifetime } => create_key(world, store, account, lifetime).await,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use petstore::clock::Clock;
-use petstore::domain::Timestamp;
+use petstore::domain::{NewAccount, Timestamp};
 use testkit::Random;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
@@ -191,7 +191,12 @@ impl World {
         };
         for name in ["ada", "ben", "eve"] {
             let email = petstore::domain::Email::parse(&format!("{name}@example.com")).unwrap();
-            let account = process.store.create_account(email, None, self.clock.now()).await.unwrap().unwrap();
+            let account = process
+                .store
+                .create_account(NewAccount::customer(email, None, self.clock.now()))
+                .await
+                .unwrap()
+                .unwrap();
             crate::service::create_key(&self, &process.store, account, None).await.unwrap();
         }
         drop(process);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::Rotation;
 use petstore::domain::session::NewSession;
-use petstore::domain::{AccountId, ApiKey, KeyId, SessionToken};
+use petstore::domain::{AccountId, ApiKey, KeyId, NewAccount, SessionToken};
 use petstore::store::{Store, StoreError};
 use testkit::postgres::{self, query, try_query};
 use testkit::{TIMEOUT, within};
@@ -92,7 +92,11 @@ impl Ada {
         let url = postgres::database();
         let store = open_postgresql(&url).await;
         let digest = PasswordDigest("$argon2id$old".into());
-        let account = store.create_account(email("ada@example.com"), Some(digest.clone()), NOW).await.unwrap().unwrap();
+        let account = store
+            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW))
+            .await
+            .unwrap()
+            .unwrap();
         let key = ApiKey::generate(store.deployment());
         let key = store.create_key(new_key(&key, account, None)).await.unwrap();
         Self { url, store, account, digest, key }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{AccountId, ApiKey, Email, NewPet, PetName, PetStatus, Timestamp};
+use petstore::domain::{AccountId, ApiKey, Email, NewAccount, NewPet, PetName, PetStatus, Timestamp};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
@@ -45,7 +45,7 @@ pub fn email(address: &str) -> Email {
 
 /// Creates an account without a password.
 pub async fn account(store: &Store, address: &str) -> AccountId {
-    store.create_account(email(address), None, NOW).await.unwrap().unwrap()
+    store.create_account(NewAccount::customer(email(address), None, NOW)).await.unwrap().unwrap()
 }
 
 pub fn new_key(key: &ApiKey, account: AccountId, expires_at: Option<Timestamp>) -> NewKey {

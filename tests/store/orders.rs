@@ -5,8 +5,8 @@ use std::sync::Arc;
 use petstore::domain::account::PasswordDigest;
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
-    AccountId, Direction, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PageLimit, PageQuery, PetStatus,
-    Timestamp, Transition,
+    AccountId, Direction, NewAccount, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PageLimit, PageQuery,
+    PetStatus, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Store};
 use testkit::postgres::{self, query};
@@ -51,7 +51,11 @@ async fn concurrent_transitions_are_serialized() {
 async fn deleting_an_account_cancels_its_open_orders() {
     on_every_database(async |store| {
         let digest = PasswordDigest("$argon2id$ada".into());
-        let ada = store.create_account(email("ada@example.com"), Some(digest.clone()), NOW).await.unwrap().unwrap();
+        let ada = store
+            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW))
+            .await
+            .unwrap()
+            .unwrap();
         let grace = account(&store, "grace@example.com").await;
         let mut pets = Vec::new();
         for _ in 0..5 {
@@ -112,7 +116,7 @@ async fn descending_pages_hold_the_list_in_reverse() {
         for status in [None, Some(OrderStatus::Placed), Some(OrderStatus::Cancelled), Some(OrderStatus::Delivered)] {
             let read = async |query| {
                 let mut ids = Vec::new();
-                let more = store.list_orders(ada, &query, &mut |order| ids.push(order.id)).await.unwrap();
+                let more = store.list_orders(Some(ada), &query, &mut |order| ids.push(order.id)).await.unwrap();
                 (ids, more)
             };
             let mut descending = walk(status, Direction::Descending, read).await;
@@ -187,11 +191,14 @@ async fn change(
     order: i64,
     transition: Transition,
 ) -> Outcome<Order, TransitionError> {
-    store.transition_order(OrderTransition { account, order, transition, now: LATER }, None).await.unwrap()
+    store
+        .transition_order(OrderTransition { customer: Some(account), order, transition, now: LATER }, None)
+        .await
+        .unwrap()
 }
 
 async fn list(store: &Store, account: AccountId) -> Vec<Order> {
     let mut orders = Vec::new();
-    store.list_orders(account, &OrderQuery::default(), &mut |order| orders.push(order)).await.unwrap();
+    store.list_orders(Some(account), &OrderQuery::default(), &mut |order| orders.push(order)).await.unwrap();
     orders
 }

@@ -129,7 +129,7 @@ async fn lists_read_no_rows_of_another_status_or_account() {
         }
         for status in [None, Some(OrderStatus::Approved)] {
             let page = OrderQuery { status, after, direction, ..OrderQuery::default() };
-            store.list_orders(grace, &page, &mut |_| rows += 1).await.unwrap();
+            store.list_orders(Some(grace), &page, &mut |_| rows += 1).await.unwrap();
         }
         let page = PageQuery { after, direction, ..PageQuery::default() };
         rows += store.list_keys_of(grace, &KeyQuery { page, now: NOW }).await.unwrap().0.len();

@@ -35,7 +35,7 @@ async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
         let kept = store.find_pet(1).await.unwrap().unwrap();
         assert_eq!((&*kept.name, kept.status), ("new 0", PetStatus::Sold));
         assert_eq!(store.find_pet(3).await.unwrap(), None);
-        assert_eq!(store.find_order(ada, 1).await.unwrap(), None);
+        assert_eq!(store.find_order(Some(ada), 1).await.unwrap(), None);
         assert!(store.find_key(&key.hash()).await.unwrap().is_some());
 
         // Ids follow the new animals, and the idempotency key is free again.
@@ -145,7 +145,7 @@ async fn reset_that_waits_for_a_dump_lets_requests_pass() {
 
     for _ in 0..5 {
         create_pet(&other, "meanwhile", PetStatus::Available).await.unwrap();
-        assert!(other.find_order(ada, 1).await.unwrap().is_some(), "nothing has changed yet");
+        assert!(other.find_order(Some(ada), 1).await.unwrap().is_some(), "nothing has changed yet");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     dump.release();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::{NewPet, PetQuery, PetStatus};
+use petstore::domain::{NewAccount, NewPet, PetQuery, PetStatus};
 use petstore::store::StoreError;
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use rusqlite::Connection;
@@ -146,7 +146,8 @@ async fn failing_statement_does_not_fail_its_batch() {
         .execute("INSERT INTO pets (id, name, category_id, status) VALUES (9007199254740991, 'last', 1, 0)", [])
         .unwrap();
     let ada = email("ada@example.com");
-    let (pet, account) = tokio::join!(store.create_pet(rex(), None), store.create_account(ada.clone(), None, NOW));
+    let (pet, account) =
+        tokio::join!(store.create_pet(rex(), None), store.create_account(NewAccount::customer(ada.clone(), None, NOW)));
     assert!(matches!(pet, Err(StoreError::Failed(_))), "{pet:?}");
     account.unwrap().unwrap();
     assert!(store.find_account(&ada).await.unwrap().is_some());

@@ -7,8 +7,8 @@ use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
-    AccountId, ApiKey, Deployment, Direction, KeyId, Message, MessageIds, MessageText, PageLimit, PageQuery, PetStatus,
-    SessionToken, StatusCounts, Timestamp,
+    AccountId, ApiKey, Deployment, Direction, KeyId, Message, MessageIds, MessageText, NewAccount, PageLimit,
+    PageQuery, PetStatus, SessionToken, StatusCounts, Timestamp,
 };
 use petstore::store::{ExportError, Store, StoreError};
 
@@ -96,10 +96,13 @@ async fn write_is_executed_after_its_caller_is_gone() {
 #[tokio::test]
 async fn address_is_unique_ignoring_case() {
     on_every_database(async |store| {
-        let created = store.create_account(email("Ädä@Example.com"), None, NOW).await.unwrap();
+        let created = store.create_account(NewAccount::customer(email("Ädä@Example.com"), None, NOW)).await.unwrap();
         let id = created.expect("the address is free");
         let digest = PasswordDigest("$argon2id$…".into());
-        assert_eq!(store.create_account(email("äDÄ@EXAMPLE.COM"), Some(digest), NOW).await.unwrap(), None);
+        assert_eq!(
+            store.create_account(NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest), NOW)).await.unwrap(),
+            None
+        );
         let found = store.find_account(&email("äDä@example.com")).await.unwrap().unwrap();
         assert_eq!((found.id, found.email.as_str(), found.created_at), (id, "Ädä@Example.com", NOW));
         assert_eq!(store.find_account(&email("grace@example.com")).await.unwrap(), None);
@@ -332,7 +335,7 @@ async fn session_requires_the_current_password() {
         assert!(found.is_some_and(|(account, kept)| account == ada && kept.0 == digest.0));
         assert!(!store.create_session(session(ada, NOW), PasswordDigest("another".into())).await.unwrap());
 
-        store.create_account(email("cli@example.com"), None, NOW).await.unwrap().unwrap();
+        store.create_account(NewAccount::customer(email("cli@example.com"), None, NOW)).await.unwrap().unwrap();
         for none in ["cli@example.com", "nobody@example.com"] {
             assert!(store.find_password(&email(none)).await.unwrap().is_none(), "{none}");
         }
@@ -499,7 +502,8 @@ async fn closed_store_is_unavailable() {
 
 async fn account_with_password(store: &Store, address: &str) -> (AccountId, PasswordDigest) {
     let digest = PasswordDigest(format!("$argon2id${address}"));
-    let account = store.create_account(email(address), Some(digest.clone()), NOW).await.unwrap().unwrap();
+    let account =
+        store.create_account(NewAccount::customer(email(address), Some(digest.clone()), NOW)).await.unwrap().unwrap();
     (account, digest)
 }
 

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, ServiceSettings};
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::api_key::{KeyName, NewKey};
-use crate::domain::{ApiKey, Deployment, Email};
+use crate::domain::{ApiKey, Deployment, Email, NewAccount, Role};
 use crate::store::sqlite::{Options, Sqlite};
 use crate::store::{PetSource, Store};
 use crate::telemetry::LogLevel;
@@ -155,8 +155,8 @@ impl Access {
         let hash = tokio::task::spawn_blocking(move || hashed.hash(&mut HashingMemory::default()));
         store.import_pets(animals).await?;
         let digest = hash.await??;
-        let key = new_account(store, STAFF, &digest).await?;
-        let customer_key = new_account(store, CUSTOMER, &digest).await?;
+        let key = new_account(store, STAFF, Role::Staff, &digest).await?;
+        let customer_key = new_account(store, CUSTOMER, Role::Customer, &digest).await?;
         Ok(Self { key, customer_key, password })
     }
 
@@ -177,9 +177,10 @@ impl Access {
 }
 
 /// Creates an account and returns a key for it.
-async fn new_account(store: &Store, email: &str, password: &PasswordDigest) -> Result<ApiKey, Failure> {
+async fn new_account(store: &Store, email: &str, role: Role, password: &PasswordDigest) -> Result<ApiKey, Failure> {
     let now = Clock::System.now();
-    let created = store.create_account(Email::parse(email)?, Some(password.clone()), now).await?;
+    let new = NewAccount { email: Email::parse(email)?, password: Some(password.clone()), role, now };
+    let created = store.create_account(new).await?;
     let account = created.ok_or_else(|| Failure(format!("the account {email} exists")))?;
     let key = ApiKey::generate(store.deployment());
     store.create_key(NewKey::of(&key, account, KeyName::parse("ephemeral".into())?, now, None)).await?;

@@ -5,44 +5,63 @@ use tokio_postgres::Row;
 use super::database::Postgres;
 use super::rows;
 use crate::domain::account::PasswordDigest;
-use crate::domain::{Account, AccountId, Email, Timestamp};
+use crate::domain::{Account, AccountId, Email, NewAccount, Role};
 use crate::store::Result;
 
-const INSERT: &str = "INSERT INTO accounts (email, email_folded, password_hash, created_at)
-    VALUES ($1, $2, $3, $4) ON CONFLICT (email_folded) DO NOTHING RETURNING id";
+const INSERT: &str = "INSERT INTO accounts (email, email_folded, password_hash, role, created_at)
+    VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id";
 
 const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM accounts WHERE email_folded = $1 AND password_hash IS NOT NULL";
 
+const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = $1";
+
 const EXIST: &str = "SELECT EXISTS (SELECT FROM accounts WHERE deleted_at IS NULL)";
 
-const FIND: &str = "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE email_folded = $1";
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, email, role, created_at, password_hash IS NOT NULL FROM accounts ", $clauses)
+    };
+}
 
-const LIST: &str = "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts
-    WHERE deleted_at IS NULL ORDER BY id";
+const FIND: &str = select!("WHERE email_folded = $1");
+
+const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
+
+/// Other processes forget what they know of the account's keys.
+const SET_ROLE: &str = "WITH changed AS (
+        UPDATE accounts SET role = $2 WHERE id = $1 AND deleted_at IS NULL RETURNING id
+    ), bumped AS (
+        UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM changed)
+    ) SELECT pg_notify('petstore_keys', '') FROM changed";
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[FIND, FIND_PASSWORD, EXIST, LIST];
+pub const READS: &[&str] = &[FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST];
 
 /// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[INSERT];
+pub const WRITES: &[&str] = &[INSERT, SET_ROLE];
 
 impl Postgres {
-    pub async fn create_account(
-        &self,
-        email: Email,
-        password: Option<PasswordDigest>,
-        now: Timestamp,
-    ) -> Result<Option<AccountId>> {
+    pub async fn create_account(&self, new: NewAccount) -> Result<Option<AccountId>> {
+        let NewAccount { email, password, role, now } = new;
         let password = password.as_ref().map(|digest| &*digest.0);
         let (folded, now) = (email.folded(), now.as_milliseconds());
-        let rows = self.write(INSERT, &[&email.as_str(), &folded, &password, &now]).await?;
+        let rows = self.write(INSERT, &[&email.as_str(), &folded, &password, &role.code(), &now]).await?;
         rows.first().map(|row| Ok(AccountId(row.try_get(0)?))).transpose()
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
         let rows = self.readers.query(FIND, &[&email.folded()]).await?;
         rows.first().map(account).transpose()
+    }
+
+    pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
+        let rows = self.readers.query(FIND_EMAIL, &[&account.0]).await?;
+        rows.first().map(|row| rows::email(row, 0)).transpose()
+    }
+
+    pub async fn set_role(&self, account: AccountId, role: Role) -> Result<bool> {
+        Ok(!self.write(SET_ROLE, &[&account.0, &role.code()]).await?.is_empty())
     }
 
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
@@ -64,7 +83,8 @@ fn account(row: &Row) -> Result<Account> {
     Ok(Account {
         id: AccountId(row.try_get(0)?),
         email: rows::email(row, 1)?,
-        created_at: row.try_get(2)?,
-        has_password: row.try_get(3)?,
+        role: row.try_get(2)?,
+        created_at: row.try_get(3)?,
+        has_password: row.try_get(4)?,
     })
 }

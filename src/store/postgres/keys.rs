@@ -18,8 +18,8 @@ use crate::store::{Result, StoreError, page_of};
 const INSERT: &str = "WITH owner AS (
         SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
     ), new AS (
-        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, prefer)
-        SELECT id, $2, $3, $4, $5::bigint, $6::bigint - $5, $6, $7 FROM owner RETURNING id
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only, prefer)
+        SELECT id, $2, $3, $4, $5::bigint, $6::bigint - $5, $6, $7, $8 FROM owner RETURNING id
     ), bumped AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
@@ -29,7 +29,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT k.id, k.name, (SELECT email FROM accounts WHERE id = k.account_id), k.hint,
-                k.created_at, k.last_used_at, k.expires_at, k.revoked_at, k.prefer
+                k.created_at, k.last_used_at, k.expires_at, k.revoked_at, k.read_only = 1, k.prefer
             FROM api_keys k ",
             $rest
         )
@@ -60,8 +60,10 @@ const LIST_OF_DESCENDING: &str =
 
 const FIND_OF: &str = select!("WHERE k.account_id = $1 AND k.id = $2");
 
-const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at, prefer FROM api_keys
-    WHERE hash = ANY ($1::bytea[]) AND revoked_at IS NULL";
+/// Not a join, as `select` says.
+const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at,
+        (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer
+    FROM api_keys WHERE hash = ANY ($1::bytea[]) AND revoked_at IS NULL";
 
 const REVOKE: &str = "WITH revoked AS (
         UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING id
@@ -73,12 +75,12 @@ const REVOKE: &str = "WITH revoked AS (
 const ROTATE: &str = "WITH owner AS (
         SELECT a.id FROM accounts a JOIN api_keys k ON k.account_id = a.id WHERE k.id = $1 FOR KEY SHARE OF a
     ), old AS (
-        SELECT id, account_id, name, lifetime, prefer FROM api_keys
+        SELECT id, account_id, name, lifetime, read_only, prefer FROM api_keys
         WHERE id = $1 AND account_id IN (SELECT id FROM owner)
             AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4) FOR UPDATE
     ), new AS (
-        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, prefer)
-        SELECT account_id, name, $2, $3, $4, lifetime, $4 + lifetime, prefer FROM old RETURNING id
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only, prefer)
+        SELECT account_id, name, $2, $3, $4, lifetime, $4 + lifetime, read_only, prefer FROM old RETURNING id
     ), shortened AS (
         UPDATE api_keys SET expires_at = least(expires_at, $5) WHERE id IN (SELECT id FROM old)
     ), bumped AS (
@@ -104,8 +106,8 @@ impl Postgres {
     pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
         let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
         let (name, hash, created_at) = (key.name.as_str(), &key.hash.0[..], key.created_at.as_milliseconds());
-        let parameters: [&(dyn ToSql + Sync); 7] =
-            [&key.account.0, &name, &hash, &key.hint, &created_at, &expires_at, &key.prefer];
+        let parameters: [&(dyn ToSql + Sync); 8] =
+            [&key.account.0, &name, &hash, &key.hint, &created_at, &expires_at, &i16::from(key.read_only), &key.prefer];
         let rows = self.write(INSERT, &parameters).await?;
         id(&rows)?.ok_or_else(|| StoreError::Refused("the account no longer exists".into()))
     }
@@ -180,7 +182,9 @@ fn grant(row: &Row) -> Result<KeyGrant> {
         account: AccountId(row.try_get(2)?),
         expires_at: row.try_get(3)?,
         last_used_at: row.try_get(4)?,
-        prefer: row.try_get(5)?,
+        role: row.try_get(5)?,
+        read_only: row.try_get(6)?,
+        prefer: row.try_get(7)?,
     })
 }
 
@@ -194,7 +198,8 @@ fn record(row: &Row) -> Result<KeyRecord> {
         last_used_at: row.try_get(5)?,
         expires_at: row.try_get(6)?,
         revoked_at: row.try_get(7)?,
-        prefer: row.try_get(8)?,
+        read_only: row.try_get(8)?,
+        prefer: row.try_get(9)?,
     })
 }
 

@@ -21,7 +21,7 @@ use crate::store::{Outcome, Result, WriteKey};
 /// A query of rows that begin with the columns of [`order`].
 macro_rules! select {
     ($clauses:literal) => {
-        concat!("SELECT id, pet_id, status, created_at, updated_at FROM orders ", $clauses)
+        concat!("SELECT id, pet_id, account_id, status, created_at, updated_at FROM orders ", $clauses)
     };
 }
 
@@ -56,33 +56,53 @@ const PLACE: &str = "WITH given AS (
 /// Locks the order first. A transition therefore waits for the one before it, and sees its result.
 const TRANSITION: &str = concat!(
     "WITH own AS (",
-    select!("WHERE id = $1 AND account_id = $2 FOR UPDATE"),
+    select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2) FOR UPDATE"),
     "), moved AS (
         UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
         WHERE orders.id = own.id AND own.status = ANY ($3::smallint[]) RETURNING orders.pet_id, orders.updated_at
     ), animal AS (
         UPDATE pets SET status = $5 FROM moved WHERE pets.id = moved.pet_id AND pets.status <> $5
     )
-    SELECT own.id, own.pet_id, own.status, own.created_at, moved.updated_at FROM own LEFT JOIN moved ON true"
+    SELECT own.id, own.pet_id, own.account_id, own.status, own.created_at, moved.updated_at FROM own LEFT JOIN moved ON true"
 );
 
 /// Compares rows, as `LIST_BY_STATUS` of `pets.rs` does.
-const LIST: &str = select!("WHERE (account_id, id) > ($1, $2) AND account_id <= $1 ORDER BY account_id, id LIMIT $3");
+const LIST_OF: &str =
+    select!("WHERE (account_id, id) > ($1, $2) AND account_id <= $1 ORDER BY account_id, id LIMIT $3");
 
-const LIST_DESCENDING: &str =
+const LIST_OF_DESCENDING: &str =
     select!("WHERE (account_id, id) < ($1, $2) AND account_id >= $1 ORDER BY account_id DESC, id DESC LIMIT $3");
 
-const LIST_BY_STATUS: &str =
+const LIST_OF_BY_STATUS: &str =
     select!("WHERE account_id = $1 AND (status, id) > ($2, $3) AND status <= $2 ORDER BY status, id LIMIT $4");
 
-const LIST_BY_STATUS_DESCENDING: &str = select!(
+const LIST_OF_BY_STATUS_DESCENDING: &str = select!(
     "WHERE account_id = $1 AND (status, id) < ($2, $3) AND status >= $2 ORDER BY status DESC, id DESC LIMIT $4"
 );
 
-const FIND: &str = select!("WHERE id = $1 AND account_id = $2");
+const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
+
+const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
+
+const LIST_BY_STATUS: &str = select!("WHERE (status, id) > ($1, $2) AND status <= $1 ORDER BY status, id LIMIT $3");
+
+const LIST_BY_STATUS_DESCENDING: &str =
+    select!("WHERE (status, id) < ($1, $2) AND status >= $1 ORDER BY status DESC, id DESC LIMIT $3");
+
+const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2)");
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_DESCENDING, LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND];
+pub const READS: &[&str] = &[
+    LIST_OF,
+    LIST_OF_DESCENDING,
+    LIST_OF_BY_STATUS,
+    LIST_OF_BY_STATUS_DESCENDING,
+    LIST,
+    LIST_DESCENDING,
+    LIST_BY_STATUS,
+    LIST_BY_STATUS_DESCENDING,
+    FIND,
+];
 
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[TRANSITION];
@@ -110,29 +130,30 @@ impl Postgres {
         Ok(await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, result).await?.into())
     }
 
-    pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
-        let rows = self.readers.query(FIND, &[&id, &account.0]).await?;
+    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
+        let rows = self.readers.query(FIND, &[&id, &customer.map(|id| id.0)]).await?;
         rows.first().map(from_row).transpose()
     }
 
     pub async fn list_orders(
         &self,
-        account: AccountId,
+        customer: Option<AccountId>,
         query: &OrderQuery,
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
         let (start, one_more) = (query.start(), query.limit.get() + 1);
-        let rows = match query.status {
-            Some(status) => {
-                let sql = query.direction.choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
-                let parameters: [&(dyn ToSql + Sync); 4] = [&account.0, &status.code(), &start, &one_more];
-                self.readers.query(sql, &parameters).await?
+        let choose = |ascending, descending| query.direction.choose(ascending, descending);
+        let (customer, status) = (customer.map(|id| id.0), query.status.map(OrderStatus::code));
+        let (sql, parameters): (_, &[&(dyn ToSql + Sync)]) = match (&customer, &status) {
+            (Some(customer), Some(status)) => {
+                let sql = choose(LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING);
+                (sql, &[customer, status, &start, &one_more])
             }
-            None => {
-                let sql = query.direction.choose(LIST, LIST_DESCENDING);
-                self.readers.query(sql, &[&account.0, &start, &one_more]).await?
-            }
+            (Some(customer), None) => (choose(LIST_OF, LIST_OF_DESCENDING), &[customer, &start, &one_more]),
+            (None, Some(status)) => (choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING), &[status, &start, &one_more]),
+            (None, None) => (choose(LIST, LIST_DESCENDING), &[&start, &one_more]),
         };
+        let rows = self.readers.query(sql, parameters).await?;
         page(&rows, query.limit, |row| {
             each(from_row(row)?);
             Ok(())
@@ -209,12 +230,13 @@ async fn apply(
     let (from, to) = transition.rule();
     let from: Vec<_> = from.iter().map(|status| status.code()).collect();
     let (status, pet, now) = (to.code(), to.pet().code(), request.now.as_milliseconds());
-    let parameters: [&(dyn ToSql + Sync); 6] = [&request.order, &request.account.0, &from, &status, &pet, &now];
+    let parameters: [&(dyn ToSql + Sync); 6] =
+        [&request.order, &request.customer.map(|id| id.0), &from, &status, &pet, &now];
     let rows = prepared.query(TRANSITION, &parameters).await?;
     let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };
-    Ok(match row.try_get(4)? {
+    Ok(match row.try_get(5)? {
         Some(updated_at) => Ok(order(row, to, updated_at)?),
-        None => Err(TransitionError::WrongStatus { transition, status: row.try_get(2)? }),
+        None => Err(TransitionError::WrongStatus { transition, status: row.try_get(3)? }),
     })
 }
 
@@ -233,9 +255,16 @@ pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> 
 }
 
 fn from_row(row: &Row) -> Result<Order> {
-    Ok(order(row, row.try_get(2)?, row.try_get(4)?)?)
+    Ok(order(row, row.try_get(3)?, row.try_get(5)?)?)
 }
 
 fn order(row: &Row, status: OrderStatus, updated_at: Timestamp) -> std::result::Result<Order, Error> {
-    Ok(Order { id: row.try_get(0)?, pet_id: row.try_get(1)?, status, created_at: row.try_get(3)?, updated_at })
+    Ok(Order {
+        id: row.try_get(0)?,
+        pet_id: row.try_get(1)?,
+        account: AccountId(row.try_get(2)?),
+        status,
+        created_at: row.try_get(4)?,
+        updated_at,
+    })
 }

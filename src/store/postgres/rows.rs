@@ -8,7 +8,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 
 use super::connection::Connection;
 use super::error::within;
-use crate::domain::{Email, OrderStatus, PageLimit, PetStatus, Timestamp};
+use crate::domain::{Email, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
 use crate::store::{Result, StoreError};
 
 /// Maximum time for a long query, such as a page of an export.
@@ -54,6 +54,15 @@ impl FromSql<'_> for PetStatus {
     fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
         let code = i16::from_sql(kind, raw)?;
         Self::from_code(code.into()).ok_or_else(|| format!("an animal's status is {code}").into())
+    }
+
+    accepts!(INT2);
+}
+
+impl FromSql<'_> for Role {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        let code = i16::from_sql(kind, raw)?;
+        Self::from_code(code.into()).ok_or_else(|| format!("an account's role is {code}").into())
     }
 
     accepts!(INT2);

@@ -26,7 +26,7 @@ const INSERT: &str = "WITH ended AS (
     ) INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
     SELECT $1, id, $3, $3 FROM accounts WHERE id = $2 AND password_hash = $4 FOR SHARE RETURNING account_id";
 
-const FIND: &str = "SELECT a.id, a.email, a.created_at, s.created_at, s.last_used_at
+const FIND: &str = "SELECT a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
     FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";
 
 const TOUCH: &str = "UPDATE sessions SET last_used_at = $2 WHERE token_hash = $1 AND last_used_at < $2";
@@ -57,9 +57,10 @@ impl Postgres {
             hash: *hash,
             account: AccountId(row.try_get(0)?),
             email: rows::email(row, 1)?,
-            account_created_at: row.try_get(2)?,
-            created_at: row.try_get(3)?,
-            last_used_at: row.try_get(4)?,
+            role: row.try_get(2)?,
+            account_created_at: row.try_get(3)?,
+            created_at: row.try_get(4)?,
+            last_used_at: row.try_get(5)?,
         }))
     }
 

@@ -4,18 +4,28 @@ use rusqlite::Row;
 
 use super::history::Effect;
 use super::job::Atomicity;
-use super::{Sqlite, rows};
+use super::{Sqlite, keys, rows};
 use crate::domain::account::PasswordDigest;
-use crate::domain::{Account, AccountId, Email, Timestamp};
+use crate::domain::{Account, AccountId, Email, NewAccount, Role};
 use crate::store::Result;
 
-const INSERT: &str = "INSERT INTO accounts (email, email_folded, password_hash, created_at) VALUES (?1, ?2, ?3, ?4)
+const INSERT: &str =
+    "INSERT INTO accounts (email, email_folded, password_hash, role, created_at) VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (email_folded) DO NOTHING";
 
-const FIND: &str = "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts WHERE email_folded = ?1";
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, email, role, created_at, password_hash IS NOT NULL FROM accounts ", $clauses)
+    };
+}
 
-const LIST: &str = "SELECT id, email, created_at, password_hash IS NOT NULL FROM accounts
-    WHERE deleted_at IS NULL ORDER BY id";
+const FIND: &str = select!("WHERE email_folded = ?1");
+
+const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
+
+const SET_ROLE: &str = "UPDATE accounts SET role = ?2 WHERE id = ?1 AND deleted_at IS NULL";
+
+const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = ?1";
 
 const EXIST: &str = "SELECT 1 FROM accounts WHERE deleted_at IS NULL LIMIT 1";
 
@@ -23,15 +33,12 @@ const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL";
 
 impl Sqlite {
-    pub async fn create_account(
-        &self,
-        email: Email,
-        password: Option<PasswordDigest>,
-        now: Timestamp,
-    ) -> Result<Option<AccountId>> {
+    pub async fn create_account(&self, new: NewAccount) -> Result<Option<AccountId>> {
         self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
+            let NewAccount { email, password, role, now } = new;
             let password = password.map(|digest| digest.0);
-            let inserted = conn.execute(INSERT, (email.as_str(), email.folded(), password, now.as_milliseconds()))?;
+            let params = (email.as_str(), email.folded(), password, role.code(), now.as_milliseconds());
+            let inserted = conn.execute(INSERT, params)?;
             Ok((inserted == 1).then(|| AccountId(conn.last_insert_rowid())))
         })
         .await
@@ -41,12 +48,25 @@ impl Sqlite {
         self.read(|conn| rows::first(conn, FIND, [email.folded()], from_row))
     }
 
+    pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
+        self.read(|conn| rows::first(conn, FIND_EMAIL, [account.0], |row| row.get(0)))
+    }
+
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
         self.read_long(|conn| rows::all(conn, LIST, [], from_row)).await
     }
 
     pub async fn has_accounts(&self) -> Result<bool> {
         self.read(|conn| Ok(rows::first(conn, EXIST, [], |_| Ok(()))?.is_some()))
+    }
+
+    pub async fn set_role(&self, account: AccountId, role: Role) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+            let changed = conn.execute(SET_ROLE, (account.0, role.code()))?;
+            keys::bump_version(conn)?;
+            Ok(changed == 1)
+        })
+        .await
     }
 
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
@@ -59,5 +79,11 @@ impl Sqlite {
 }
 
 fn from_row(row: &Row<'_>) -> rusqlite::Result<Account> {
-    Ok(Account { id: AccountId(row.get(0)?), email: row.get(1)?, created_at: row.get(2)?, has_password: row.get(3)? })
+    Ok(Account {
+        id: AccountId(row.get(0)?),
+        email: row.get(1)?,
+        role: row.get(2)?,
+        created_at: row.get(3)?,
+        has_password: row.get(4)?,
+    })
 }

@@ -10,14 +10,15 @@ use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::{Result, StoreError, page_of};
 
-const INSERT: &str = "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, prefer)
-    SELECT id, ?2, ?3, ?4, ?5, ?6 - ?5, ?6, ?7 FROM accounts WHERE id = ?1 AND deleted_at IS NULL";
+const INSERT: &str = "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only,
+        prefer)
+    SELECT id, ?2, ?3, ?4, ?5, ?6 - ?5, ?6, ?7, ?8 FROM accounts WHERE id = ?1 AND deleted_at IS NULL";
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT k.id, k.name, a.email, k.hint, k.created_at, k.last_used_at, k.expires_at, k.revoked_at,
-                k.prefer
+                k.read_only, k.prefer
             FROM api_keys k JOIN accounts a ON a.id = k.account_id ",
             $rest
         )
@@ -47,14 +48,15 @@ const LIST_OF_DESCENDING: &str = list_of!("< ?2", "DESC");
 
 const FIND_OF: &str = select!("WHERE k.account_id = ?1 AND k.id = ?2");
 
-const FIND: &str = "SELECT id, account_id, expires_at, last_used_at, prefer FROM api_keys
-    WHERE hash = ?1 AND revoked_at IS NULL";
+const FIND: &str = "SELECT k.id, k.account_id, k.expires_at, k.last_used_at, a.role, k.read_only, k.prefer
+    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.hash = ?1 AND k.revoked_at IS NULL";
 
 const REVOKE: &str = "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1";
 
 const INSERT_SUCCESSOR: &str =
-    "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, prefer)
-    SELECT account_id, name, ?2, ?3, ?4, lifetime, ?4 + lifetime, prefer FROM api_keys
+    "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only,
+        prefer)
+    SELECT account_id, name, ?2, ?3, ?4, lifetime, ?4 + lifetime, read_only, prefer FROM api_keys
     WHERE id = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?4)";
 
 const SHORTEN: &str = "UPDATE api_keys SET expires_at = min(coalesce(expires_at, ?2), ?2) WHERE id = ?1";
@@ -67,7 +69,8 @@ impl Sqlite {
         self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let (created_at, expires_at) =
                 (key.created_at.as_milliseconds(), key.expires_at.map(Timestamp::as_milliseconds));
-            let params = (key.account.0, key.name.as_str(), key.hash.0, &key.hint, created_at, expires_at, &key.prefer);
+            let NewKey { account, name, hash, hint, read_only, prefer, .. } = &key;
+            let params = (account.0, name.as_str(), hash.0, hint, created_at, expires_at, read_only, prefer);
             if conn.execute(INSERT, params)? == 0 {
                 // Deleting an account revokes its keys, so it must not get another one afterwards.
                 return Err(StoreError::Refused("the account no longer exists".into()));
@@ -147,7 +150,7 @@ pub fn version(conn: &Connection) -> Result<i64> {
     Ok(conn.prepare_cached("SELECT value FROM meta WHERE key = 'keys_version'")?.query_row([], |row| row.get(0))?)
 }
 
-fn bump_version(conn: &WriteConnection<'_>) -> Result<()> {
+pub fn bump_version(conn: &WriteConnection<'_>) -> Result<()> {
     conn.execute("UPDATE meta SET value = value + 1 WHERE key = 'keys_version'", [])?;
     Ok(())
 }
@@ -158,7 +161,9 @@ fn grant(row: &Row<'_>) -> rusqlite::Result<KeyGrant> {
         account: AccountId(row.get(1)?),
         expires_at: row.get(2)?,
         last_used_at: row.get(3)?,
-        prefer: row.get(4)?,
+        role: row.get(4)?,
+        read_only: row.get(5)?,
+        prefer: row.get(6)?,
     })
 }
 
@@ -172,7 +177,8 @@ fn record(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
         last_used_at: row.get(5)?,
         expires_at: row.get(6)?,
         revoked_at: row.get(7)?,
-        prefer: row.get(8)?,
+        read_only: row.get(8)?,
+        prefer: row.get(9)?,
     })
 }
 

@@ -15,12 +15,12 @@ use crate::store::{Outcome, Result, WriteKey};
 /// A query whose rows [`from_row`] reads.
 macro_rules! select {
     ($clauses:literal) => {
-        concat!("SELECT id, pet_id, status, created_at, updated_at FROM orders ", $clauses)
+        concat!("SELECT id, pet_id, account_id, status, created_at, updated_at FROM orders ", $clauses)
     };
 }
 
 /// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
-macro_rules! list_all {
+macro_rules! list_of {
     ($start:literal, $direction:literal) => {
         concat!(
             select!("WHERE account_id = ?1 AND status = 0 AND id "),
@@ -41,16 +41,24 @@ macro_rules! list_all {
     };
 }
 
-const LIST_ALL: &str = list_all!("> ?2", "ASC");
+const LIST_OF: &str = list_of!("> ?2", "ASC");
 
-const LIST_ALL_DESCENDING: &str = list_all!("< ?2", "DESC");
+const LIST_OF_DESCENDING: &str = list_of!("< ?2", "DESC");
 
-const LIST_BY_STATUS: &str = select!("WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4");
+const LIST_OF_BY_STATUS: &str = select!("WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4");
 
-const LIST_BY_STATUS_DESCENDING: &str =
+const LIST_OF_BY_STATUS_DESCENDING: &str =
     select!("WHERE account_id = ?1 AND status = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4");
 
-const FIND: &str = select!("WHERE id = ?1 AND account_id = ?2");
+const LIST: &str = select!("WHERE id > ?1 ORDER BY id LIMIT ?2");
+
+const LIST_DESCENDING: &str = select!("WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
+
+const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
+
+const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
+
+const FIND: &str = select!("WHERE id = ?1 AND (?2 IS NULL OR account_id = ?2)");
 
 impl Sqlite {
     pub async fn place_order(
@@ -69,28 +77,34 @@ impl Sqlite {
         self.write_keyed(Atomicity::Savepoint, Effect::Any, key, move |conn| apply(conn, transition)).await
     }
 
-    pub async fn find_order(&self, account: AccountId, id: i64) -> Result<Option<Order>> {
-        self.read(|conn| rows::first(conn, FIND, (id, account.0), from_row))
+    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
+        self.read(|conn| rows::first(conn, FIND, (id, customer.map(|id| id.0)), from_row))
     }
 
     pub async fn list_orders(
         &self,
-        account: AccountId,
+        customer: Option<AccountId>,
         query: &OrderQuery,
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
         let (limit, start) = (query.limit, query.start());
         let one_more = limit.get() + 1;
         let each = |row: &Row<'_>| from_row(row).map(&mut *each);
-        self.read(|conn| match query.status {
-            Some(status) => {
-                let sql = query.direction.choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
-                rows::page(conn, sql, (account.0, status.code(), start, one_more), limit, each)
+        let choose = |ascending, descending| query.direction.choose(ascending, descending);
+        self.read(|conn| match (customer, query.status) {
+            (Some(customer), Some(status)) => {
+                let sql = choose(LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING);
+                rows::page(conn, sql, (customer.0, status.code(), start, one_more), limit, each)
             }
-            None => {
-                let sql = query.direction.choose(LIST_ALL, LIST_ALL_DESCENDING);
-                rows::page(conn, sql, (account.0, start, one_more), limit, each)
+            (Some(customer), None) => {
+                let sql = choose(LIST_OF, LIST_OF_DESCENDING);
+                rows::page(conn, sql, (customer.0, start, one_more), limit, each)
             }
+            (None, Some(status)) => {
+                let sql = choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
+                rows::page(conn, sql, (status.code(), start, one_more), limit, each)
+            }
+            (None, None) => rows::page(conn, choose(LIST, LIST_DESCENDING), (start, one_more), limit, each),
         })
     }
 }
@@ -121,8 +135,9 @@ fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<std::result::Re
 }
 
 fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
-    let OrderTransition { account, order: id, transition, now } = request;
-    let Some(order) = conn.find(FIND, (id, account.0), from_row)? else { return Ok(Err(TransitionError::NotFound)) };
+    let OrderTransition { customer, order: id, transition, now } = request;
+    let found = conn.find(FIND, (id, customer.map(|id| id.0)), from_row)?;
+    let Some(order) = found else { return Ok(Err(TransitionError::NotFound)) };
     let Some(moved) = order.after(transition, now) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
     };
@@ -156,9 +171,10 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<Order> {
     Ok(Order {
         id: row.get(0)?,
         pet_id: row.get(1)?,
-        status: row.get(2)?,
-        created_at: row.get(3)?,
-        updated_at: row.get(4)?,
+        account: AccountId(row.get(2)?),
+        status: row.get(3)?,
+        created_at: row.get(4)?,
+        updated_at: row.get(5)?,
     })
 }
 
@@ -168,17 +184,29 @@ mod tests {
     use crate::store::sqlite::plan;
 
     #[test]
-    fn lists_read_one_index_and_nothing_else() {
+    fn lists_of_a_customer_read_one_index_and_nothing_else() {
         let ascending = "SEARCH orders USING COVERING INDEX orders_by_status (account_id=? AND status=? AND id>?)";
         let descending = ascending.replace('>', "<");
         for (by_status, all, step) in
-            [(LIST_BY_STATUS, LIST_ALL, ascending), (LIST_BY_STATUS_DESCENDING, LIST_ALL_DESCENDING, &*descending)]
+            [(LIST_OF_BY_STATUS, LIST_OF, ascending), (LIST_OF_BY_STATUS_DESCENDING, LIST_OF_DESCENDING, &*descending)]
         {
             assert_eq!(plan(by_status), [step]);
             let steps = plan(all);
             assert_eq!(steps.iter().filter(|found| *found == step).count(), OrderStatus::ALL.len(), "{steps:#?}");
             assert!(steps.iter().all(|found| found == step || !found.contains("orders")), "{steps:#?}");
             assert!(!steps.iter().any(|found| found.contains("TEMP B-TREE")), "{steps:#?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_all_orders_read_in_order() {
+        for (sql, step) in [
+            (LIST, "SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)"),
+            (LIST_DESCENDING, "SEARCH orders USING INTEGER PRIMARY KEY (rowid<?)"),
+            (LIST_BY_STATUS, "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id>?)"),
+            (LIST_BY_STATUS_DESCENDING, "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id<?)"),
+        ] {
+            assert_eq!(plan(sql), [step]);
         }
     }
 }

@@ -3,7 +3,7 @@
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
-use crate::domain::{Email, MessageText, OrderStatus, PageLimit, PetStatus, Timestamp};
+use crate::domain::{Email, MessageText, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
 use crate::store::Result;
 
 /// Returns the first row. `None` if there is none.
@@ -63,6 +63,13 @@ impl FromSql for PetStatus {
 }
 
 impl FromSql for OrderStatus {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let code = i64::column_result(value)?;
+        Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))
+    }
+}
+
+impl FromSql for Role {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let code = i64::column_result(value)?;
         Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))

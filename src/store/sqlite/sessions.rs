@@ -15,7 +15,7 @@ use crate::store::Result;
 const INSERT: &str = "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
     SELECT ?1, id, ?3, ?3 FROM accounts WHERE id = ?2 AND password_hash = ?4";
 
-const FIND: &str = "SELECT a.id, a.email, a.created_at, s.created_at, s.last_used_at
+const FIND: &str = "SELECT a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
     FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = ?1";
 
 const TOUCH: &str = "UPDATE sessions SET last_used_at = ?2 WHERE token_hash = ?1 AND last_used_at < ?2";
@@ -41,9 +41,10 @@ impl Sqlite {
                     hash: *hash,
                     account: AccountId(row.get(0)?),
                     email: row.get(1)?,
-                    account_created_at: row.get(2)?,
-                    created_at: row.get(3)?,
-                    last_used_at: row.get(4)?,
+                    role: row.get(2)?,
+                    account_created_at: row.get(3)?,
+                    created_at: row.get(4)?,
+                    last_used_at: row.get(5)?,
                 })
             })
         })

@@ -1,0 +1,70 @@
+//! What customers and staff see of orders, and may do with them.
+
+use petstore::domain::{Email, Role};
+use testkit::ConsoleUser;
+
+use crate::service::Service;
+use crate::users::{ADA, signed_in, staff};
+
+const GRACE: &str = "grace@hopper.example";
+
+/// A customer with an order, beside a member of the staff.
+async fn shop() -> (Service, ConsoleUser, ConsoleUser) {
+    let (service, ada) = signed_in().await;
+    service.create_pets(2).await;
+    let mut grace = ConsoleUser::signed_in(&service, GRACE).await;
+    assert_eq!(grace.post("/orders", &[("petId", "1")]).await.status(), 201);
+    (service, ada, grace)
+}
+
+#[tokio::test]
+async fn customer_sees_own_orders_and_may_only_cancel_them() {
+    let (_service, mut ada, mut grace) = shop().await;
+    assert_eq!(ada.post("/orders", &[("petId", "2")]).await.status(), 201);
+
+    let page = grace.get("/orders").await.body;
+
+    assert!(page.contains("cancel order 1") && !page.contains("approve order 1"), "{page}");
+    assert!(!page.contains("cancel order 2") && !page.contains("Customer"), "{page}");
+    for step in ["approve", "deliver"] {
+        let refused = grace.post(&format!("/orders/1/{step}"), &[]).await;
+        assert_eq!(refused.status(), 403, "{step}");
+        assert!(refused.body.contains("Nothing was changed. Only staff may do this."), "{}", refused.body);
+    }
+    assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404);
+    assert_eq!(grace.post("/orders/1/cancel", &[]).await.status(), 200);
+}
+
+#[tokio::test]
+async fn staff_see_all_orders_with_their_customers_and_change_them() {
+    let (_service, mut ada, _grace) = shop().await;
+    let page = ada.get("/orders").await.body;
+    assert!(page.contains(GRACE) && page.contains("approve order 1"), "{page}");
+    let approved = ada.post("/orders/1/approve", &[]).await;
+    assert_eq!(approved.status(), 200, "{}", approved.body);
+    assert!(approved.body.contains("Order 1 is now approved."), "{}", approved.body);
+}
+
+#[tokio::test]
+async fn changed_role_applies_to_the_next_page() {
+    let (service, mut ada, mut grace) = shop().await;
+    let account =
+        async |email: &str| service.store.find_account(&Email::parse(email).unwrap()).await.unwrap().unwrap().id;
+    service.store.set_role(account(ADA).await, Role::Customer).await.unwrap();
+    assert!(!ada.get("/orders").await.body.contains(GRACE));
+    assert_eq!(ada.post("/orders/1/approve", &[]).await.status(), 403);
+    service.store.set_role(account(GRACE).await, Role::Staff).await.unwrap();
+    assert_eq!(grace.post("/orders/1/approve", &[]).await.status(), 200);
+}
+
+#[tokio::test]
+async fn key_that_only_reads_is_created_in_the_form() {
+    let service = Service::start().await;
+    let mut ada = staff(&service, ADA).await;
+    let form = [("name", "ci"), ("expiry", "never"), ("access", "read")];
+    let made = ada.fill_in("/keys/new", &form).await;
+    let key = testkit::console::between(&made.body, "<code id=\"key\">", "</code>");
+    let create = service.request("POST", "/v1/pets").key(key).json(crate::service::REX).send().await;
+    assert_eq!(create.status(), 403);
+    assert!(ada.get("/keys").await.body.contains("only reads"));
+}
