@@ -17,7 +17,8 @@ use crate::store::Contents;
 /// on a production store.
 ///
 /// The store changes as a whole or not at all. Services may be running, and show the new state once the command has ended.
-/// They answer 503 to requests that have to wait too long. Only a large FILE takes that long.
+/// While a large FILE is written, which takes seconds for a million animals, writes wait and may get a 503 response. With
+/// PostgreSQL, reads may too.
 ///
 /// With PostgreSQL, the role must own the tables. If they are in use for 30 seconds, for instance by a dump, the command
 /// fails and changes nothing.
