@@ -1,9 +1,9 @@
 //! The temporary folder of an ephemeral store, and those that killed processes have left.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -31,6 +31,8 @@ impl Folder {
         // Waits, because `remove_abandoned` of another process takes the lock for a moment.
         lock.lock()?;
         File::create_new(folder.path().join(MARKER))?;
+        // If the store created it, it would sync its name.
+        DirBuilder::new().mode(0o700).create(folder.path().join(DATA))?;
         Ok(Self { path: folder.keep(), _lock: lock })
     }
 

@@ -48,16 +48,20 @@ impl Sqlite {
         }
         refuse_log_alone(&file)?;
         // SQLite's other files get the mode of this file. Its content is durable only if its name is.
-        own_file(&file).and_then(|_| sync_folder(data_dir)).map_err(unavailable(data_dir))?;
+        own_file(&file).map_err(unavailable(data_dir))?;
+        if options.durable {
+            sync_folder(data_dir).map_err(unavailable(data_dir))?;
+        }
         let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         conn.busy_timeout(options.busy_timeout)?;
         migrations::refuse_foreign(&conn).map_err(|error| match error {
             StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", file.display())),
             error => error,
         })?;
-        conn.pragma_update(None, "journal_mode", "WAL")?;
-        // FULL: a commit is durable before it is acknowledged. The WAL is truncated to 64 MiB after a burst.
+        // FULL: a commit is durable before it is acknowledged. Before the change to WAL, which syncs, too.
         conn.pragma_update(None, "synchronous", if options.durable { "FULL" } else { "OFF" })?;
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        // The WAL is truncated to 64 MiB after a burst.
         conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         conn.pragma_update(None, "cache_size", -65_536)?;
