@@ -1,5 +1,6 @@
 //! The listeners: their sockets and what they serve.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
@@ -40,12 +41,23 @@ impl Sockets {
         Ok(Self { store: store?, messages: messages?, operations: operations? })
     }
 
-    /// Fails if [`Self::bind`] would, without listening.
-    pub fn check(settings: &ServiceSettings, passed: &[(Listener, std::net::TcpListener)]) -> Result<()> {
+    /// Fails if [`Self::bind`] would, without listening. Warns of used addresses if a service `may_run`.
+    pub fn check(
+        settings: &ServiceSettings,
+        passed: &[(Listener, std::net::TcpListener)],
+        may_run: bool,
+    ) -> Result<()> {
         let is_passed = |listener| passed.iter().any(|(passed_for, _)| *passed_for == listener);
         for (listener, address, flag) in configured(settings)? {
-            if settings.listeners.contains(&listener) && !is_passed(listener) {
-                socket_at(address).map_err(|error| cannot_listen(address, flag, &error))?;
+            if !settings.listeners.contains(&listener) || is_passed(listener) {
+                continue;
+            }
+            match socket_at(address) {
+                Ok(_) => {}
+                Err(error) if may_run && error.kind() == ErrorKind::AddrInUse => {
+                    tracing::warn!("{}", cannot_listen(address, flag, &error));
+                }
+                Err(error) => return Err(cannot_listen(address, flag, &error).into()),
             }
         }
         Ok(())

@@ -99,13 +99,18 @@ pub struct Started {
     relay: Option<Relay>,
 }
 
-/// Fails if [`start`] would, as far as that is known without the store. A new database would have this deployment.
-pub fn check(settings: &ServiceSettings, new: Option<Deployment>) -> Result<()> {
+/// Fails if [`start`] would, as far as that is known without the store. `deployment` is that of the database, or of the new
+/// one. If a service `may_run`, addresses that are used are only a warning.
+pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run: bool) -> Result<()> {
     tls(settings)?;
     let passed = systemd::passed_sockets()?;
     let settings = listeners::at_passed_addresses(settings, &passed)?;
-    let warnings = new.map(|deployment| plaintext_check::check(&settings, deployment)).transpose()?;
-    Sockets::check(&settings, &passed).inspect_err(|_| warnings.iter().flatten().for_each(|it| tracing::warn!("{it}")))
+    let warnings = deployment.map(|deployment| plaintext_check::check(&settings, deployment)).transpose()?;
+    let checked = Sockets::check(&settings, &passed, may_run);
+    if may_run || checked.is_err() {
+        warnings.iter().flatten().for_each(|it| tracing::warn!("{it}"));
+    }
+    checked
 }
 
 /// Opens the listeners and starts the jobs. The runtime of the caller becomes that of the workers.
@@ -130,6 +135,9 @@ pub async fn start(
         tracing::info!("{}", first_account(settings, &addresses));
     }
     sockets.log(&store);
+    if store.deployment() == Deployment::Production && settings.registration == Registration::Open {
+        tracing::info!("registration is open: visitors can create an account (--registration)");
+    }
     let operations = listeners::bound(sockets.operations.as_ref());
     ready(&addresses, operations).await?;
     let backups = background::start_backups(settings, &store)?;

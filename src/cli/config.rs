@@ -2,14 +2,20 @@
 
 use clap::{ArgMatches, Args, Subcommand};
 
-use super::{Outcome, command, print};
+use tracing::Level;
+
+use super::{Failure, Outcome, backup, command, not_opened, print, serve, tell};
+use crate::app;
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
+use crate::domain::Deployment;
 use crate::relay::RelayUrl;
-use crate::store::postgres::DatabaseUrl;
+use crate::store::postgres::{DatabaseUrl, Postgres};
+use crate::store::sqlite::{self, Sqlite};
 
 #[derive(Subcommand, Debug)]
 pub enum Config {
     Show(Show),
+    Check(Check),
 }
 
 /// Print all settings in the format of the configuration file, with the source of each value
@@ -21,8 +27,59 @@ pub struct Show {
     common: Common,
 }
 
+/// Check settings, certificates, addresses and the database, and change nothing
+///
+/// Exits with 1 if `petstore serve` would fail. An address in use is only a warning, because the service may be running.
+#[derive(Args, Debug)]
+pub struct Check {
+    #[command(flatten)]
+    service: ServiceSettings,
+    #[command(flatten)]
+    common: Common,
+}
+
 impl Config {
     pub fn run(self, matches: &ArgMatches, file: &File) -> Outcome {
+        match self {
+            Self::Show(command) => command.run(matches, file),
+            Self::Check(command) => command.run(),
+        }
+    }
+}
+
+impl Check {
+    fn run(self) -> Outcome {
+        let Self { service, common } = self;
+        backup::check(&service, &common)?;
+        let stored = deployment(&common)?;
+        let new = common.deployment.unwrap_or(Deployment::Production);
+        if let (Some(stored), Some(expected)) = (stored, common.deployment)
+            && stored != expected
+        {
+            return Err(Failure(format!("the database is a {stored} one and cannot be opened as {expected}")));
+        }
+        serve::block_on(serve::runtime()?, async { app::check(&service, Some(stored.unwrap_or(new)), true) })?;
+        let database = match stored {
+            Some(deployment) => format!("the database is a {deployment} one"),
+            None => format!("`petstore serve` would create a {new} database"),
+        };
+        tell(Level::INFO, &format!("the configuration is valid; {database}"));
+        Ok(())
+    }
+}
+
+/// Returns the deployment of the database. `None` if there is none yet.
+fn deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
+    let stored = match &common.database_url {
+        Some(url) => serve::block_on(serve::runtime()?, Postgres::stored_deployment(url)),
+        None if sqlite::has_database(&common.data_dir) => Sqlite::stored_deployment(&common.data_dir).map(Some),
+        None => Ok(None),
+    };
+    stored.map_err(|error| not_opened(common, error))
+}
+
+impl Show {
+    fn run(self, matches: &ArgMatches, file: &File) -> Outcome {
         let (matches, command) = (leaf(matches), command());
         let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
         let lines = show.into_iter().flat_map(settings).map(|arg| {
@@ -30,10 +87,22 @@ impl Config {
             let from = file.source(arg, matches);
             match toml_value(arg, matches) {
                 Some(value) => format!("{name} = {value} # {from}\n"),
+                None if name == "deployment" => self.deployment(),
                 None => format!("# {name} is not set\n"),
             }
         });
         print(&lines.collect::<String>())
+    }
+}
+
+impl Show {
+    /// The line of the deployment that is not set: that of the database, if it can be read.
+    fn deployment(&self) -> String {
+        match deployment(&self.common) {
+            Ok(Some(stored)) => format!("deployment = \"{stored}\" # database\n"),
+            Ok(None) => "# deployment is not set: a new database is a production one\n".to_owned(),
+            Err(Failure(why)) => format!("# deployment is not set, and that of the database is unknown: {why}\n"),
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl Serve {
 pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
     let is_embedded = common.database_url.is_none();
     if !is_embedded || !sqlite::has_database(&common.data_dir) {
-        app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)))?;
+        app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)), false)?;
     }
     if is_embedded && sqlite::is_in_use(&common.data_dir) {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");

@@ -33,7 +33,7 @@ fn defaults_are_shown_without_settings() {
         data-dir = "petstore-data" # default
         # database-url is not set
         require-standbys = "false" # default
-        # deployment is not set
+        # deployment is not set: a new database is a production one
         log-level = "info" # default
         log-format = "auto" # default
     "#]]
@@ -305,4 +305,45 @@ fn every_command_accepts_a_file_of_the_service() {
 
     let key = folder.succeed("key create --account ada@example.com --name x --config petstore.toml");
     assert!(key.starts_with("pet_test_"), "{key}");
+}
+
+#[test]
+fn config_show_reads_the_deployment_from_the_database() {
+    for database in [String::new(), format!(" --database-url {}", testkit::postgres::database())] {
+        let folder = Folder::new();
+        folder.succeed(&format!("account create ada@example.com --deployment staging{database}"));
+        let shown = folder.succeed(&format!("config show{database}"));
+        assert!(shown.contains("deployment = \"staging\" # database\n"), "{shown}");
+    }
+    let shown = Folder::new().succeed("config show --database-url postgres://ada:s3cret@127.0.0.1:1/shop");
+    assert!(shown.contains("\n# deployment is not set, and that of the database is unknown: cannot open"), "{shown}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+}
+
+#[test]
+fn config_check_reports_what_serve_would_and_changes_nothing() {
+    let folder = Folder::new();
+    let check = |flags: &str| {
+        let free = "--listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+        folder.run(&format!("config check {free} {flags}")).shown()
+    };
+    let valid = "exit 0\ninfo: the configuration is valid; ";
+    assert_eq!(check(""), format!("{valid}`petstore serve` would create a production database\n"));
+    assert!(!folder.path("petstore-data").exists());
+    let missing = check("--tls-cert none.pem --tls-key none.pem");
+    assert!(missing.starts_with("exit 1\nerror: ") && missing.contains("none.pem"), "{missing}");
+    let exposed = check("--listen 0.0.0.0:0");
+    assert!(exposed.starts_with("exit 1\nerror: the store listener is bound to 0.0.0.0:0"), "{exposed}");
+    let unreachable = check("--database-url postgres://ada@127.0.0.1:1/shop");
+    assert!(unreachable.starts_with("exit 1\nerror: cannot open the database"), "{unreachable}");
+
+    folder.succeed("account create ada@example.com --deployment staging");
+    assert_eq!(check(""), format!("{valid}the database is a staging one\n"));
+    let other = "exit 1\nerror: the database is a staging one and cannot be opened as production\n";
+    assert_eq!(check("--deployment production"), other);
+
+    let server = folder.serve("serve");
+    let beside = folder.run(&format!("config check --listen {} --listeners store", server.store()));
+    assert_eq!(beside.code, Some(0), "{beside:?}");
+    assert!(beside.stderr.contains("cannot listen on"), "{beside:?}");
 }

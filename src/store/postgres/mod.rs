@@ -113,6 +113,15 @@ impl Postgres {
         migrations::status(&connection.client).await
     }
 
+    /// Returns the deployment of a database without changing it. `None` if it has no tables yet.
+    pub async fn stored_deployment(url: &DatabaseUrl) -> Result<Option<Deployment>> {
+        let connection = open::connect(&Connector::new(url, false)).await?;
+        match Schema::read(&connection.client).await?.is_new() {
+            true => Ok(None),
+            false => open::stored_deployment(&connection.client, None).await.map(Some),
+        }
+    }
+
     pub const fn deployment(&self) -> Deployment {
         self.deployment
     }

@@ -63,9 +63,13 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
     let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
     let insert = "INSERT INTO meta (key, value) VALUES ('deployment', $1) ON CONFLICT (key) DO NOTHING";
     client.execute(insert, &[&chosen.as_str()]).await?;
-    let kept = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
-    let kept: &str = kept.try_get(0)?;
-    deployment::check(kept, options.deployment)
+    stored_deployment(client, options.deployment).await
+}
+
+/// Returns the deployment that the database was created for. Fails if it is not `expected`.
+pub async fn stored_deployment(client: &Client, expected: Option<Deployment>) -> Result<Deployment> {
+    let stored = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
+    deployment::check(stored.try_get(0)?, expected)
 }
 
 pub async fn setting(client: &Client, name: &str) -> Result<String> {

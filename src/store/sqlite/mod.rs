@@ -124,6 +124,12 @@ impl Sqlite {
         migrations::status(&conn)
     }
 
+    /// Returns the deployment of a database without changing it.
+    pub fn stored_deployment(data_dir: &Path) -> Result<Deployment> {
+        let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
+        open::stored_deployment(&conn, None)
+    }
+
     pub const fn deployment(&self) -> Deployment {
         self.deployment
     }
