@@ -104,7 +104,7 @@ async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure>
         return Ok(None);
     };
     let Some(hash) = ApiKey::hash_presented(kept.trim().as_bytes(), store.deployment()) else { return Ok(None) };
-    let works = store.find_key(&hash).await?.is_some_and(|grant| grant.expires_at.is_none());
+    let works = store.find_key(&hash).await?.is_some_and(|grant| !grant.is_revoked && grant.expires_at.is_none());
     Ok(works.then(|| kept.trim().to_owned()))
 }
 

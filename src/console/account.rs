@@ -67,6 +67,7 @@ pub async fn delete(who: SignedIn, fields: Form) -> Result<Response, PageError> 
         && who.api().store.delete_account(account, Some(checked), who.api().clock.now()).await?
     {
         who.api().api_keys.note_change();
+        who.api().account_requests.forget(account);
         return Ok(who.redirect_signed_out("?notice=account-deleted"));
     }
     password.error = Some(WRONG.to_owned());

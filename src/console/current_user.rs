@@ -163,7 +163,7 @@ impl Deref for SignedIn {
 
 /// Returns `page` if it is the path and query of a page that requires a session, so that no link leads elsewhere.
 pub fn page_to_return_to(page: &str) -> Option<&str> {
-    const SECTIONS: [&str; 5] = ["account", "animals", "keys", "messages", "orders"];
+    const SECTIONS: [&str; 6] = ["account", "animals", "keys", "messages", "orders", "requests"];
     const LONGEST: usize = 200;
     let section = page.split(['/', '?']).next().unwrap_or_default();
     let is_plain = page.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=-_".contains(&byte));

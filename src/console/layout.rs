@@ -59,6 +59,7 @@ impl<'a> Site<'a> {
                 ("orders", "Orders"),
                 ("messages", "Messages"),
                 ("keys", "Keys"),
+                ("requests", "Requests"),
                 ("docs", "Docs"),
             ],
             None => &[("docs", "Docs")],

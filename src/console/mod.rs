@@ -3,6 +3,7 @@
 
 mod account;
 mod api_call;
+mod curl;
 mod current_user;
 mod docs;
 mod error;
@@ -21,6 +22,7 @@ mod path;
 mod pets;
 mod plot;
 mod request_key;
+mod requests;
 mod sample_request;
 mod sign_in;
 mod sign_up;
@@ -99,7 +101,9 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/orders", get(orders::list).post(orders::place))
         // The address of a step stays in the browser's address bar.
         .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(orders::step))
-        .route("/messages", get(messages::list).post(messages::send));
+        .route("/messages", get(messages::list).post(messages::send))
+        .route("/requests", get(requests::list))
+        .route("/requests/{id}", get(requests::show));
     docs.merge(framed(console, pages)).fallback(not_found).with_state(Arc::clone(console))
 }
 
@@ -112,7 +116,8 @@ pub fn framed(console: &Arc<Console>, pages: Router<Arc<Console>>) -> Router<Arc
 
 /// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
 pub async fn not_found(State(console): State<Arc<Console>>, request: Request) -> Response {
-    const SECTIONS: [&str; 8] = ["account", "animals", "keys", "messages", "orders", "sign-in", "sign-out", "sign-up"];
+    const SECTIONS: [&str; 9] =
+        ["account", "animals", "keys", "messages", "orders", "requests", "sign-in", "sign-out", "sign-up"];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
     /// slashes would be many times as long as the path.
     const DEEPEST: usize = 16;

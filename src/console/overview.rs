@@ -12,7 +12,6 @@ use super::sample_request::SampleRequest;
 use crate::config::Addresses;
 use crate::domain::api_key::KeyQuery;
 use crate::domain::{PetStatus, StatusCounts, grouped};
-use crate::http::failed_requests::FailedRequest;
 use crate::http::{Operation, deprecation};
 
 #[derive(Template)]
@@ -31,7 +30,8 @@ struct Overview<'a> {
     addresses: &'a Addresses,
     counts: StatusCounts,
     plot: Plot,
-    failed: Vec<FailedRequest>,
+    /// Number of failed requests among the latest of the account.
+    failed: usize,
     database: String,
     has_keys: bool,
     /// False once `GET /pets/{petId}` is removed.
@@ -47,12 +47,13 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         return Ok(page(StatusCode::OK, &Welcome { site, addresses, request }));
     };
     let now = user.api().clock.now();
+    let requests = user.api().account_requests.of(session.account);
     let overview = Overview {
         site: Site::new(&user, "Overview", ""),
         addresses,
         counts: user.api().pet_counts.get(&user.api().store).await?,
         plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests(), now)),
-        failed: user.api().failed_requests.of(session.account),
+        failed: requests.iter().filter(|request| request.is_failed()).count(),
         database: user.api().store.database(),
         has_keys: !user.api().store.list_keys_of(session.account, &KeyQuery::newest(now)).await?.0.is_empty(),
         warns_of_removal: now < deprecation::REMOVED_AT,

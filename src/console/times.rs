@@ -12,6 +12,11 @@ pub fn moment(time: Timestamp) -> String {
     format(time, "%-d %b %Y, %H:%M UTC")
 }
 
+/// `20 Nov 2026, 09:30:00 UTC`
+pub fn second(time: Timestamp) -> String {
+    format(time, "%-d %b %Y, %H:%M:%S UTC")
+}
+
 /// Returns how long ago `time` was: `just now`, `5 minutes ago`.
 pub fn ago(time: Timestamp, now: Timestamp) -> String {
     let minutes = (now.as_milliseconds() - time.as_milliseconds()).max(0) / 60_000;

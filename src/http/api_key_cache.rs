@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::preferences::Preferences;
 use crate::clock::Clock;
 use crate::domain::api_key::KeyGrant;
-use crate::domain::{ApiKey, KeyHash, KeyId, Timestamp};
+use crate::domain::{AccountId, ApiKey, KeyHash, KeyId, Timestamp};
 use crate::store::{self, Store};
 use crate::telemetry::metrics::Counter;
 
@@ -39,6 +39,33 @@ pub struct ApiKeyCache {
     requests: Cache<KeyId, Arc<Counter>>,
     /// Keys whose last use is not stored yet.
     used: Mutex<HashMap<KeyId, Timestamp>>,
+}
+
+/// The holder of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHolder {
+    pub account: AccountId,
+    pub key: KeyId,
+}
+
+/// The result of authenticating a key. Only a valid one is accepted.
+#[derive(Debug)]
+pub enum Authentication {
+    Valid(Arc<Remembered>),
+    /// The key is revoked or has expired.
+    Ended(KeyHolder),
+    /// The key is malformed, unknown, of a deleted account or of the other deployment.
+    Unknown,
+}
+
+impl Authentication {
+    /// The account of a valid key.
+    pub fn account(&self) -> Option<AccountId> {
+        match self {
+            Self::Valid(key) => Some(key.grant.account),
+            Self::Ended(_) | Self::Unknown => None,
+        }
+    }
 }
 
 /// Counters of well-formed keys in requests.
@@ -86,9 +113,11 @@ impl ApiKeyCache {
         &self.counts
     }
 
-    /// Returns what a key grants. `None` if the key is malformed, unknown, revoked, expired or of the other deployment.
-    pub async fn authenticate(&self, presented: &[u8]) -> store::Result<Option<Arc<Remembered>>> {
-        let Some(hash) = ApiKey::hash_presented(presented, self.store.deployment()) else { return Ok(None) };
+    /// Finds the holder of a key, and whether the key is valid.
+    pub async fn authenticate(&self, presented: &[u8]) -> store::Result<Authentication> {
+        let Some(hash) = ApiKey::hash_presented(presented, self.store.deployment()) else {
+            return Ok(Authentication::Unknown);
+        };
         let generation = self.generation.load(Ordering::Acquire);
         let remembered = match self.remembered.get(&hash) {
             Some(remembered) if remembered.generation == generation => {
@@ -97,9 +126,12 @@ impl ApiKeyCache {
             }
             _ => {
                 self.counts.looked_up.increment();
-                let Some(grant) = self.store.find_key(&hash).await? else {
-                    self.counts.unknown.increment();
-                    return Ok(None);
+                let grant = match self.store.find_key(&hash).await? {
+                    Some(grant) if !grant.is_revoked => grant,
+                    found => {
+                        self.counts.unknown.increment();
+                        return Ok(found.map_or(Authentication::Unknown, |grant| Authentication::Ended(holder(&grant))));
+                    }
                 };
                 let last_used = AtomicI64::new(grant.last_used_at.map_or(i64::MIN, Timestamp::as_milliseconds));
                 let Ok(requests) = self.requests.get_or_insert_with(&grant.id, || Ok::<_, Infallible>(Arc::default()));
@@ -111,7 +143,7 @@ impl ApiKeyCache {
             }
         };
         if remembered.grant.expires_at.is_some_and(|expiry| expiry <= self.clock.steady()) {
-            return Ok(None);
+            return Ok(Authentication::Ended(holder(&remembered.grant)));
         }
         remembered.requests.increment();
         let minute = self.clock.recent().to_the_minute();
@@ -119,7 +151,7 @@ impl ApiKeyCache {
             remembered.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
             self.used().insert(remembered.grant.id, minute);
         }
-        Ok(Some(remembered))
+        Ok(Authentication::Valid(remembered))
     }
 
     /// Returns the number of requests with a key to this process since its start. Counts only requests while the key was
@@ -186,4 +218,8 @@ impl ApiKeyCache {
     fn used(&self) -> std::sync::MutexGuard<'_, HashMap<KeyId, Timestamp>> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+const fn holder(grant: &KeyGrant) -> KeyHolder {
+    KeyHolder { account: grant.account, key: grant.id }
 }

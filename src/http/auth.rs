@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 
+use super::api_key_cache::{Authentication, KeyHolder};
 use super::error::{ApiError, Code};
 use super::operations::{Operation, Permission};
 use super::preferences::Preferences;
 use super::rate_limit::Quota;
-use super::response::Response;
 use super::simulated::Simulated;
 use super::state::Api;
 use crate::domain::{AccountId, KeyId, Role};
@@ -19,18 +19,19 @@ use crate::domain::{AccountId, KeyId, Role};
 pub struct Caller {
     /// `None` before the API key is found to be valid.
     pub account: Option<AccountId>,
+    pub role: Role,
+    /// The valid API key. `None` before it is found to be valid, and for users of the console.
+    pub key: Option<KeyId>,
+    /// The holder of a key that is revoked or has expired. The caller is rejected.
+    pub ended_key: Option<KeyHolder>,
     /// `None` without a rate limit.
     pub quota: Option<Quota>,
-    pub role: Role,
-    pub key: Option<KeyId>,
     /// True if the key may only read.
     pub is_read_only: bool,
     /// The preferences of the key, on staging.
     pub preferences: Option<Arc<Preferences>>,
     /// `None` unless the request got a simulation.
     pub simulated: Option<Simulated>,
-    /// The error that the operation or its simulation returned.
-    pub failure: Option<Code>,
 }
 
 impl Caller {
@@ -39,10 +40,14 @@ impl Caller {
         Self { account: Some(account), role, ..Self::default() }
     }
 
-    /// Returns the response for an error, which it records.
-    pub fn answer(&mut self, error: ApiError) -> Response {
-        self.failure = Some(error.code());
-        error.answer()
+    /// The caller of a path without an operation for it, where no credential is needed.
+    pub async fn recognized(api: &Api, headers: &HeaderMap) -> Self {
+        let mut caller = Self::default();
+        if let Ok(key) = presented_key(headers) {
+            // Without the store, the caller is not recognized.
+            _ = caller.find_holder(api, key).await;
+        }
+        caller
     }
 
     /// Checks the API key, the rate limit of its account, and the permission to call `operation`. Returns the account.
@@ -62,19 +67,26 @@ impl Caller {
         if let Some(account) = self.account {
             return Ok(account);
         }
-        let mut presented = headers.get_all(AUTHORIZATION).iter();
-        let key = match (presented.next(), presented.next()) {
-            (None, _) => return Err(missing()),
-            (Some(_), Some(_)) => return Err(invalid()),
-            (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing)?,
-        };
-        let key = api.api_keys.authenticate(key).await?.ok_or_else(invalid)?;
-        let account = key.grant.account;
-        (self.account, self.key) = (Some(account), Some(key.grant.id));
-        (self.role, self.is_read_only) = (key.grant.role, key.grant.read_only);
-        self.preferences.clone_from(&key.preferences);
+        let account = self.find_holder(api, presented_key(headers)?).await?;
         self.count(api, account)?;
         Ok(account)
+    }
+
+    /// Finds the account of an API key. Remembers the holder of an ended key, which is rejected.
+    async fn find_holder(&mut self, api: &Api, key: &[u8]) -> Result<AccountId, ApiError> {
+        match api.api_keys.authenticate(key).await? {
+            Authentication::Valid(key) => {
+                (self.account, self.key) = (Some(key.grant.account), Some(key.grant.id));
+                (self.role, self.is_read_only) = (key.grant.role, key.grant.read_only);
+                self.preferences.clone_from(&key.preferences);
+                Ok(key.grant.account)
+            }
+            Authentication::Ended(holder) => {
+                self.ended_key = Some(holder);
+                Err(invalid())
+            }
+            Authentication::Unknown => Err(invalid()),
+        }
     }
 
     /// Counts a request against the rate limit of `account`. Rejects one that exceeds it.
@@ -88,6 +100,16 @@ impl Caller {
         if let (Some(limits), Some(quota)) = (&api.rate_limits, self.quota) {
             limits.write_headers(quota, headers);
         }
+    }
+}
+
+/// Returns the API key that a request presents.
+fn presented_key(headers: &HeaderMap) -> Result<&[u8], ApiError> {
+    let mut presented = headers.get_all(AUTHORIZATION).iter();
+    match (presented.next(), presented.next()) {
+        (None, _) => Err(missing()),
+        (Some(_), Some(_)) => Err(invalid()),
+        (Some(credential), None) => bearer_token(credential.as_bytes()).ok_or_else(missing),
     }
 }
 

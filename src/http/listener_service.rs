@@ -1,5 +1,6 @@
 //! The service of a listener: finds who responds to a request, and accounts for the response.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,14 +17,15 @@ use http_body_util::Either;
 use tower::Service;
 
 use super::auth::Caller;
+use super::body_copy::CopiedBody;
 use super::client_address::Peer;
 use super::cors::{Cors, is_preflight};
 use super::error::{ApiError, Cause, Code};
-use super::failed_requests::FailedRequest;
 use super::framing;
 use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
+use super::recorded_request::RecordedRequest;
 use super::request_id::{X_REQUEST_ID, new_request_id};
 use super::request_record::{RequestRecord, log_cause};
 use super::response::{self, Sent};
@@ -101,30 +103,43 @@ impl ListenerService {
         request: Request<B>,
         peer: IpAddr,
     ) -> impl Future<Output = Option<Response<Sent>>> + Send {
-        let (head, mut body) = request.into_parts();
+        let (head, body) = request.into_parts();
+        let mut body = CopiedBody::new(body, self.api.account_requests.keeps_all);
         async move {
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
             let record = self.begin(&head, peer, target);
             let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
             let mut caller = Caller::default();
-            let answered = match self.route(&head, &body, target) {
-                Route::Answered(response) => Ok((*response).map(Either::Left)),
+            let mut recorded = None;
+            let mut response = match self.route(&head, &body, target) {
+                Route::Answered(response) => {
+                    if api.account_requests.keeps_all && self.listener != Listener::Ops {
+                        let caller = Box::pin(Caller::recognized(api, &head.headers)).await;
+                        recorded = self.record(target, &head, None, &caller, &response);
+                    }
+                    (*response).map(Either::Left)
+                }
                 Route::Operation(operation) => {
                     let call = operation.call(api, &head, &mut body, &mut caller);
                     let called = AssertUnwindSafe(call).catch_unwind().await;
-                    called.map(|called| self.called(operation, called, &mut caller, &record.id))
+                    let response =
+                        called.unwrap_or_else(|panic| Err(of_panic(&*panic))).unwrap_or_else(ApiError::answer);
+                    recorded = self.record(target, &head, body.copy.as_deref(), &caller, &response);
+                    response.map(Either::Left)
                 }
                 Route::Pages(pages) => {
                     // Boxed, because it is large and rarely needed.
-                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body), peer));
-                    AssertUnwindSafe(page).catch_unwind().await
+                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body.body), peer));
+                    let answered = AssertUnwindSafe(page).catch_unwind().await;
+                    answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
                 }
             };
-            let mut response = answered
-                .unwrap_or_else(|panic| ApiError::internal(Cause::of_panic(&*panic).0).answer().map(Either::Left));
-            let id = record.end(api, target.at_path(), &caller, &mut response);
+            let (id, took) = record.end(api, target.at_path(), &caller, &mut response);
             self.write_headers(target, &caller, origin, id, response.headers_mut());
+            if let Some(recorded) = recorded {
+                recorded.end(api, took, &response);
+            }
             match caller.simulated {
                 None => Some(response),
                 // Boxed, because it is rarely needed.
@@ -152,29 +167,28 @@ impl ListenerService {
         match (target, target.at_path(), &self.pages) {
             (Target::Operation(operation), ..) => Route::Operation(operation),
             (_, Some(operation), _) => Route::answered(operation.answer_other_method(&self.api)),
-            (_, None, Some(pages)) => Route::Pages(pages.clone()),
-            (_, None, None) => {
+            (_, None, Some(pages)) if !head.uri.path().starts_with("/v1/") => Route::Pages(pages.clone()),
+            (_, None, _) => {
                 let error = self.api.path_not_found(self.listener, &head.headers, head.uri.path());
                 Route::answered(error.answer())
             }
         }
     }
 
-    /// Returns the response of an operation. Keeps its failure for the console.
-    fn called(
+    /// Begins the record of a request for its account. `None` if it is not to be kept.
+    fn record(
         &self,
-        operation: Operation,
-        called: Result<response::Response, ApiError>,
-        caller: &mut Caller,
-        id: &HeaderValue,
-    ) -> Response<Sent> {
-        let response = called.unwrap_or_else(|error| caller.answer(error));
-        if let (Some(account), Some(code)) = (caller.account, caller.failure) {
-            let is_simulated = caller.simulated.is_some();
-            let request = FailedRequest::new(self.api.clock.now(), operation, code, is_simulated, id);
-            self.api.failed_requests.add(account, request);
-        }
-        response.map(Either::Left)
+        target: Target,
+        head: &Parts,
+        body: Option<&[u8]>,
+        caller: &Caller,
+        response: &response::Response,
+    ) -> Option<Box<RecordedRequest>> {
+        let operation = match target {
+            Target::Operation(operation) => Some(operation),
+            Target::OtherMethod(_) | Target::Unknown => None,
+        };
+        RecordedRequest::begin(&self.api, (self.listener, operation), head, body, caller, response)
     }
 
     /// Writes the headers that do not depend on the handler.
@@ -201,6 +215,10 @@ impl ListenerService {
         }
         headers.insert(X_REQUEST_ID, id);
     }
+}
+
+fn of_panic(panic: &(dyn Any + Send)) -> ApiError {
+    ApiError::internal(Cause::of_panic(panic).0)
 }
 
 /// Responds to requests for pages, and to those with an unknown path.

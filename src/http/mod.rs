@@ -1,8 +1,10 @@
 //! The API: one operation table, a module per resource, one error type.
 
 mod accept_encoding;
+pub(crate) mod account_requests;
 pub mod api_key_cache;
 pub(crate) mod auth;
+mod body_copy;
 mod call;
 pub(crate) mod client_address;
 mod cors;
@@ -10,7 +12,6 @@ pub(crate) mod deprecation;
 mod dispatch;
 mod documented_errors;
 mod error;
-pub(crate) mod failed_requests;
 mod file;
 mod forwarded;
 mod framing;
@@ -33,6 +34,8 @@ mod pets;
 pub(crate) mod prefer;
 pub(crate) mod preferences;
 pub mod rate_limit;
+pub(crate) mod recorded_request;
+pub(crate) mod redaction;
 pub mod request_history;
 mod request_id;
 mod request_record;

@@ -1,6 +1,7 @@
 //! The account of a request: its metrics, its trace and its log line.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::extract::MatchedPath;
 use axum::http::request::Parts;
@@ -36,14 +37,14 @@ impl<'s> RequestRecord<'s> {
         Self { id: request_id(&head.headers), in_progress, span, log_entry }
     }
 
-    /// Records the response to a request at the path of `operation`, if any. Returns the request's id.
+    /// Records the response to a request at the path of `operation`, if any. Returns the request's id and duration.
     pub fn end<B>(
         self,
         api: &Api,
         operation: Option<Operation>,
         caller: &Caller,
         response: &mut Response<B>,
-    ) -> HeaderValue {
+    ) -> (HeaderValue, Duration) {
         let Self { id, in_progress, span, log_entry } = self;
         let is_simulated = caller.simulated.is_some();
         let page;
@@ -76,7 +77,7 @@ impl<'s> RequestRecord<'s> {
         if let Some(cause) = response.extensions_mut().remove() {
             log_cause(api, response.status(), &cause, &id);
         }
-        id
+        (id, took)
     }
 }
 

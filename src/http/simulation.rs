@@ -129,15 +129,12 @@ impl<'s> Simulation<'s> {
         let mut response = match self.failure {
             _ if self.dropped == Some(Dropped::Request) => no_response(),
             Some(Failure::Gateway(status)) => gateway_response(status),
-            Some(Failure::Error(error)) => {
-                caller.failure = Some(error.code);
-                error_response(error, operation, api, caller)
-            }
+            Some(Failure::Error(error)) => error_response(error, operation, api, caller),
             None if operation == GetPet && is_past_removal => {
                 caller.quota = None;
-                caller.answer(deprecation::removed())
+                deprecation::removed().answer()
             }
-            None => operation.execute(api, head, body, caller).await.unwrap_or_else(|error| caller.answer(error)),
+            None => operation.execute(api, head, body, caller).await.unwrap_or_else(ApiError::answer),
         };
         if operation == CreatePet && is_past_removal {
             // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
@@ -154,9 +151,7 @@ impl<'s> Simulation<'s> {
         };
         caller.simulated = Some(simulated);
         if simulated.is_dropped {
-            // Without a response, the request did not fail with this code.
-            caller.failure = None;
-            return no_response();
+            response = no_response();
         }
         confirm(&self.applied, &mut response);
         response

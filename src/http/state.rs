@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::account_requests::AccountRequests;
 use super::api_key_cache::ApiKeyCache;
 use super::deprecation::Deprecation;
-use super::failed_requests::FailedRequests;
 use super::openapi::Documents;
 use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
@@ -38,7 +38,7 @@ pub struct Api {
     /// `None` in production, and if simulation is off.
     pub simulator: Option<Simulator>,
     pub requests: RequestHistory,
-    pub failed_requests: FailedRequests,
+    pub account_requests: AccountRequests,
     pub traffic: Traffic,
     pub process: Process,
     pub password_counters: Arc<PasswordCounters>,
@@ -72,7 +72,7 @@ impl Api {
             rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
             simulator: simulates.then(Simulator::new),
             requests: RequestHistory::default(),
-            failed_requests: FailedRequests::new(),
+            account_requests: AccountRequests::new(store.deployment()),
             traffic: Traffic::new(),
             process: Process::started_now(),
             password_counters: Arc::default(),

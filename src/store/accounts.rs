@@ -31,6 +31,11 @@ impl Store {
     }
 
     /// Returns whether any account exists that is not deleted.
+    /// Returns those of `accounts` that are deleted.
+    pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
+        dispatch!(self, db => db.deleted_among(accounts).await)
+    }
+
     pub async fn has_accounts(&self) -> Result<bool> {
         dispatch!(self, db => db.has_accounts().await)
     }

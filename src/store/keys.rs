@@ -25,7 +25,8 @@ impl Store {
         dispatch!(self, db => db.find_key_of(account, id).await)
     }
 
-    /// Returns what the key with this hash grants. `None` if it is unknown or revoked. The caller checks its expiry.
+    /// Returns what the key with this hash grants. `None` if it is unknown or its account is deleted. The caller checks
+    /// whether it is revoked or has expired.
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
         match self {
             Self::Sqlite(db) => db.find_key(hash).await,

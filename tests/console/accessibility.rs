@@ -21,7 +21,7 @@ async fn no_page_has_an_axe_violation() {
     check(&browser, &axe, "a form that was refused").await;
 
     browser.sign_up(ADA).await;
-    for path in ["/", "/keys", "/animals", "/orders", "/messages"] {
+    for path in ["/", "/keys", "/animals", "/orders", "/messages", "/requests"] {
         browser.open(path).await;
         check(&browser, &axe, &format!("{path}, empty")).await;
     }
@@ -42,6 +42,16 @@ async fn no_page_has_an_axe_violation() {
         browser.submit("/keys/new", &[("name", name)]).await;
     }
     check(&browser, &axe, "a key that was made").await;
+    let key = browser.text("#key").await;
+    for (path, preference) in [("/v1/pets", "code=503"), ("/v1/pets/1", ""), ("/v1/pets?limit=0", "")] {
+        service.request("GET", path).key(&key).header("prefer", preference).send().await;
+    }
+    service.request("POST", "/v1/pets").key(&key).json("{}").send().await;
+    browser.open("/requests").await;
+    browser.follow("tbody th a").await;
+    check(&browser, &axe, "a request").await;
+    browser.submit("/keys/new", &[("name", "three")]).await;
+    let last = browser.text("#key").await;
     browser.reload().await;
     check(&browser, &axe, "a form that came twice").await;
     browser.open("/keys").await;
@@ -52,6 +62,7 @@ async fn no_page_has_an_axe_violation() {
     check(&browser, &axe, "a key to revoke").await;
     browser.follow("main button").await;
     check(&browser, &axe, "a key that was revoked").await;
+    service.request("GET", "/v1/pets").key(&last).send().await;
     for path in PAGES.into_iter().chain(["/keys/99/revoke", "/keys?status=expired", "/animals?from=0", "/docs"]) {
         browser.open(path).await;
         browser.evaluate("for (const one of document.querySelectorAll('details')) one.open = true").await;

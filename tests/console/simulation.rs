@@ -91,28 +91,6 @@ async fn lost_response_to_a_step_is_settled_by_repeating_it() {
 }
 
 #[tokio::test]
-async fn overview_lists_simulated_failures() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
-    for (path, preference, status) in [
-        ("/v1/pets", "code=503", 503),
-        ("/v1/pets/1", "date=2030-12-05", 410),
-        // Not simulated, but late.
-        ("/v1/pets/77", "delay=1", 404),
-        ("/v1/pets", "delay=1", 200),
-    ] {
-        let response = service.request("GET", path).key(&key).header("prefer", preference).send().await;
-        assert_eq!(response.status(), status, "{preference}");
-    }
-    let page = ada.get("/").await.body;
-    let rows: Vec<_> = page.split("data-label=\"Time\">").skip(1).collect();
-    assert_eq!(rows.len(), 3, "{page}");
-    for (row, code) in rows.iter().zip([">not_found<", ">operation_removed<", ">unavailable<"]) {
-        assert!(row.contains(code) && row.contains(">simulated<"), "{code}: {row}");
-    }
-}
-
-#[tokio::test]
 async fn only_the_offered_failures_are_simulated() {
     let (service, mut ada) = signed_in().await;
     for other in ["", "code=400", "delay=30000", "code=503\r\nx: y", "drop"] {

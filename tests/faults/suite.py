@@ -347,13 +347,14 @@ ROWS = (
     Suite(
         NUMBER=28,
         PROMISE="secrets never leak",
-        FIGURE="keys, passwords and a session searched for in the log at trace level, both databases, WAL and panic text: 0 "
-        "hits",
+        FIGURE="keys, passwords and a session searched for in the log at trace level, both databases, WAL, panic text and "
+        "the console's recorded requests: 0 hits",
         CONTROL="values that are not secret are found in each of these places",
         HEADLINE=(r"(\d+) secrets in .*?(\d+) hits", "{1} hits for {0} secrets"),
         ROUNDS=1,
         tests=(
             "secrets::no_secret_is_in_logs_or_the_embedded_database",
+            "secrets::no_secret_is_in_recorded_requests",
             "secrets::no_secret_is_in_postgresql",
         ),
     ),

@@ -1,4 +1,5 @@
-//! Promise 28: no secret appears in the log at any level, in a panic, in the database or in its write-ahead log.
+//! Promise 28: no secret appears in the log at any level, in a panic, in the database, in its write-ahead log or in a
+//! recorded request.
 
 use std::fmt::Debug;
 use std::fs;
@@ -51,6 +52,7 @@ fn no_secret_is_in_logs_or_the_embedded_database() {
     assert_eq!(page.status(), 500, "{page:?}");
     database.sql("ALTER TABLE elsewhere RENAME TO pets");
     service.request("GET", &format!("/{NO_SECRET}")).send_blocking();
+    fs::write(file("requests"), service.recorded_requests(&cookies[1])).unwrap();
     secrets.extend([key.clone(), successor, key["pet_live_".len()..].to_owned()]);
     secrets.extend(cookies.iter().map(|cookie| session_of(cookie)));
 
@@ -82,13 +84,66 @@ fn no_secret_is_in_logs_or_the_embedded_database() {
     assert!(contains(&log, NO_SECRET) && contains(&log, "\"message\":\"request\""), "each request is logged");
     let failures = String::from_utf8_lossy(&log).matches("no such table").count();
     assert_eq!(failures, 2, "the failures of the API and the console are logged");
-    for (name, text) in [("data/petstore.db-wal", NO_SECRET), ("panic", "hidden"), ("output", "127.0.0.1:1")] {
+    for (name, text) in [
+        ("data/petstore.db-wal", NO_SECRET),
+        ("panic", "hidden"),
+        ("output", "127.0.0.1:1"),
+        ("requests", "access_token=pet_live_[hidden]"),
+    ] {
         assert!(contains(&fs::read(file(name)).unwrap(), text), "{name}");
     }
     trial::measured(&format!(
         "{} secrets in {searched} bytes of log, database, WAL and panic text: 0 hits",
         secrets.len()
     ));
+}
+
+#[test]
+fn no_secret_is_in_recorded_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::folder(&folder.path().join("data"));
+    database.run("migrate --deployment staging");
+    let service = Logged::serve(&database, &folder.path().join("log"));
+    let Console { cookies, key, successor } = service.use_console();
+    let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    // Each is sent as a query, as a header, and in bodies: whole, and cut off at the end of what is kept.
+    let texts = [
+        key.clone(),
+        percent(&key),
+        percent(&percent(&key)),
+        key.replace('_', "\\u005f"),
+        format!("password={PASSWORD}"),
+        percent(&format!("{{\"newPassword\":\"{PASSWORD}\"}}")),
+        format!("http://ada:{PASSWORD}@shop.example/"),
+    ];
+    for text in &texts {
+        let send = |method: &str, path: &str| {
+            let request = service.request(method, path).key(&key).header("cookie", &cookies[1]);
+            request.header("x-api-key", &successor).header("x-password", PASSWORD).header("x-note", text)
+        };
+        send("GET", &format!("/v1/pets?{NO_SECRET}&x={}", text.replace('\\', "%5C"))).send_blocking();
+        send("GET", &format!("/v1/{NO_SECRET}/{}", percent(text))).send_blocking();
+        for filler in [0, 16_000, 16 * 1024 - 30, 16 * 1024 - 10] {
+            let body = format!("{{\"name\":\"{NO_SECRET}\",\"x\":\"{}{text}\",", "y".repeat(filler));
+            send("POST", "/v1/pets").json(format!("{body}\"password\":\"{PASSWORD}\"}}")).send_blocking();
+        }
+    }
+    service.submit("/keys/1/revoke", &[], &cookies[1]);
+    service.request("GET", &format!("/v1/pets?{NO_SECRET}={key}")).key(&key).send_blocking();
+
+    let pages = service.recorded_requests(&cookies[1]);
+
+    let secret = |text: &str| text["pet_test_".len()..].to_owned();
+    // Parts of a key are secrets too.
+    let mut secrets = vec![PASSWORD.to_owned(), secret(&key)[..8].into(), secret(&successor)[..8].into()];
+    secrets.extend([percent(&secret(&key)[..8]), session_of(&cookies[1]), percent(PASSWORD)]);
+    for secret in &secrets {
+        assert!(!pages.contains(secret), "{secret} is in a recorded request");
+    }
+    // Control: what is not secret is shown for each request, in its list and on its page.
+    let sent = texts.len() * 6 + 1;
+    assert!(pages.matches(NO_SECRET).count() >= 2 * sent, "{pages}");
+    trial::measured(&format!("{} secrets in {} bytes of {sent} recorded requests: 0 hits", secrets.len(), pages.len()));
 }
 
 #[test]
@@ -210,6 +265,15 @@ impl Logged {
 
     fn request(&self, method: &str, path: &str) -> Request {
         Request::new(self.address, method, path)
+    }
+
+    /// All texts of the account's recorded requests: their list and, on staging, their pages.
+    fn recorded_requests(&self, cookie: &str) -> String {
+        let open = |path: &str| self.request("GET", path).header("cookie", cookie).send_blocking().body;
+        let list = open("/requests");
+        let links = list.split("href=\"./requests/").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let pages: String = links.map(|id| open(&format!("/requests/{id}"))).collect();
+        list + &pages
     }
 }
 

@@ -61,8 +61,8 @@ pub enum Response {
 /// Carries out a request in a process.
 pub async fn serve(world: &Rc<World>, process: &Process, request: &Request) -> Response {
     let text = world.ledger.borrow().keys[request.key].text.clone();
-    let Ok(key) = process.keys.authenticate(text.as_bytes()).await else { return Response::Unavailable };
-    let account = key.map(|key| key.grant.account);
+    let Ok(found) = process.keys.authenticate(text.as_bytes()).await else { return Response::Unavailable };
+    let account = found.account();
     let now = world.clock.steady();
     world.check(world.ledger.borrow().check_key(request.key, account, process.incarnation, now));
     let Some(account) = account else { return Response::Unauthorized };

@@ -111,19 +111,21 @@ async fn address_is_unique_ignoring_case() {
 }
 
 #[tokio::test]
-async fn key_is_found_by_hash_until_revoked() {
+async fn key_is_found_by_hash_with_its_state() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let expiry = NOW.plus(Duration::from_secs(60));
         let (id, key) = key(&store, ada, Some(expiry)).await;
         let grant = store.find_key(&key.hash()).await.unwrap().unwrap();
         assert_eq!((grant.id, grant.account, grant.expires_at, grant.last_used_at), (id, ada, Some(expiry), None));
+        assert!(!grant.is_revoked);
         assert_eq!(store.find_key(&ApiKey::generate(Deployment::Production).hash()).await.unwrap(), None);
 
         let before = store.keys_version().await.unwrap();
         assert!(store.revoke_key(id, NOW).await.unwrap());
         assert!(store.keys_version().await.unwrap() > before);
-        assert_eq!(store.find_key(&key.hash()).await.unwrap(), None);
+        let grant = store.find_key(&key.hash()).await.unwrap().unwrap();
+        assert_eq!((grant.account, grant.is_revoked), (ada, true));
 
         // The first revocation is kept, and an unknown key is reported.
         assert!(store.revoke_key(id, NOW.plus(Duration::from_secs(9))).await.unwrap());

@@ -35,8 +35,10 @@ const SET_ROLE: &str = "WITH changed AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM changed)
     ) SELECT pg_notify('petstore_keys', '') FROM changed";
 
+const FIND_DELETED: &str = "SELECT id FROM accounts WHERE id = ANY ($1::bigint[]) AND deleted_at IS NOT NULL";
+
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST];
+pub const READS: &[&str] = &[FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_DELETED];
 
 /// Statements prepared on the connection for single writes.
 pub const WRITES: &[&str] = &[INSERT, SET_ROLE];
@@ -71,6 +73,12 @@ impl Postgres {
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
         let rows = self.readers.query(FIND_PASSWORD, &[&email.folded()]).await?;
         rows.first().map(|row| Ok((AccountId(row.try_get(0)?), PasswordDigest(row.try_get(1)?)))).transpose()
+    }
+
+    pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
+        let ids: Vec<_> = accounts.iter().map(|account| account.0).collect();
+        let rows = self.readers.query(FIND_DELETED, &[&ids]).await?;
+        rows.iter().map(|row| Ok(AccountId(row.try_get(0)?))).collect()
     }
 
     pub async fn has_accounts(&self) -> Result<bool> {

@@ -60,10 +60,11 @@ const LIST_OF_DESCENDING: &str =
 
 const FIND_OF: &str = select!("WHERE k.account_id = $1 AND k.id = $2");
 
-/// Not a join, as `select` says.
-const FIND: &str = "SELECT hash, id, account_id, expires_at, last_used_at,
+/// Not a join, as `select` says. Deleting an account revokes its keys, and its revoked keys are not found.
+const FIND: &str = "SELECT hash, id, account_id, revoked_at IS NOT NULL, expires_at, last_used_at,
         (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer
-    FROM api_keys WHERE hash = ANY ($1::bytea[]) AND revoked_at IS NULL";
+    FROM api_keys WHERE hash = ANY ($1::bytea[]) AND CASE WHEN revoked_at IS NULL THEN true
+        ELSE EXISTS (SELECT FROM accounts a WHERE a.id = account_id AND a.deleted_at IS NULL) END";
 
 const REVOKE: &str = "WITH revoked AS (
         UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING id
@@ -180,11 +181,12 @@ fn grant(row: &Row) -> Result<KeyGrant> {
     Ok(KeyGrant {
         id: KeyId(row.try_get(1)?),
         account: AccountId(row.try_get(2)?),
-        expires_at: row.try_get(3)?,
-        last_used_at: row.try_get(4)?,
-        role: row.try_get(5)?,
-        read_only: row.try_get(6)?,
-        prefer: row.try_get(7)?,
+        is_revoked: row.try_get(3)?,
+        expires_at: row.try_get(4)?,
+        last_used_at: row.try_get(5)?,
+        role: row.try_get(6)?,
+        read_only: row.try_get(7)?,
+        prefer: row.try_get(8)?,
     })
 }
 

@@ -29,6 +29,8 @@ const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = ?1";
 
 const EXIST: &str = "SELECT 1 FROM accounts WHERE deleted_at IS NULL LIMIT 1";
 
+const FIND_DELETED: &str = "SELECT id FROM accounts WHERE id = ?1 AND deleted_at IS NOT NULL";
+
 const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL";
 
@@ -54,6 +56,16 @@ impl Sqlite {
 
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
         self.read_long(|conn| rows::all(conn, LIST, [], from_row)).await
+    }
+
+    pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
+        self.read_long(move |conn| {
+            let found = accounts.iter().filter_map(|account| {
+                rows::first(conn, FIND_DELETED, [account.0], |row| Ok(AccountId(row.get(0)?))).transpose()
+            });
+            found.collect()
+        })
+        .await
     }
 
     pub async fn has_accounts(&self) -> Result<bool> {

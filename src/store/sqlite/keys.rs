@@ -48,8 +48,11 @@ const LIST_OF_DESCENDING: &str = list_of!("< ?2", "DESC");
 
 const FIND_OF: &str = select!("WHERE k.account_id = ?1 AND k.id = ?2");
 
-const FIND: &str = "SELECT k.id, k.account_id, k.expires_at, k.last_used_at, a.role, k.read_only, k.prefer
-    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.hash = ?1 AND k.revoked_at IS NULL";
+/// Deleting an account revokes its keys. They are not found.
+const FIND: &str =
+    "SELECT k.id, k.account_id, k.revoked_at IS NOT NULL, k.expires_at, k.last_used_at, a.role, k.read_only,
+        k.prefer
+    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.hash = ?1 AND a.deleted_at IS NULL";
 
 const REVOKE: &str = "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1";
 
@@ -159,11 +162,12 @@ fn grant(row: &Row<'_>) -> rusqlite::Result<KeyGrant> {
     Ok(KeyGrant {
         id: KeyId(row.get(0)?),
         account: AccountId(row.get(1)?),
-        expires_at: row.get(2)?,
-        last_used_at: row.get(3)?,
-        role: row.get(4)?,
-        read_only: row.get(5)?,
-        prefer: row.get(6)?,
+        is_revoked: row.get(2)?,
+        expires_at: row.get(3)?,
+        last_used_at: row.get(4)?,
+        role: row.get(5)?,
+        read_only: row.get(6)?,
+        prefer: row.get(7)?,
     })
 }
 

@@ -1,0 +1,393 @@
+//! The pages of the account's API requests.
+
+use std::process::Command;
+use std::time::Duration;
+
+use petstore::domain::Deployment;
+use testkit::console::between;
+use testkit::{ConsoleUser, Request};
+
+use crate::forms::unescaped;
+use crate::service::{LARGEST, NOW, REX, Service, Setup};
+use crate::users::{ADA, signed_in};
+
+/// The rows of the list at `path`, and its whole text.
+async fn rows(user: &mut ConsoleUser, path: &str) -> Vec<String> {
+    let page = user.get(path).await;
+    assert_eq!(page.status(), 200, "{}", page.body);
+    page.body.split("<tr>").filter(|row| row.contains("<th scope=\"row\">")).map(unescaped).collect()
+}
+
+/// The page of the latest request in the list.
+async fn latest(user: &mut ConsoleUser) -> String {
+    let row = rows(user, "/requests").await.remove(0);
+    open(user, &row).await
+}
+
+/// The page of a request in the list.
+async fn open(user: &mut ConsoleUser, row: &str) -> String {
+    let page = user.get(&format!("/requests/{}", between(row, "requests/", "\""))).await;
+    assert_eq!(page.status(), 200, "{}", page.body);
+    page.body
+}
+
+fn code(page: &str, id: &str) -> String {
+    unescaped(between(page, &format!("<code id=\"{id}\">"), "</code>"))
+}
+
+#[tokio::test]
+async fn latest_requests_of_the_account_are_listed() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    let empty = ada.get("/requests").await.body;
+    assert!(empty.contains("No requests yet. When a program calls the API with one of your keys"), "{empty}");
+
+    let send = |method: &str, path: &str, id: &str| service.request(method, path).key(&key).header("x-request-id", id);
+    assert_eq!(send("GET", "/v1/pets?limit=0", "<first>").send().await.status(), 400);
+    service.clock.set(NOW.plus(Duration::from_secs(61)));
+    assert_eq!(send("GET", "/v1/pets/77", "second").send().await.status(), 404);
+    assert_eq!(send("GET", "/v1/pets", "third").send().await.status(), 200);
+    assert_eq!(service.request("GET", "/v1/pets").header("x-request-id", "stranger").send().await.status(), 401);
+
+    let page = ada.get("/requests").await.body;
+    let id = ada.key_id().await;
+    let rows = rows(&mut ada, "/requests").await;
+    let hint = format!("pet_test_…{}", &key[key.len() - 4..]);
+    assert_eq!(rows.len(), 3, "{page}");
+    for (row, parts) in rows.iter().zip([
+        [">listPets<", ">GET /v1/pets<", ">200<", "20 Nov 2026, 09:31:01 UTC", ">third<"],
+        [">getPet<", ">404 <code", ">not_found</code> ", "20 Nov 2026, 09:31:01 UTC", ">second<"],
+        [
+            ">GET /v1/pets?limit=0<",
+            ">invalid_value</code> `limit` is 0; 1 to 100 are allowed.<",
+            ">400 <code",
+            "20 Nov 2026, 09:30:00 UTC",
+            "><first><",
+        ],
+    ]) {
+        let key = format!("<a href=\"./keys?from={id}\">laptop</a> <code class=\"key-hint\">{hint}</code>");
+        for part in parts.into_iter().chain([&*key, " ms<"]) {
+            assert!(row.contains(part), "{part}: {row}");
+        }
+    }
+    let link = between(&rows[0], "keys?from=", "\"");
+    assert!(ada.get(&format!("/keys?from={link}")).await.body.contains(&hint), "the link leads to the key");
+
+    let mut grace = ConsoleUser::signed_in(&service, "grace@example.com").await;
+    let hers = grace.get("/requests").await.body;
+    assert!(hers.contains("No requests yet."), "other accounts' requests are not shown: {hers}");
+    let path = format!("/requests/{}", between(&rows[0], "requests/", "\""));
+    assert_eq!((ada.get(&path).await.status(), grace.get(&path).await.status()), (200, 404));
+}
+
+#[tokio::test]
+async fn list_is_filtered_by_result_operation_and_key() {
+    let (service, mut ada) = signed_in().await;
+    let (one, two) = (ada.key("one").await, ada.key("two").await);
+    for (key, path) in [(&one, "/v1/pets"), (&one, "/v1/pets/1"), (&two, "/v1/pets"), (&two, "/v1/pets?limit=0")] {
+        service.request("GET", path).key(key).send().await;
+    }
+    let page = ada.get("/requests").await.body;
+    let id = between(&page, "<option value=\"", ">one (").rsplit("value=\"").next().unwrap().trim_end_matches('"');
+    for (query, expected) in [
+        ("", vec!["?limit=0", "/v1/pets<", "/v1/pets/1", "/v1/pets<"]),
+        ("?result=&operation=&key=", vec!["?limit=0", "/v1/pets<", "/v1/pets/1", "/v1/pets<"]),
+        ("?result=successful", vec!["/v1/pets<", "/v1/pets<"]),
+        ("?result=failed", vec!["?limit=0", "/v1/pets/1"]),
+        ("?operation=getPet", vec!["/v1/pets/1"]),
+        (&format!("?key={id}"), vec!["/v1/pets/1", "/v1/pets<"]),
+        (&format!("?result=failed&operation=listPets&key={id}"), vec![]),
+        ("?key=99", vec![]),
+    ] {
+        let shown = rows(&mut ada, &format!("/requests{query}")).await;
+        assert_eq!(shown.len(), expected.len(), "{query}: {shown:#?}");
+        assert!(shown.iter().zip(&expected).all(|(row, part)| row.contains(part)), "{query}: {shown:#?}");
+    }
+    let filtered = ada.get(&format!("/requests?operation=getPet&key={id}")).await.body;
+    assert!(filtered.contains(r#"<option selected>getPet</option>"#), "{filtered}");
+    let tab = format!("requests?result=failed&#38;operation=getPet&#38;key={id}\"");
+    assert!(filtered.contains(&tab), "tabs keep the other filters: {filtered}");
+    assert!(ada.get("/requests?key=99").await.body.contains("No requests match."));
+    for query in ["result=x", "operation=x", "key=x"] {
+        assert_eq!(ada.get(&format!("/requests?{query}")).await.status(), 400, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn page_shows_both_messages_and_a_curl_that_repeats_the_request() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    let body = "{\"name\":\"O'Malley $KEY `x` \\\\ \\\"é\\\"\",\n \"categoryId\":3}";
+    let send = |request: Request| request.key(&key).header("idempotency-key", "it's").json(body);
+    let sent = send(service.request("POST", "/v1/pets")).send().await;
+    assert_eq!(sent.status(), 201, "{}", sent.body);
+
+    let page = latest(&mut ada).await;
+
+    assert!(page.contains("<h1>createPet</h1>"), "{page}");
+    let (head, answer) = (code(&page, "request-head"), code(&page, "response-head"));
+    assert!(head.starts_with("POST /v1/pets HTTP/1.1\nhost: "), "{head}");
+    assert!(head.contains("\nauthorization: [hidden]\n") && head.contains("\nidempotency-key: it's\n"), "{head}");
+    assert_eq!((code(&page, "request-body"), code(&page, "response-body")), (body.to_owned(), sent.body.clone()));
+    assert!(answer.starts_with("HTTP/1.1 201 Created\ncontent-type: application/json\n"), "{answer}");
+    for header in ["location", "x-request-id"] {
+        assert!(answer.contains(&format!("\n{header}: {}", sent.header(header).unwrap())), "{answer}");
+    }
+
+    // Both a shell of its own and its quoting take part.
+    for (operation, expected) in [
+        (None, "idempotent-replayed: true"),
+        (Some("/v1/pets?limit=2&status=available"), "HTTP/1.1 200 OK"),
+        (Some("/v1/pets?name=%5Bx%5D"), "it has limit, status, after."),
+    ] {
+        if let Some(path) = operation {
+            service.request("GET", path).key(&key).send().await;
+        }
+        let curl = code(&latest(&mut ada).await, "curl");
+        assert!(curl.contains(" -H \"Authorization: Bearer $KEY\"") && !curl.contains(&key), "{curl}");
+        let command = curl.clone();
+        let key = key.clone();
+        let shell = move || Command::new("sh").args(["-c", &command]).env("KEY", key).output().unwrap();
+        let output = tokio::task::spawn_blocking(shell).await.unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        assert!(output.contains(expected), "{curl}\n{output}");
+    }
+    assert_eq!(service.store.count_pets().await.unwrap(), 1, "the repeated request was the same");
+    assert!(rows(&mut ada, "/requests").await.iter().any(|row| row.contains("badge\">replayed<")));
+}
+
+#[tokio::test]
+async fn simulated_failures_are_listed() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    for (path, preference) in [
+        ("/v1/pets", "code=503"),
+        ("/v1/pets/1", "date=2030-12-05"),
+        ("/v1/pets", "delay=1"),
+        ("/v1/pets", "drop=response"),
+    ] {
+        let stream = tokio::net::TcpStream::connect(service.store_address).await.unwrap();
+        let request = service.request("GET", path).key(&key).header("prefer", preference);
+        assert_eq!(request.try_send_over(stream).await.is_err(), preference.starts_with("drop"), "{preference}");
+    }
+    let shown = rows(&mut ada, "/requests").await;
+    for (row, parts) in shown.iter().zip([
+        ["No response", "simulated: drop=response"],
+        [">200 <", "simulated: delay=1"],
+        [">operation_removed<", "simulated: date=2030-12-05"],
+        [">unavailable<", "simulated: code=503"],
+    ]) {
+        assert!(parts.iter().all(|part| row.contains(part)), "{parts:?}: {row}");
+    }
+    assert_eq!(rows(&mut ada, "/requests?result=failed").await.len(), 3, "a lost response is a failure to the client");
+    let page = latest(&mut ada).await;
+    assert!(page.contains("The connection was closed without a response."), "{page}");
+}
+
+#[tokio::test]
+async fn wrong_paths_and_methods_are_listed_by_their_paths() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    for (method, path, status) in [("GET", "/v1/pet", 404), ("DELETE", "/v1/pets?x=1", 405)] {
+        assert_eq!(service.request(method, path).key(&key).send().await.status(), status);
+        // Without a valid key, it is nobody's.
+        service.request(method, path).send().await;
+        service.request(method, path).key("pet_test_x").send().await;
+    }
+    let shown = rows(&mut ada, "/requests").await;
+    assert_eq!(shown.len(), 2, "{shown:#?}");
+    assert!(shown[0].contains(">DELETE /v1/pets?x=1<") && shown[0].contains(">method_not_allowed<"), "{}", shown[0]);
+    assert!(shown[1].contains(">GET /v1/pet<") && shown[1].contains(">not_found<"), "{}", shown[1]);
+    let curl = code(&latest(&mut ada).await, "curl");
+    assert!(curl.starts_with("curl -i -X DELETE 'http://127.0.0.1:"), "{curl}");
+}
+
+#[tokio::test]
+async fn messages_are_listed_with_their_own_address() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    assert_eq!(service.message_request().key(&key).json("{}").send().await.code(), "missing_field");
+    let curl = code(&latest(&mut ada).await, "curl");
+    assert!(curl.contains(&format!("'http://{}/v1/messages'", service.messages_address)), "{curl}");
+}
+
+#[tokio::test]
+async fn forms_of_the_console_are_not_listed() {
+    let (_service, mut ada) = signed_in().await;
+    ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
+    ada.get("/animals").await;
+    assert!(ada.get("/requests").await.body.contains("No requests yet."));
+}
+
+#[tokio::test]
+async fn requests_with_ended_keys_are_listed_apart_without_bodies() {
+    Service::on_every_database(async |service| {
+        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let revoked = ada.key("old").await;
+        let keys = ada.get("/keys").await.body;
+        let id = between(&keys, "keys/", "/revoke").rsplit('/').next().unwrap();
+        assert_eq!(service.request("GET", "/v1/pets").key(&revoked).send().await.status(), 200);
+        ada.post(&format!("/keys/{id}/revoke"), &[]).await;
+        let rejected = || service.request("POST", "/v1/pets").key(&revoked).header("user-agent", "old-job").json(REX);
+        for _ in 0..25 {
+            assert_eq!(rejected().send().await.code(), "invalid_api_key");
+        }
+        let page = ada.get("/requests").await.body;
+        let (own, apart) = page.split_once("<h2>With a revoked or expired key</h2>").unwrap();
+        assert_eq!((own.matches("scope=\"row\"").count(), apart.matches("scope=\"row\"").count()), (1, 20));
+        assert!(apart.contains(">invalid_api_key<") && apart.contains(">old</a>"), "{apart}");
+
+        let page = open(&mut ada, apart).await;
+        assert!(code(&page, "request-head").contains("\nuser-agent: old-job\n"), "{page}");
+        assert!(page.contains("The body is not kept") && !page.contains("Rex"), "{page}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn expired_key_and_its_account_are_told_apart_from_unknown_keys() {
+    let service = Service::start().await;
+    let (_, expired) = service.another_key(Some(NOW)).await;
+    assert_eq!(service.request("GET", "/v1/pets").key(&expired).send().await.status(), 401);
+    let kept = service.api.account_requests.of(service.account);
+    assert!(kept.len() == 1 && kept[0].sender.is_key_ended, "{kept:?}");
+}
+
+#[tokio::test]
+async fn no_secret_is_shown() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    let secret = &key["pet_test_".len()..];
+    let encoded: String = key.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let filler = |size: usize| format!("{{\"name\":\"{}", "x".repeat(size - "{\"name\":\"".len()));
+    let posts = [
+        format!("{{\"name\":\"{key}\",\"categoryId\":1,\"password\":\"swordfish\"}}"),
+        format!("{{\"name\":\"Rex\",\"categoryId\":1,\"x\":\"{}\"}}", key.replace('_', "\\u005f")),
+        format!("password=swordfish&key={encoded}"),
+        format!("{}{key}\"}}", filler(16 * 1024 - 20)),
+        format!("{}{encoded}\"}}", filler(16 * 1024 - 50)),
+    ];
+    for body in posts {
+        let request = service.request("POST", "/v1/pets").key(&key).header("cookie", "a=swordfish");
+        request.header("x-note", &format!("password: swordfish {key}")).json(body).send().await;
+    }
+    for path in [
+        format!("/v1/pets?{key}=1"),
+        format!("/v1/pets?password=swordfish&x={encoded}"),
+        format!("/v1/pets/{key}"),
+        format!("/v1/{encoded}"),
+    ] {
+        service.request("GET", &path).key(&key).header("x-request-id", &key).send().await;
+    }
+    let list = rows(&mut ada, "/requests").await;
+    assert_eq!(list.len(), 9);
+    let mut pages = list.clone();
+    for row in &list {
+        pages.push(open(&mut ada, row).await);
+    }
+    for page in pages {
+        assert!(!page.contains("swordfish"), "{page}");
+        // A part of a key is one, too, but not its hint.
+        for part in [&secret[..6], &encoded[27..60], "%32%33"] {
+            assert!(!page.contains(part), "{part}: {page}");
+        }
+    }
+    assert!(list.iter().any(|row| row.contains("pet_test_[hidden]")), "{list:#?}");
+}
+
+#[tokio::test]
+async fn lists_and_messages_are_bounded() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    for number in 0..105 {
+        let request = service.request("GET", "/v1/pets").key(&key).header("x-request-id", &format!("number-{number}"));
+        request.send().await;
+    }
+    let list = rows(&mut ada, "/requests").await;
+    assert_eq!(list.len(), 100);
+    assert!(list[0].contains(">number-104<") && list[99].contains(">number-5<"), "{}", list[99]);
+
+    // The largest body, and a head beyond what is kept.
+    let body = format!("{{\"name\":\"Rex\",\"categoryId\":1,\"x\":\"{}\"}}", "y".repeat(LARGEST - 40));
+    for _ in 0..80 {
+        let request = service.request("POST", "/v1/pets").key(&key).header("x-large", &"z".repeat(20_000));
+        assert_eq!(request.json(body.clone()).send().await.status(), 201);
+    }
+    let account = service.store.find_account(&petstore::domain::Email::parse(ADA).unwrap()).await.unwrap().unwrap().id;
+    let kept = service.api.account_requests.of(account);
+    let size: usize = kept.iter().flat_map(|request| request.texts()).map(str::len).sum();
+    assert!(size <= 1024 * 1024 && size > 1024 * 1024 - 80_000, "{size} bytes of {} requests", kept.len());
+    let page = latest(&mut ada).await;
+    assert_eq!(page.matches("Only the first 16 KiB are kept.").count(), 2, "{page}");
+    assert_eq!((code(&page, "request-head").len(), code(&page, "request-body").len()), (16 * 1024, 16 * 1024));
+    assert!(page.contains("There is no curl command"), "{page}");
+}
+
+#[tokio::test]
+async fn deleted_account_leaves_no_requests() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    service.request("GET", "/v1/pets").key(&key).send().await;
+    let account = service.store.find_account(&petstore::domain::Email::parse(ADA).unwrap()).await.unwrap().unwrap().id;
+    assert_eq!(service.api.account_requests.of(account).len(), 1);
+
+    let deleted = ada.post("/account/delete", &[("password", testkit::console::PASSWORD)]).await;
+    assert_eq!(deleted.status(), 303, "{}", deleted.body);
+
+    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 401);
+    assert!(service.api.account_requests.of(account).is_empty(), "a key of a deleted account is nobody's");
+}
+
+#[tokio::test]
+async fn account_deleted_elsewhere_leaves_no_requests() {
+    Service::on_every_database(async |service| {
+        let (other, key) = service.another_account("grace@example.com").await;
+        for key in [&key, &service.key] {
+            assert_eq!(service.request("GET", "/v1/pets").key(key).send().await.status(), 200);
+        }
+        // As another process does, without telling this one.
+        assert!(service.store.delete_account(other, None, NOW).await.unwrap());
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if service.api.account_requests.of(other).is_empty() {
+                break;
+            }
+        }
+        let kept = [other, service.account].map(|account| service.api.account_requests.of(account).len());
+        assert_eq!(kept, [0, 1], "only the deleted account's");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn response_to_head_has_no_body() {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    assert_eq!(service.request("HEAD", "/v1/pets/77").key(&key).send().await.status(), 404);
+    let page = latest(&mut ada).await;
+    assert!(page.contains("There is no animal with this id.") && !page.contains("id=\"response-body\""), "{page}");
+    assert!(code(&page, "curl").starts_with("curl --head 'http://"), "{page}");
+}
+
+#[tokio::test]
+async fn production_keeps_failed_requests_without_messages() {
+    let service = Service::start_with(Setup { deployment: Deployment::Production, ..Setup::default() }).await;
+    let mut ada = ConsoleUser::signed_in(&service, ADA).await;
+    let empty = ada.get("/requests").await.body;
+    assert!(empty.contains("No failed requests.") && empty.contains("only failed requests are kept"), "{empty}");
+    let key = ada.key("laptop").await;
+    assert_eq!(service.request("POST", "/v1/pets").key(&key).json(REX).send().await.status(), 201);
+    assert_eq!(service.request("POST", "/v1/pets").key(&key).json("{").send().await.status(), 400);
+    assert_eq!(service.request("GET", &format!("/v1/pets?x={key}")).key(&key).send().await.status(), 400);
+
+    let shown = rows(&mut ada, "/requests").await;
+
+    assert_eq!(shown.len(), 2, "{shown:#?}");
+    assert!(shown[0].contains(">GET /v1/pets?x=pet_live_[hidden]<"), "{}", shown[0]);
+    assert!(shown[1].contains(">createPet <") && shown[1].contains(">invalid_json<"), "{}", shown[1]);
+    assert!(!shown.concat().contains("href=\"./requests/"), "{shown:#?}");
+    let account = service.store.find_account(&petstore::domain::Email::parse(ADA).unwrap()).await.unwrap().unwrap().id;
+    let kept = service.api.account_requests.of(account);
+    assert!(kept.iter().all(|request| request.exchange.is_none()), "{kept:?}");
+    assert_eq!(ada.get(&format!("/requests/{}", kept[0].id)).await.status(), 404);
+}
