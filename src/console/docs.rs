@@ -1,4 +1,4 @@
-//! The documentation pages: the API reference (bundled Swagger UI on our own document) and the deprecations.
+//! The documentation pages: the API reference (bundled Scalar on our own document) and the deprecations.
 
 use std::convert::Infallible;
 use std::iter;
@@ -58,38 +58,40 @@ pub async fn reference(State(console): State<Arc<Console>>, request: Request) ->
     if let Some(elsewhere) = at_own_address(&console.api.addresses, request.uri(), request.headers()) {
         return elsewhere;
     }
-    let user = CurrentUser::new(&console, &request).or_signed_out().await;
-    page(&Reference { site: Site::new(&user, "API reference", "docs") }, &user.addresses)
+    // Not signed in, because the page has less strict rules for styles than the pages of a user.
+    let user = CurrentUser::new(&console, &request);
+    let mut page = page(&Reference { site: Site::new(&user, "API reference", "docs") });
+    page.headers_mut().insert(CONTENT_SECURITY_POLICY, content_security_policy(&user.addresses));
+    page
 }
 
 pub async fn deprecations(State(console): State<Arc<Console>>, request: Request) -> Response {
     let user = CurrentUser::new(&console, &request).or_signed_out().await;
     let site = Site::new(&user, "Deprecations", "docs/deprecations");
     let get = |path| SampleRequest::get(format!("{}{path}", user.addresses.base_url.as_str()));
-    let deprecations = Deprecations {
+    page(&Deprecations {
         site,
         before: get("/pets/7"),
         after: get("/pets?status=available&limit=100"),
         next: get("/pets?status=available&limit=100&after=107"),
-    };
-    page(&deprecations, &user.addresses)
+    })
 }
 
-/// Renders a documentation page. Its header shows the current user, so shared caches must not store it.
-fn page(template: &impl Template, addresses: &Addresses) -> Response {
+/// Renders a documentation page. Shared caches must not store it, because it depends on the user or the host.
+fn page(template: &impl Template) -> Response {
     let mut page = layout::page(StatusCode::OK, template);
-    page.headers_mut().insert(CONTENT_SECURITY_POLICY, content_security_policy(addresses));
     page.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     page
 }
 
-/// Allows only our own files, and calls only to the API's servers, so that a key cannot be sent elsewhere.
+/// Allows only our own files, and calls only to the API's servers, so that a key cannot be sent elsewhere. Scalar has inline
+/// styles.
 fn content_security_policy(addresses: &Addresses) -> HeaderValue {
     let servers = [Some(&addresses.base_url), Some(&addresses.messages_base_url), addresses.staging_base_url.as_ref()];
     let servers: Vec<_> = servers.into_iter().flatten().map(source).collect();
     let policy = format!(
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self' {}; \
-         base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+         connect-src 'self' {}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         servers.join(" "),
     );
     HeaderValue::try_from(policy).expect("an address has visible ASCII characters only")
@@ -125,23 +127,15 @@ const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The files that pages load, by name.
-static ASSETS: LazyLock<[(&str, File); 8]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[(&str, File); 7]> = LazyLock::new(|| {
     let plain = |content_type, content| File::new(content_type, Bytes::from_static(content));
     [
         ("petstore.css", plain(CSS, include_bytes!("../../assets/petstore.css"))),
         ("petstore.svg", plain("image/svg+xml", include_bytes!("../../assets/petstore.svg"))),
         ("petstore.js", plain(JAVASCRIPT, include_bytes!("../../assets/petstore.js"))),
-        ("swagger-ui.css", File::compressed(CSS, include_bytes!("../../assets/swagger-ui/swagger-ui.css.gz"))),
-        (
-            "swagger-ui-bundle.js",
-            File::compressed(JAVASCRIPT, include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.gz")),
-        ),
-        // The licences of the bundle. Its first line refers to the last of these.
-        ("LICENSE", plain(TEXT, include_bytes!("../../assets/swagger-ui/LICENSE"))),
-        ("NOTICE", plain(TEXT, include_bytes!("../../assets/swagger-ui/NOTICE"))),
-        (
-            "swagger-ui-bundle.js.LICENSE.txt",
-            plain(TEXT, include_bytes!("../../assets/swagger-ui/swagger-ui-bundle.js.LICENSE.txt")),
-        ),
+        ("reference.css", plain(CSS, include_bytes!("../../assets/reference.css"))),
+        ("reference.js", plain(JAVASCRIPT, include_bytes!("../../assets/reference.js"))),
+        ("scalar.js", File::compressed(JAVASCRIPT, include_bytes!("../../assets/scalar/scalar.js.gz"))),
+        ("scalar-licences.txt", File::compressed(TEXT, include_bytes!("../../assets/scalar/licences.txt.gz"))),
     ]
 });

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::service::{REMOVAL, Service};
 
 /// The files of the store listener with an entity tag.
-const FILES: [&str; 4] = ["/openapi.json", "/docs/petstore.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"];
+const FILES: [&str; 4] = ["/openapi.json", "/docs/petstore.js", "/docs/scalar.js", "/docs/scalar-licences.txt"];
 
 #[tokio::test]
 async fn files_are_compressed_only_for_clients_that_accept_gzip() {

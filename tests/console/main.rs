@@ -10,6 +10,7 @@ mod keys;
 mod lists;
 mod on_postgres;
 mod pages;
+mod reference;
 mod requests;
 mod roles;
 #[path = "../service/mod.rs"]
