@@ -23,17 +23,21 @@ const quote = { json: JSON.stringify, shell: (text) => `'${text.replaceAll("'", 
 
 // The value of a field as JSON. A `Number` would be exact up to 2^53 only.
 const asJson = (field) => {
-  const text = field.value || field.placeholder;
+  const text = field.value || field.dataset.example;
   const isInteger = field.dataset.json === "integer" && /^-?\d+$/.test(text.trim());
   return isInteger ? String(BigInt(text.trim())) : JSON.stringify(text);
 };
 
 for (const live of document.querySelectorAll("[data-live]")) {
   const form = document.getElementById(live.dataset.live);
+  // Only before the first request.
+  const hasExamples = !live.hidden;
+  const isExample = (field) => hasExamples && field.dataset.example && !field.value;
   const show = () => {
-    const isSent = (field) => field.dataset.json && (field.type === "radio" ? field.checked : field.value || field.placeholder);
+    const isSent = (field) => field.dataset.json && (field.type === "radio" ? field.checked : field.value || isExample(field));
     const body = `{${[...form.elements].filter(isSent).map((field) => `${JSON.stringify(field.name)}:${asJson(field)}`).join(",")}}`;
     const prefer = form.elements.prefer?.value;
+    live.classList.toggle("example", [...form.elements].some(isExample));
     for (const span of live.querySelectorAll("[data-body]")) span.textContent = quote[span.dataset.body](body);
     for (const span of live.querySelectorAll("[data-prefer]")) {
       span.textContent = prefer ? span.dataset.prefer.replace("{}", prefer) : "";

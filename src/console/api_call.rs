@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 
 use super::current_user::SignedIn;
-use super::form::Form;
+use super::form::{Field, Form};
 use super::layout::page;
 use super::request_key::RequestKey;
 use super::sample_request::SampleRequest;
@@ -34,6 +34,15 @@ pub struct ApiCall {
     retry_after: Option<HeaderValue>,
 }
 
+/// The request that a form will send.
+pub struct Unsent {
+    pub request: SampleRequest,
+    /// True if examples stand for empty fields.
+    pub is_example: bool,
+    /// True if the form was submitted with errors, so no request was sent.
+    pub is_refused: bool,
+}
+
 impl ApiCall {
     /// Calls an operation that lists, with a query given without its question mark, if there is one. Does not count
     /// against the rate limit of the account, so that users can see what a program that exhausted it is doing.
@@ -45,12 +54,23 @@ impl ApiCall {
         Some(Self::new(shown, answer, caller.simulated).await)
     }
 
-    /// Returns the request that a form will send to an operation, as far as it is filled in.
-    pub fn unsent(who: &SignedIn, operation: Operation, key: &RequestKey, body: String) -> SampleRequest {
+    /// Returns the request that a form will send to an operation. `fields` are those that must be filled in.
+    pub fn unsent(
+        who: &SignedIn,
+        operation: Operation,
+        key: &RequestKey,
+        fields: &[&Field],
+        body: &serde_json::Value,
+    ) -> Unsent {
         let url = address(who, operation, &operation.path_of(None));
         let headers =
             vec![("Idempotency-Key", key.as_str().to_owned()), ("Content-Type", "application/json".to_owned())];
-        SampleRequest { method: "POST", url, headers, body, is_live: true }
+        let request = SampleRequest { method: "POST", url, headers, body: body.to_string(), is_live: true };
+        Unsent {
+            request,
+            is_example: fields.iter().any(|field| field.value.is_empty()),
+            is_refused: fields.iter().any(|field| field.error.is_some()),
+        }
     }
 
     /// Calls an operation that writes, as a program would: one that sends the same request, with a key of the same
@@ -121,14 +141,19 @@ impl ApiCall {
                     .to_owned()
             }
             _ if self.is_unknown() => {
-                "The result is unknown. Send the form again: it counts only once.".to_owned()
+                format!("{}The result is unknown. Send the form again: it counts only once.", self.origin())
             }
             _ => {
                 let error: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
-                let simulated = if self.simulated.is_none() { "" } else { "This failure is simulated. " };
-                format!("{simulated}{not_done} {}", error["message"].as_str().unwrap_or_default().replace('`', ""))
+                let message = error["message"].as_str().unwrap_or_default().replace('`', "");
+                format!("{}{not_done} {message}", self.origin())
             }
         }
+    }
+
+    /// Returns the first sentence about a failure if it is simulated, otherwise nothing.
+    pub const fn origin(&self) -> &'static str {
+        if self.simulated.is_none() { "" } else { "This failure is simulated. " }
     }
 
     /// True if the caller cannot know whether the request was executed.

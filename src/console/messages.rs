@@ -4,14 +4,13 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::api_call::ApiCall;
+use super::api_call::{ApiCall, Unsent};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, Links, Place, newest_first};
 use super::request_key::RequestKey;
-use super::sample_request::SampleRequest;
 use super::times::moment;
 use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
 use crate::http::Operation;
@@ -27,7 +26,7 @@ struct List<'a> {
     text: Field,
     key: RequestKey,
     sent: Option<ApiCall>,
-    unsent: SampleRequest,
+    unsent: Unsent,
     messages: Vec<Row>,
     links: Links<MessageId>,
     /// The request of the list. `None` after a form.
@@ -71,7 +70,7 @@ pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
         return show(&who, StatusCode::UNPROCESSABLE_ENTITY, Place::FIRST, text, key, None).await;
     };
-    let body = body(parsed.as_str());
+    let body = body(parsed.as_str()).to_string();
     let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, &fields).await;
     let text = if api_call.status.is_success() { Field::default() } else { text };
     show(&who, api_call.status, Place::FIRST, text, key.after(api_call.status), Some(api_call)).await
@@ -93,12 +92,12 @@ async fn show(
     let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
     let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
     let site = Site::new(who, "Messages", "messages");
-    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, body(text.or_example("Hello, store!")));
+    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &[&text], &body(text.or_example("Hello, store!")));
     let list = List { site, text, key, sent, unsent, messages, links: page.links, listed };
     Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
 }
 
 /// The body of the API request.
-fn body(message: &str) -> String {
-    serde_json::json!({ "message": message }).to_string()
+fn body(message: &str) -> serde_json::Value {
+    serde_json::json!({ "message": message })
 }

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use futures_util::future::try_join_all;
 
-use super::api_call::ApiCall;
+use super::api_call::{ApiCall, Unsent};
 use super::current_user::{CurrentUser, SignedIn};
 use super::error::PageError;
 use super::form::{Field, Form};
@@ -13,9 +13,8 @@ use super::layout::Site;
 use super::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
 use super::path::Path;
 use super::request_key::RequestKey;
-use super::sample_request::SampleRequest;
 use super::times::moment;
-use crate::domain::{Order, OrderQuery, OrderStatus, PageLimit, Role, Transition};
+use crate::domain::{Direction, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition};
 use crate::http::input::integer;
 use crate::http::{Operation, Permission};
 use crate::store::{self, Store};
@@ -25,10 +24,11 @@ use crate::store::{self, Store};
 struct List<'a> {
     site: Site<'a>,
     pet_id: Field,
-    /// The idempotency key of the form that places an order. The form that changes orders adds the order's id.
+    /// The id of an available animal, for the form's example.
+    example: String,
+    /// The idempotency key of a new order. The buttons that change an order add its id.
     key: RequestKey,
-    /// The request of the form that places an order.
-    unsent: SampleRequest,
+    unsent: Unsent,
     /// True if the list has the orders of all customers.
     is_staff: bool,
     orders: Vec<Row>,
@@ -39,13 +39,6 @@ struct List<'a> {
     outcome: String,
     /// The request of the list. `None` after a form.
     listed: Option<ApiCall>,
-}
-
-impl List<'_> {
-    /// True if the status of an order of the page can be changed.
-    fn has_steps(&self) -> bool {
-        self.orders.iter().any(|order| order.steps().next().is_some())
-    }
 }
 
 /// An order as the page shows it.
@@ -120,7 +113,7 @@ async fn place_order(
     key: RequestKey,
     fields: &Form,
 ) -> Result<Response, PageError> {
-    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()), fields).await;
+    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()).to_string(), fields).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
     done(who, pet_id, key, None, api_call).await
 }
@@ -156,17 +149,21 @@ async fn done(
 ) -> Result<Response, PageError> {
     let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
-    let done = match (answer["id"].as_i64(), status) {
-        (Some(id), Some(status)) => {
-            let (pet_id, pet) = (&answer["petId"], status.pet().as_str());
-            format!("Order {id} is now {}. Animal {pet_id} is {pet}.", status.as_str())
+    let done = match (answer["id"].as_i64(), answer["petId"].as_i64(), status) {
+        (Some(id), Some(pet_id), Some(status)) => {
+            let pet = who.api().store.find_pet(pet_id).await?;
+            let name = pet.map_or_else(String::new, |pet| pet.name.to_string());
+            let (status, pet) = (status.as_str(), status.pet().as_str());
+            // Isolated, so that the direction of the name does not change the sentence around it.
+            format!("Order {id} is now {status}. \u{2068}{name}\u{2069} (animal {pet_id}) is {pet}.")
         }
         _ => String::new(),
     };
     let outcome = match order {
         // The list has no button to repeat a step that was executed.
         Some(id) if api_call.is_unknown() => format!(
-            "The result is unknown. The list shows the status of order {id}. If it has not changed, repeat the step: it counts only once."
+            "{}The result is unknown. The list shows the status of order {id}. If it has not changed, repeat the step: it counts only once.",
+            api_call.origin()
         ),
         _ => api_call.outcome(&done, "Nothing was changed."),
     };
@@ -213,15 +210,26 @@ impl View {
         // Concurrent, so that PostgreSQL answers them together.
         let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, role, order))).await?;
         let site = Site::new(who, "Orders", "orders");
-        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, body(&pet_id.integer_or_example("1")));
+        let example = available_pet(store).await?.unwrap_or(1).to_string();
+        let shown = body(&pet_id.integer_or_example(&example));
+        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &[&pet_id], &shown);
         let outcome = outcome.unwrap_or_default();
         let is_staff = role == Role::Staff;
-        let list = List { site, pet_id, key, unsent, is_staff, orders, status, links, sent, outcome, listed };
+        let list = List { site, pet_id, example, key, unsent, is_staff, orders, status, links, sent, outcome, listed };
         Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))
     }
 }
 
 /// The body of the API request that places an order.
-fn body(pet_id: &serde_json::Value) -> String {
-    serde_json::json!({ "petId": pet_id }).to_string()
+fn body(pet_id: &serde_json::Value) -> serde_json::Value {
+    serde_json::json!({ "petId": pet_id })
+}
+
+/// Returns the id of the newest animal that can be ordered. `None` if there is none.
+async fn available_pet(store: &Store) -> store::Result<Option<i64>> {
+    let (status, direction) = (Some(PetStatus::Available), Direction::Descending);
+    let query = PetQuery { limit: PageLimit::ONE, status, after: None, direction };
+    let mut found = None;
+    store.list_pets(&query, &mut |pet| found = Some(pet.id)).await?;
+    Ok(found)
 }

@@ -4,14 +4,13 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::api_call::ApiCall;
+use super::api_call::{ApiCall, Unsent};
 use super::current_user::SignedIn;
 use super::error::PageError;
 use super::form::{Field, Form};
 use super::layout::Site;
 use super::pagination::{self, Links, Place, newest_first, parse_integer};
 use super::request_key::RequestKey;
-use super::sample_request::SampleRequest;
 use crate::domain::{PageLimit, Pet, PetName, PetQuery, PetStatus};
 use crate::http::Operation;
 
@@ -42,7 +41,7 @@ struct New<'a> {
     form: PetForm,
     key: RequestKey,
     sent: Option<ApiCall>,
-    unsent: SampleRequest,
+    unsent: Unsent,
 }
 
 impl New<'_> {
@@ -96,7 +95,8 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
 }
 
 fn show(who: &SignedIn, status: StatusCode, form: PetForm, key: RequestKey, sent: Option<ApiCall>) -> Response {
-    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, form.shown().to_string());
+    let fields = [&form.name, &form.category_id, &form.status];
+    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, &fields, &form.shown());
     let new = New { site: Site::new(who, "Add an animal", "animals"), form, key, sent, unsent };
     ApiCall::page(status, &new, new.sent.as_ref())
 }

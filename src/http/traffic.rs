@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::http::{Method, StatusCode};
 
 use super::operations::Operation;
+use super::request_history::Requests;
 use crate::config::Listener;
 use crate::server::Connections;
 use crate::telemetry::Sampler;
@@ -115,13 +116,20 @@ impl Traffic {
         &self.unmatched
     }
 
-    /// Number of requests to the operations of the API; not health checks, pages and files.
-    pub fn api_requests(&self) -> u64 {
+    /// Counts the requests to the operations of the API; not health checks, pages and files.
+    pub fn api_requests(&self) -> Requests {
         let simulated = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
         let is_of_api = |route: &&Arc<Route>| route.is_simulated && route.template.starts_with("/v1/");
         let simulated = simulated.iter().filter(is_of_api).map(Arc::as_ref);
         let api = Operation::documented().map(|operation| self.operation(operation)).chain(simulated);
-        api.flat_map(|route| &route.methods).flat_map(|answered| &answered.statuses).map(Counter::get).sum()
+        let mut total = Requests::default();
+        for answered in api.flat_map(|route| &route.methods) {
+            for (position, count) in answered.statuses.iter().map(Counter::get).enumerate() {
+                let is_error = STATUSES.get(position).is_some_and(|status| *status >= 400);
+                *(if is_error { &mut total.failed } else { &mut total.succeeded }) += count;
+            }
+        }
+        total
     }
 
     pub const fn connections(&self, listener: Listener) -> &Connections {

@@ -38,7 +38,7 @@ async fn order_forms_report_the_order_and_its_animal() {
     assert!(refused.body.contains(r#"value="Rex""#), "{}", refused.body);
 
     for (path, pet, status, words) in [
-        ("/orders", " 1 ", 201, "Order 1 is now placed. Animal 1 is pending."),
+        ("/orders", " 1 ", 201, "Order 1 is now placed. \u{2068}Rex\u{2069} (animal 1) is pending."),
         ("/orders", "1", 409, "Nothing was changed. The animal is not available."),
         ("/orders", "2", 404, "Nothing was changed. There is no animal with this id."),
         (
@@ -47,8 +47,8 @@ async fn order_forms_report_the_order_and_its_animal() {
             409,
             "Nothing was changed. The order is placed; only one that is approved can become delivered.",
         ),
-        ("/orders/1/approve", "", 200, "Order 1 is now approved. Animal 1 is pending."),
-        ("/orders/1/cancel", "", 200, "Order 1 is now cancelled. Animal 1 is available."),
+        ("/orders/1/approve", "", 200, "Order 1 is now approved. \u{2068}Rex\u{2069} (animal 1) is pending."),
+        ("/orders/1/cancel", "", 200, "Order 1 is now cancelled. \u{2068}Rex\u{2069} (animal 1) is available."),
         (
             "/orders/1/cancel",
             "",
@@ -56,9 +56,9 @@ async fn order_forms_report_the_order_and_its_animal() {
             "Nothing was changed. The order is cancelled; only one that is placed or approved can become cancelled.",
         ),
         ("/orders/2/approve", "", 404, "Nothing was changed. You have no order with this id."),
-        ("/orders", "1", 201, "Order 2 is now placed. Animal 1 is pending."),
-        ("/orders/2/approve", "", 200, "Order 2 is now approved. Animal 1 is pending."),
-        ("/orders/2/deliver", "", 200, "Order 2 is now delivered. Animal 1 is sold."),
+        ("/orders", "1", 201, "Order 2 is now placed. \u{2068}Rex\u{2069} (animal 1) is pending."),
+        ("/orders/2/approve", "", 200, "Order 2 is now approved. \u{2068}Rex\u{2069} (animal 1) is pending."),
+        ("/orders/2/deliver", "", 200, "Order 2 is now delivered. \u{2068}Rex\u{2069} (animal 1) is sold."),
     ] {
         let page = ada.post(path, &[("petId", pet)]).await;
         assert_eq!((page.status(), between(&page.body, r#"" role="status">"#, "</p>")), (status, words), "{path}");
@@ -71,7 +71,7 @@ async fn order_forms_report_the_order_and_its_animal() {
     assert!(grace.get("/orders").await.body.contains("You have no orders yet."));
     assert_eq!(grace.post("/orders/2/cancel", &[]).await.status(), 404, "orders of other accounts are not found");
     let delivered = ada.get("/orders?status=delivered").await.body;
-    assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("<button form="));
+    assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("formaction="));
 }
 
 #[tokio::test]
@@ -92,7 +92,11 @@ async fn list_orders_an_animal_with_one_click() {
         let placed = ada.post("/animals/2/order", &fields).await;
         assert_eq!(placed.status(), 201);
         assert!(placed.body.contains(&format!("Idempotency-Key: {key}-2")), "{}", placed.body);
-        assert!(placed.body.contains("Order 1 is now placed. Animal 2 is pending."), "{}", placed.body);
+        assert!(
+            placed.body.contains("Order 1 is now placed. \u{2068}Mimi &#38; Co\u{2069} (animal 2) is pending."),
+            "{}",
+            placed.body
+        );
         assert!(placed.body.contains(r#"<td data-label="Animal"><bdi>Mimi &#38; Co</bdi> "#), "{}", placed.body);
         let again = ada.post("/animals/2/order", &fields).await.body;
         assert!(again.contains("This form was sent twice and counts once."), "{again}");
@@ -135,6 +139,26 @@ async fn empty_fields_are_requested() {
     // Empty forms do not count as attempts.
     somebody.sign_in(ADA, PASSWORD).await;
     assert_eq!(service.store.count_pets().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn request_beside_a_form_is_an_example_until_something_is_submitted() {
+    let (service, mut ada) = signed_in().await;
+    for status in ["available", "sold"] {
+        service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
+    }
+    for (path, field, example) in
+        [("/animals/new", "name", "Rex"), ("/orders", "petId", "1"), ("/messages", "message", "Hello, store!")]
+    {
+        let page = ada.get(path).await.body;
+        assert!(!page.contains("placeholder=") && page.contains(&format!(" For example <code>{example}</code>.")));
+        assert!(page.contains(r#"" class="example">"#), "{page}");
+        let refused = ada.post(path, &[(field, "")]).await.body;
+        assert!(refused.contains("Nothing was sent, because the form has errors."), "{refused}");
+        assert!(refused.contains(r#"" class="example" hidden>"#), "{refused}");
+    }
+    let ordered = ada.get("/orders?petId=1").await.body;
+    assert!(!ordered.contains(r#"class="example""#), "the form is filled in: {ordered}");
 }
 
 #[tokio::test]

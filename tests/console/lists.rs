@@ -115,7 +115,7 @@ async fn messages_begin_at_an_id_and_lead_back() {
     let back = ada.get(&link(&second, "Previous page").unwrap()).await.body;
     assert_eq!((shown(&back), link(&back, "First page")), (shown(&first), None));
 
-    let id = between(&second, "<code>", "</code>").to_owned();
+    let id = format!("msg_{}", between(&second, "<code>msg_", "</code>"));
     let from = ada.get(&format!("/messages?from={id}")).await.body;
     assert_eq!(shown(&from), shown(&second));
 }

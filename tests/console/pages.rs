@@ -170,6 +170,7 @@ async fn overview_shows_the_state_of_the_store() {
     for status in ["available", "available", "sold"] {
         service.post("/v1/pets", &format!(r#"{{"name":"Rex","categoryId":1,"status":"{status}"}}"#)).await;
     }
+    service.get("/v1/pets/77").await;
     ada.key("laptop").await;
 
     let page = ada.get("/").await.body;
@@ -178,8 +179,9 @@ async fn overview_shows_the_state_of_the_store() {
         let card = format!("<span class=\"figure\">{figure}</span> <span class=\"status {words}\">{words}</span>");
         assert!(page.contains(&card), "{card} is not in {page}");
     }
-    assert!(page.contains("3 in total, 3 in the busiest minute."), "{page}");
+    assert!(page.contains("4 in total, 4 in the busiest minute, <span class=\"failed\">1 failed</span>"), "{page}");
     assert!(page.contains(r#"<rect x="591" y="0" width="8" height="100"/>"#), "{page}");
+    assert!(page.contains(r#"<rect class="failed" x="591" y="75" width="8" height="25"/>"#), "{page}");
     assert!(page.contains("will be removed on <time datetime=\"2030-12-05\">5 December 2030</time>"), "{page}");
     for shown in ["staging", env!("CARGO_PKG_VERSION"), "SQLite 3.", &format!("http://{}/v1", service.messages_address)]
     {
@@ -255,7 +257,7 @@ async fn large_numbers_have_separators() {
     let overview = ada.get("/").await.body;
 
     assert_eq!(overview.matches(r#"<span class="figure">1,234</span>"#).count(), 2, "sold and all: {overview}");
-    assert!(overview.contains("1,001 in total, 1,001 in the busiest minute."), "{overview}");
+    assert!(overview.contains("1,001 in total, 1,001 in the busiest minute, "), "{overview}");
 }
 
 #[tokio::test]

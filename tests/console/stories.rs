@@ -87,11 +87,11 @@ async fn console_works_without_scripts() {
 
     ada.open("/animals").await;
     ada.follow("tbody .row-actions button").await;
-    assert!(ada.text("[role=status]").await.starts_with("Order 1 is now placed. Animal 1 is pending."));
+    assert!(ada.text("[role=status]").await.starts_with("Order 1 is now placed. \u{2068}Rex\u{2069} (animal 1) is"));
     assert!(ada.text("#answer").await.starts_with("HTTP/1.1 201 Created"));
     for (button, said) in [
-        ("approve", "Order 1 is now approved. Animal 1 is pending."),
-        ("deliver", "Order 1 is now delivered. Animal 1 is sold."),
+        ("approve", "Order 1 is now approved. \u{2068}Rex\u{2069} (animal 1) is pending."),
+        ("deliver", "Order 1 is now delivered. \u{2068}Rex\u{2069} (animal 1) is sold."),
     ] {
         assert_eq!(ada.text("tbody button").await, button);
         ada.follow("tbody button").await;
@@ -206,6 +206,8 @@ async fn request_beside_a_form_follows_its_fields() {
     assert!(ada.is_shown("#request-curl").await && !ada.is_shown("#unsent-curl").await);
     ada.type_into("#name", "Mimi").await;
     assert!(!ada.is_shown("#request-curl").await && ada.is_shown("#unsent-curl").await);
+    let rest = shown("unsent-curl").await;
+    assert!(rest.as_str().unwrap().ends_with(r#"-d '{"name":"Mimi","status":"available"}'"#), "no example: {rest}");
     ada.close().await;
 }
 
@@ -262,6 +264,27 @@ async fn narrow_screen_cuts_nothing_off() {
             ada.open(path).await;
         }
         assert_eq!(ada.evaluate(CUT_OFF).await, 0, "{path} is wider than the screen");
+    }
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn pages_share_a_left_edge_and_end_with_the_footer() {
+    let service = Service::start().await;
+    let ada = Browser::start(&service, Scripts::On).await;
+    ada.sign_up(ADA).await;
+    for width in [360, 1280] {
+        ada.set_width(width).await;
+        for path in PAGES {
+            ada.open(path).await;
+            let seen = ada.evaluate(
+                "const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+                const clipped = [...document.querySelectorAll('pre')].filter(one => one.scrollWidth > one.clientWidth);
+                const end = Math.max(innerHeight, document.documentElement.scrollHeight);
+                return [box('h1').left - box('.site-name').left, Math.round(end - box('footer').bottom), clipped.length]",
+            );
+            assert_eq!(seen.await, serde_json::json!([0, 0, 0]), "{path} at {width} pixels");
+        }
     }
     ada.close().await;
 }
