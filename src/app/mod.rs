@@ -134,10 +134,13 @@ pub async fn start(
     if sockets.store.is_some() && !store.has_accounts().await? {
         tracing::info!("{}", first_account(settings, &addresses));
     }
-    sockets.log(&store);
-    if store.deployment() == Deployment::Production && settings.registration == Registration::Open {
+    if sockets.store.is_some()
+        && store.deployment() == Deployment::Production
+        && settings.registration == Registration::Open
+    {
         tracing::info!("registration is open: visitors can create an account (--registration)");
     }
+    sockets.log(&store);
     let operations = listeners::bound(sockets.operations.as_ref());
     ready(&addresses, operations).await?;
     let backups = background::start_backups(settings, &store)?;

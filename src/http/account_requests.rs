@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
+
 use super::recorded_request::RecordedRequest;
 use crate::domain::{AccountId, Deployment};
 use crate::store::Store;
@@ -56,6 +58,11 @@ impl AccountRequests {
         let first = getrandom::u64().expect("the operating system has random bytes") >> 16;
         let lists = Lists { requests: BTreeMap::new(), accounts: HashMap::new(), size: 0, next: first };
         Self { keeps_all: deployment == Deployment::Staging, lists: Mutex::new(lists) }
+    }
+
+    /// Returns whether requests with this status are kept. In production, this is all that a successful request costs.
+    pub fn keeps(&self, status: StatusCode) -> bool {
+        self.keeps_all || status.as_u16() >= 400
     }
 
     pub fn add(&self, mut request: RecordedRequest) {

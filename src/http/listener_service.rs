@@ -184,6 +184,9 @@ impl ListenerService {
         caller: &Caller,
         response: &response::Response,
     ) -> Option<Box<RecordedRequest>> {
+        if !self.api.account_requests.keeps(response.status()) {
+            return None;
+        }
         let operation = match target {
             Target::Operation(operation) => Some(operation),
             Target::OtherMethod(_) | Target::Unknown => None,

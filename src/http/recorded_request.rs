@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::header::HeaderMap;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, Response};
+use axum::http::{HeaderValue, Method, Response, StatusCode};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
@@ -94,9 +94,9 @@ pub struct Text {
 }
 
 impl RecordedRequest {
-    /// Begins to record a request, before the response has all its headers. `None` if it is not to be kept: without a key
-    /// that was ever valid, and if it succeeds in production. `body` is what the operation has read, on staging.
-    #[inline]
+    /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid. `body`
+    /// is what the operation has read, on staging.
+    #[inline(never)]
     pub fn begin(
         api: &Api,
         target: (Listener, Option<Operation>),
@@ -105,10 +105,6 @@ impl RecordedRequest {
         caller: &Caller,
         response: &response::Response,
     ) -> Option<Box<Self>> {
-        let is_failed = response.status().as_u16() >= 400;
-        if !is_failed && !api.account_requests.keeps_all {
-            return None;
-        }
         let sender = Sender::of(caller)?;
         let answer = content(response.body());
         let line = format!("{} {}", head.method, head.uri.path_and_query().map_or("/", |target| target.as_str()));
@@ -131,7 +127,7 @@ impl RecordedRequest {
             line: Text::of(line.as_bytes(), LISTED),
             status: (!caller.simulated.is_some_and(|simulated| simulated.is_dropped))
                 .then(|| response.status().as_u16()),
-            error: is_failed.then(|| RecordedError::of(&answer)).flatten(),
+            error: RecordedError::of(response.status(), &answer),
             request_id: Text::default(),
             simulated: response.headers().get(PREFERENCE_APPLIED).map(|applied| Text::of(applied.as_bytes(), LISTED)),
             is_replayed: response.headers().contains_key(IDEMPOTENT_REPLAYED),
@@ -140,6 +136,7 @@ impl RecordedRequest {
     }
 
     /// Completes the record with the response's headers, and stores it.
+    #[inline(never)]
     pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>) {
         self.took = took;
         let request_id = response.headers().get(X_REQUEST_ID).map_or(&[][..], HeaderValue::as_bytes);
@@ -170,7 +167,10 @@ impl RecordedRequest {
 
 impl RecordedError {
     /// Reads an error's body. `None` if it is another's, such as a page of a simulated proxy.
-    fn of(body: &[u8]) -> Option<Self> {
+    fn of(status: StatusCode, body: &[u8]) -> Option<Self> {
+        if !status.is_client_error() && !status.is_server_error() {
+            return None;
+        }
         #[derive(serde::Deserialize)]
         struct Body {
             code: String,

@@ -20,7 +20,7 @@ async fn order_is_placed_approved_and_delivered() {
             x-content-type-options: nosniff
             location: http://HOST/v1/store/orders/1
 
-            {"id":1,"petId":1,"status":"placed","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:00.123Z"}
+            {"id":1,"petId":1,"accountId":1,"status":"placed","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:00.123Z"}
         "#]]
         .assert_eq(&place(service, 1).await.shown());
         assert_eq!(status_of_pet(service, 1).await, "pending");
@@ -32,14 +32,14 @@ async fn order_is_placed_approved_and_delivered() {
             cache-control: no-store
             x-content-type-options: nosniff
 
-            {"id":1,"petId":1,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:31:00.123Z"}
+            {"id":1,"petId":1,"accountId":1,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:31:00.123Z"}
         "#]]
         .assert_eq(&change(service, 1, "approve").await.shown());
         assert_eq!(status_of_pet(service, 1).await, "pending");
 
         // A clock that was set back does not decrease `updatedAt`.
         service.clock.set(NOW);
-        let delivered = r#"{"id":1,"petId":1,"status":"delivered","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:31:00.123Z"}"#;
+        let delivered = r#"{"id":1,"petId":1,"accountId":1,"status":"delivered","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:31:00.123Z"}"#;
         assert_eq!(change(service, 1, "deliver").await.body, delivered);
         assert_eq!(status_of_pet(service, 1).await, "sold");
         assert_eq!(service.get("/v1/store/orders").await.body, format!("[{delivered}]"));

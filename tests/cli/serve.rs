@@ -132,7 +132,9 @@ async fn first_start_names_the_sign_up_page() {
     let folder = Folder::new();
     let server = folder.serve("serve");
     let address = server.address("store");
-    assert_eq!(server.before, [format!("There is no account yet. Create the first one at http://{address}/sign-up")]);
+    let first = format!("There is no account yet. Create the first one at http://{address}/sign-up");
+    let open = "registration is open: visitors can create an account (--registration)";
+    assert_eq!(server.before, [&first, open]);
     assert_eq!(server.request("/sign-up", "").await.status(), 200);
     drop(server);
 
@@ -145,7 +147,8 @@ async fn first_start_names_the_sign_up_page() {
     assert_eq!(folder.serve("serve --listeners messages").before, [""; 0], "this listener has no pages");
 
     folder.succeed("account create ada@example.com");
-    assert_eq!(folder.serve("serve").before, [""; 0]);
+    assert_eq!(folder.serve("serve").before, [open]);
+    assert_eq!(folder.serve("serve --registration closed").before, [""; 0]);
 }
 
 #[test]
