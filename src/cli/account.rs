@@ -48,7 +48,7 @@ pub struct CreateAccount {
     /// E-mail address of the account
     #[arg(value_parser = new_email)]
     email: Email,
-    /// What the account may do: a customer sees its own orders, staff see and change all
+    /// Role of the account: a customer sees its own orders, staff see and change all
     #[arg(long, value_enum, default_value = "customer")]
     role: Role,
     /// Read the account's password (12 to 128 characters) from the first line of stdin
@@ -99,7 +99,7 @@ pub struct SetRole {
     /// E-mail address of the account
     #[arg(value_parser = Email::parse)]
     email: Email,
-    /// What the account may do
+    /// New role of the account
     #[arg(value_enum)]
     role: Role,
     #[command(flatten)]

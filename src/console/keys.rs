@@ -23,7 +23,7 @@ use crate::http::preferences::Preferences;
 /// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
 
-/// What the form lets a key do: value and text.
+/// The choices of a key's access: value and text.
 const ACCESSES: [(&str, &str); 2] = [("write", "Read and write"), ("read", "Only read")];
 
 /// The overlaps that the form offers: value and text. The old key keeps working until the overlap ends.

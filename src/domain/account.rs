@@ -13,7 +13,7 @@ use super::{Invalid, Secret, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccountId(pub i64);
 
-/// What an account may do. The numbers are those in both databases.
+/// The role of an account. The numbers are those in both databases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// Places orders, and sees and cancels its own.

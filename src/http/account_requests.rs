@@ -30,7 +30,7 @@ const WATCH: Duration = Duration::from_secs(1);
 /// The latest requests to this process, per account. The oldest are removed first.
 #[derive(Debug)]
 pub struct AccountRequests {
-    /// Whether successful requests are kept too, and messages with their heads and bodies. Only on staging.
+    /// True on staging: successful requests are kept too, and all with their heads and bodies.
     pub keeps_all: bool,
     lists: Mutex<Lists>,
 }

@@ -12,7 +12,7 @@ use super::input::RequestBody;
 /// Maximum number of bytes copied: one more than is shown, so that a cut is noticed.
 const COPIED: usize = super::recorded_request::SHOWN + 1;
 
-/// A request body of which the first bytes are copied while the operation reads it.
+/// A request body whose first bytes are copied while the operation reads it.
 pub struct CopiedBody<B> {
     pub body: B,
     /// `None` in production, which copies nothing.

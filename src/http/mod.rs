@@ -39,6 +39,7 @@ pub(crate) mod redaction;
 pub mod request_history;
 mod request_id;
 mod request_record;
+mod request_recorder;
 mod response;
 pub(crate) mod simulated;
 mod simulation;

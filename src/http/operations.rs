@@ -1,4 +1,4 @@
-//! The operation table: every operation of the service, with who may call it, its id, methods, listener and path.
+//! The operation table: every operation of the service, with its permission, id, methods, listener and path.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
 //! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::execute`].
@@ -63,7 +63,7 @@ static TABLE: [Row; 18] = [
     row(GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
 ];
 
-/// Who may call an operation.
+/// The permission that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// Clients without an API key, too.

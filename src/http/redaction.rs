@@ -22,7 +22,7 @@ const MOST_NAMES: usize = 100;
 /// Number of times that a text may be escaped: an address within another's query is encoded twice.
 const LEVELS: usize = 3;
 
-/// Returns whether the value of a header is a secret, whatever it contains.
+/// Returns whether the value of a header is always a secret.
 pub fn is_secret(name: &HeaderName) -> bool {
     const PARTS: [&str; 5] = ["passw", "passphrase", "secret", "token", "api-key"];
     [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE].contains(name)
@@ -50,7 +50,7 @@ pub fn redacted(text: &[u8]) -> String {
 struct Characters {
     /// ASCII characters in lower case, and other bytes as they are.
     values: Vec<u8>,
-    /// Where each begins in the text. Has one more entry, the end of the text.
+    /// The positions in the text at which each begins, and the end of the text.
     starts: Vec<usize>,
 }
 

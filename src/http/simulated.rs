@@ -1,4 +1,4 @@
-//! How the response to a simulated request is sent.
+//! Sends the responses to simulated requests: cut, slowed or not at all.
 
 use std::io;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Time for the first half of a body to leave before the connection is closed.
 const BEFORE_CLOSING: Duration = Duration::from_millis(50);
 
-/// What a request got that no other one gets.
+/// The differences between a simulated response and a real one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Simulated {
     /// True if the response plays that of a proxy, which does not have the headers of the service.

@@ -3,7 +3,7 @@
 use super::{PetSource, Result, Store, StoreError};
 use crate::domain::Deployment;
 
-/// What a reset deletes.
+/// The numbers of rows that a reset deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
     pub animals: u64,
@@ -31,7 +31,7 @@ impl Store {
         dispatch!(self, db => db.reset(animals).await)
     }
 
-    /// Returns the number of resets so far, by any process. What was read before one must not be shown after it.
+    /// Returns the number of resets so far, by any process. Counts that were read before a reset must not be shown after it.
     pub async fn resets(&self) -> Result<i64> {
         dispatch!(self, db => db.resets().await)
     }

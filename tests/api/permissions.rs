@@ -47,7 +47,7 @@ async fn every_operation_is_forbidden_exactly_where_the_table_says() {
                 (&reading_customers, false, false),
                 (&reading_staffs, true, false),
             ] {
-                // Neither the id nor the body exists.
+                // There is no such id, and the body is empty.
                 let answer = service.request_to(operation, "999").key(key).send().await;
                 let is_forbidden = (is_for_staff && !is_staff) || (!only_reads && !may_write);
                 assert_eq!(answer.status() == 403, is_forbidden, "{operation:?}: {}", answer.shown());

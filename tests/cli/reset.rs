@@ -251,7 +251,7 @@ fn wait_for_its_server_process(database: &Database) {
 }
 
 #[test]
-fn writes_acknowledged_after_a_reset_are_kept_and_those_before_are_gone() {
+fn reset_deletes_earlier_writes_and_keeps_later_ones() {
     for shop in Shop::on_every_database() {
         let services = [shop.database.serve(), shop.database.serve()];
         for round in 0..3 {

@@ -1,4 +1,4 @@
-//! What customers and staff see of orders, and may do with them.
+//! Orders in the console of a customer and of staff.
 
 use petstore::domain::{Email, Role};
 use testkit::ConsoleUser;

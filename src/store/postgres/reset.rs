@@ -26,7 +26,7 @@ const RESET: &str = "SAVEPOINT unlocked; SET LOCAL lock_timeout = '250ms';
         ON CONFLICT (key) DO UPDATE SET value = (kept.value::bigint + 1)::text;
     COMMIT";
 
-/// Limit of the attempts to lock the tables, and the pause between two attempts, in which waiting requests are served.
+/// Limit of the attempts to lock the tables, and the pause between two attempts. The pause lets waiting requests proceed.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
 

@@ -66,7 +66,7 @@ pub struct Options {
     pub deployment: Option<Deployment>,
     /// Deployment of a new database if `deployment` is `None`. With `None` here, no database is created.
     pub create: Option<Deployment>,
-    /// Whether acknowledged writes survive a power loss.
+    /// True if acknowledged writes survive a power loss.
     pub durable: bool,
     /// Maximum number of queued writes.
     pub queue: usize,
