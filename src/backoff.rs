@@ -16,9 +16,14 @@ impl Backoff {
         Self { min, max, attempts: 0 }
     }
 
+    /// Continues after `attempts` delays.
+    pub const fn after(min: Duration, max: Duration, attempts: u32) -> Self {
+        Self { min, max, attempts }
+    }
+
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.min.saturating_mul(1 << self.attempts.min(10)).min(self.max);
-        self.attempts += 1;
+        self.attempts = self.attempts.saturating_add(1);
         // Without random bytes, waits for the full delay.
         let random = getrandom::u32().unwrap_or(u32::MAX);
         delay / 2 + (delay / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))

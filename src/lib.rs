@@ -1,7 +1,7 @@
 //! An animal store as an HTTP and JSON service.
 //!
 //! Reading order: `domain` (values and rules), `store` (both databases), `representation` (the JSON of the API), `http`
-//! (the API), `console` (pages), `server` (connections), `relay` (messages to NATS), `telemetry` (log, metrics, traces),
+//! (the API), `console` (pages), `server` (connections), `relay` (messages to NATS or a web server), `telemetry` (log, metrics, traces),
 //! `tls` (both ends), `workers` (the runtime of the store), `config`, `app` (composes the program) and `cli` (commands).
 
 pub mod app;
@@ -12,6 +12,7 @@ pub mod config;
 pub mod console;
 pub mod domain;
 pub mod http;
+mod http_client;
 pub mod regular_file;
 pub mod relay;
 pub mod representation;

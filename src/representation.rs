@@ -55,7 +55,7 @@ pub fn message_json(message: &Message) -> Vec<u8> {
     json
 }
 
-/// Appends a message as a JSON object. The broker acknowledged it at `sent_at`.
+/// Appends a message as a JSON object. It was acknowledged at `sent_at`.
 pub fn write_message(message: &Message, sent_at: Option<Timestamp>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"id\":\"");
     out.extend_from_slice(&message.id.to_ascii());

@@ -1,4 +1,4 @@
-//! TLS for servers (`server::tls`) and clients (PostgreSQL, the trace collector, `petstore healthcheck`).
+//! TLS for servers (`server::tls`) and clients (PostgreSQL, the relay, the trace collector, `petstore healthcheck`).
 
 use std::fmt::Display;
 use std::path::Path;
@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_rustls::TlsConnector;
 
 /// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
@@ -88,6 +89,19 @@ impl Authorities {
         let (usable, _) = roots.add_parsable_certificates(certificates.iter().cloned());
         (usable > 0).then_some(Self { roots, certificates })
     }
+}
+
+/// Returns the operating system's authorities, or those of the file that `SSL_CERT_FILE` names. May block.
+pub fn system_authorities() -> Result<Authorities, String> {
+    let certificates = rustls_native_certs::load_native_certs().certs;
+    Authorities::new(certificates)
+        .ok_or_else(|| "the system has no certificate authorities: install ca-certificates".into())
+}
+
+/// Returns a connector for HTTP/1.1 to servers with a certificate for their own name.
+pub fn connector(authorities: Authorities) -> Result<TlsConnector, String> {
+    let config = client(Trust::Name(authorities), b"http/1.1").map_err(|error| error.to_string())?;
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Returns a client configuration that announces `protocol` by ALPN (RFC 7301).

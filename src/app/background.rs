@@ -9,7 +9,7 @@ use super::backup_schedule::{Backups, Schedule};
 use crate::clock::Clock;
 use crate::config::{Addresses, Scheme, ServiceSettings};
 use crate::http::{Api, idempotency};
-use crate::relay::{self, Relay};
+use crate::relay::{self, Relay, Target};
 use crate::server::Tls;
 use crate::store::Store;
 use crate::telemetry::traces::{self, Exporting, Tracer};
@@ -54,10 +54,10 @@ pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io:
     Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
 }
 
-/// Starts the relay if a broker is configured.
-pub fn start_relay(settings: &ServiceSettings, api: &Api) -> Option<Relay> {
-    let url = settings.relay.clone()?;
+/// Starts the relay if a broker or endpoint is configured.
+pub fn start_relay(target: Option<Target>, settings: &ServiceSettings, api: &Api) -> std::io::Result<Option<Relay>> {
+    let Some(target) = target else { return Ok(None) };
     let status = Arc::<relay::Status>::default();
     api.relay_by(Arc::clone(&status));
-    Some(Relay::start(url, settings.relay_retention, Arc::clone(&api.store), Clock::System, status))
+    Relay::start(target, settings.relay_retention, Arc::clone(&api.store), Clock::System, status).map(Some)
 }

@@ -20,7 +20,7 @@ use crate::config::{Addresses, Admission, Registration, ServiceSettings, plainte
 use crate::console::Console;
 use crate::domain::Deployment;
 use crate::http::{Api, ListenerService};
-use crate::relay::Relay;
+use crate::relay::{Relay, Target};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 use crate::telemetry::traces::Exporting;
@@ -103,6 +103,7 @@ pub struct Started {
 /// one. If a service `may_run`, addresses that are used are only a warning.
 pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run: bool) -> Result<()> {
     tls(settings)?;
+    relay(settings)?;
     let passed = systemd::passed_sockets()?;
     let settings = listeners::at_passed_addresses(settings, &passed)?;
     let warnings = deployment.map(|deployment| plaintext_check::check(&settings, deployment)).transpose()?;
@@ -122,7 +123,7 @@ pub async fn start(
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
 ) -> Result<Started> {
     let (signals, log_level) = (Signals::listen()?, LogLevelSignals::listen()?);
-    let tls = tls(settings)?;
+    let (tls, target) = (tls(settings)?, relay(settings)?);
     let passed = systemd::passed_sockets()?;
     let settings = &listeners::at_passed_addresses(settings, &passed)?;
     for warning in plaintext_check::check(settings, store.deployment())? {
@@ -144,7 +145,7 @@ pub async fn start(
     let operations = listeners::bound(sockets.operations.as_ref());
     ready(&addresses, operations).await?;
     let backups = background::start_backups(settings, &store)?;
-    let relay = background::start_relay(settings, &app.api);
+    let relay = background::start_relay(target, settings, &app.api)?;
     let (tracer, traces) = background::start_traces(&addresses, &store).unzip();
     let listeners = sockets.serving(&app).into_iter().map(|(socket, service, access)| {
         (socket, service.logging(settings.log_requests).tracing(tracer.clone()), access)
@@ -186,6 +187,10 @@ impl Started {
 
 fn tls(settings: &ServiceSettings) -> Result<Option<Tls>> {
     Ok(settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?)
+}
+
+fn relay(settings: &ServiceSettings) -> Result<Option<Target>> {
+    Ok(Target::load(settings.relay.as_ref(), settings.relay_secret_file.as_deref())?)
 }
 
 fn limits(settings: &ServiceSettings) -> Limits {

@@ -23,8 +23,8 @@ pub enum Messages {
 
 /// List the newest messages
 ///
-/// A message is waiting until the NATS server of `--relay` has acknowledged it. Then it is sent. As in the API, the status of
-/// a waiting message is `queued`.
+/// A message is waiting until the server of `--relay` has acknowledged it. Then it is sent. As in the API, the status of a
+/// waiting message is `queued`.
 #[derive(Args, Debug)]
 pub struct List {
     #[command(flatten)]

@@ -150,10 +150,14 @@ pub struct ServiceSettings {
     /// Folder of these backups [default: backups in the data directory]
     #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
     pub backup_dir: Option<PathBuf>,
-    /// NATS server to send messages to: nats://USER:PASSWORD@HOST:PORT, or tls:// for TLS; several HOST:PORT, separated
-    /// by commas, are tried in order [default: messages stay queued in the database]
+    /// Broker or web server that gets the messages: https://HOST/PATH of a web server, or nats://USER:PASSWORD@HOST:PORT of NATS (tls:// for
+    /// TLS; several HOST:PORT, separated by commas, are tried in order) [default: messages stay queued in the database]
     #[arg(long, value_name = "URL", env = "PETSTORE_RELAY", value_parser = RELAY_URL)]
     pub relay: Option<RelayUrl>,
+    /// File with the secret that signs messages to a web server: a line of whsec_ and base64, or two while one is
+    /// replaced; read again on SIGHUP
+    #[arg(long, value_name = "FILE", env = "PETSTORE_RELAY_SECRET_FILE")]
+    pub relay_secret_file: Option<PathBuf>,
     /// Time for which sent messages are kept in the database
     #[arg(long, value_name = "DURATION", env = "PETSTORE_RELAY_RETENTION", default_value = "7d", value_parser = duration)]
     pub relay_retention: Duration,

@@ -32,7 +32,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Returns the status of a message. `sent_at` is the time at which the broker acknowledged it.
+    /// Returns the status of a message. `sent_at` is the time at which it was acknowledged.
     pub const fn status(sent_at: Option<Timestamp>) -> &'static str {
         match sent_at {
             None => "queued",
@@ -69,7 +69,7 @@ impl MessageIds {
 }
 
 /// A UUIDv7 (RFC 9562, section 5.7), shown as `msg_` and its 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId(uuid::Uuid);
 
 impl MessageId {

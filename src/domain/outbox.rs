@@ -1,4 +1,4 @@
-//! The message outbox. A message is queued until the broker has acknowledged it; then it is sent.
+//! The message outbox. A message is queued until the broker or endpoint has acknowledged it; then it is sent.
 
 use super::{AccountId, Email, Message, Timestamp};
 
@@ -7,11 +7,11 @@ use super::{AccountId, Email, Message, Timestamp};
 pub struct MessageRecord {
     pub message: Message,
     pub account: Email,
-    /// When the broker acknowledged the message. `None` while it is queued.
+    /// When the broker or endpoint acknowledged the message. `None` while it is queued.
     pub sent_at: Option<Timestamp>,
 }
 
-/// A message and the time at which the broker acknowledged it. `None` while the message is queued.
+/// A message and the time at which it was acknowledged. `None` while the message is queued.
 pub type TrackedMessage = (Message, Option<Timestamp>);
 
 /// State of a message in the outbox.

@@ -147,7 +147,7 @@ impl Text {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderName;
+    use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
 

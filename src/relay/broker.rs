@@ -1,10 +1,10 @@
-//! The interface of the relay to a broker: NATS, or the simulated one of the tests.
+//! The interface of the relay to a broker or endpoint: NATS, a web server, or the simulated broker of the tests.
 
 use std::fmt::Display;
 
 use crate::domain::{AccountId, Deployment, Message, MessageId};
 
-/// A message broker with a stream for each deployment.
+/// A message broker with a stream for each deployment, or an endpoint.
 pub trait Broker: Display + Send + 'static {
     type Stream: Stream;
 
@@ -14,17 +14,35 @@ pub trait Broker: Display + Send + 'static {
 
 /// A connection to a stream.
 pub trait Stream: Send + Sync {
+    /// Maximum number of messages to publish at once, of at most 40 kB each.
+    const BATCH: u32;
+
     fn is_connected(&mut self) -> impl Future<Output = bool> + Send;
 
-    /// Publishes all messages and waits for their acknowledgements.
-    fn publish(&mut self, messages: &[Message]) -> impl Future<Output = Published> + Send;
+    /// Returns whether nothing may be published now, after a failure of the endpoint.
+    fn is_paused(&self) -> bool {
+        false
+    }
+
+    /// Publishes all messages and waits for their acknowledgements. If the future is dropped, `published` has those that
+    /// arrived.
+    fn publish(&mut self, messages: &[Message], published: &mut Published) -> impl Future<Output = ()> + Send;
 }
 
 /// Result of publishing messages.
+#[derive(Debug, Default)]
 pub struct Published {
     pub acknowledged: Vec<(AccountId, MessageId)>,
-    /// Why the last of the other messages was not acknowledged. `None` if all were.
+    /// Why the last of the other messages was not acknowledged. `None` if none was rejected.
     pub rejection: Option<String>,
-    /// False if a message got no response from the stream, because of a timeout, a lost connection or a missing stream.
-    pub is_answered: bool,
+    /// Set if a message got no response from the stream, because of a timeout, a lost connection or a missing stream.
+    pub has_unanswered: bool,
+    /// Set if messages were not published, because they were rejected recently.
+    pub has_delayed: bool,
+}
+
+impl Published {
+    pub fn reject(&mut self, message: &Message, why: impl Display) {
+        self.rejection = Some(format!("message {}: {why}", message.id));
+    }
 }

@@ -1,52 +1,36 @@
-//! The relay: publishes queued messages from the database to a NATS JetStream stream, at least once.
+//! The relay: publishes queued messages from the database to a NATS JetStream stream or a web server, at least once.
 //!
-//! A message is marked as sent only after the broker has acknowledged it. If the process is killed in between, the message
-//! is sent again, and the stream recognizes it by its id. Of all processes on a database, one is the active relay: it holds
-//! a lease that ends with its connection.
+//! A message is marked as sent only after the broker or endpoint has acknowledged it. If the process is killed in between,
+//! the message is sent again, and the receiver recognizes it by its id. Of all processes on a database, one is the active
+//! relay: it holds a lease that ends with its connection.
 
 mod broker;
+mod endpoint;
 mod nats;
+mod relaying;
 mod retention;
 mod status;
+mod target;
 mod url;
 
-use std::mem;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::backoff::Backoff;
 use crate::clock::Clock;
-use crate::domain::{AccountId, MessageId};
-use crate::store::{RelayLease, Store};
+use crate::store::Store;
 pub use broker::{Broker, Published, Stream};
+pub use relaying::run;
 pub use status::Status;
+pub use target::Target;
 pub use url::RelayUrl;
 
-/// Maximum number of messages in flight to the broker, of at most 40 kB each.
-const BATCH: u32 = 256;
-
-/// Number of batches rejected as a whole before the relay tries another server and waits. Fewer would let the messages that
-/// a broker never accepts delay others; more would load a broker that accepts none.
-const REJECTED_BATCHES: usize = 16;
-
-/// Interval of checks for messages queued by other processes, and for a free lease.
-const POLL: Duration = Duration::from_secs(1);
-
-/// Delays between two attempts to reach the broker.
-const MIN_DELAY: Duration = Duration::from_millis(100);
-const MAX_DELAY: Duration = Duration::from_secs(5);
-
-/// Interval at which queued messages are counted.
-const COUNT: Duration = Duration::from_secs(5);
-
-/// Maximum count of queued messages, to bound the cost of counting.
-const MAX_COUNT: u32 = 10_000;
-
-/// Maximum time that a shutdown waits for acknowledgements.
+/// Maximum time that a shutdown waits for the relay.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -56,10 +40,30 @@ pub struct Relay {
 }
 
 impl Relay {
-    pub fn start(url: RelayUrl, retention: Duration, store: Arc<Store>, clock: Clock, status: Arc<Status>) -> Self {
+    /// Must be called within the runtime that will run the relay.
+    pub fn start(
+        target: Target,
+        retention: Duration,
+        store: Arc<Store>,
+        clock: Clock,
+        status: Arc<Status>,
+    ) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
-        let running = tokio::spawn(run(url, retention, store, clock, status, stopped));
-        Self { stop, running }
+        let running = match target {
+            Target::Nats(url) => tokio::spawn(run(url, retention, store, clock, status, stopped)),
+            Target::Endpoint(endpoint) => {
+                // Registered here, because SIGHUP ends a process that does not handle it.
+                let reloading = endpoint.secrets().follow(signal(SignalKind::hangup())?);
+                let relaying = run(endpoint, retention, store, clock, status, stopped);
+                tokio::spawn(async {
+                    tokio::select! {
+                        () = relaying => {}
+                        () = reloading => {}
+                    }
+                })
+            }
+        };
+        Ok(Self { stop, running })
     }
 
     /// Stops the relay, and waits until messages in flight are acknowledged and marked as sent.
@@ -68,206 +72,6 @@ impl Relay {
         // On a timeout, messages not yet marked as sent are sent again later.
         let _ = timeout(SHUTDOWN_GRACE, self.running).await;
     }
-}
-
-/// Relays the messages of `store` to `broker` until `stopped` is true, and deletes them after `retention`.
-pub async fn run<B: Broker>(
-    broker: B,
-    retention: Duration,
-    store: Arc<Store>,
-    clock: Clock,
-    status: Arc<Status>,
-    stopped: watch::Receiver<bool>,
-) {
-    let deleting = retention::run(retention, Arc::clone(&store), clock.clone(), Arc::clone(&status), stopped.clone());
-    let relaying = Relaying {
-        broker,
-        store,
-        clock,
-        status,
-        stopped,
-        lease: RelayLease::default(),
-        stream: None,
-        has_connected: false,
-        acknowledged: Vec::new(),
-        is_failing: false,
-        resume_after: None,
-        lease_confirmed_at: None,
-        counted_at: None,
-    };
-    tokio::join!(relaying.run(), deleting);
-}
-
-/// The task that relays.
-struct Relaying<B: Broker> {
-    broker: B,
-    store: Arc<Store>,
-    clock: Clock,
-    status: Arc<Status>,
-    stopped: watch::Receiver<bool>,
-    lease: RelayLease,
-    stream: Option<B::Stream>,
-    /// Set if a connection was opened in this round.
-    has_connected: bool,
-    /// Messages acknowledged by the broker, but not yet marked as sent in the database.
-    acknowledged: Vec<(AccountId, MessageId)>,
-    /// Set during an outage, whose start and end are logged.
-    is_failing: bool,
-    /// The last message of a batch of which the broker accepted none, and the reason. The next round starts after it.
-    /// `None` to start at the oldest queued message.
-    resume_after: Option<(MessageId, String)>,
-    /// When the lease was last confirmed. `None` if another process holds it.
-    lease_confirmed_at: Option<Instant>,
-    /// When queued messages were last counted.
-    counted_at: Option<Instant>,
-}
-
-impl<B: Broker> Relaying<B> {
-    async fn run(mut self) {
-        let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
-        while !self.is_stopped() {
-            let outcome = self.round().await;
-            let wakes_on_message = matches!(outcome, Ok(Round::Relayed));
-            // A broker may accept connections and close them.
-            let is_stable = outcome.is_ok() && !mem::take(&mut self.has_connected);
-            if is_stable {
-                backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
-            }
-            let wait = if outcome.is_ok() { POLL } else { backoff.next_delay() };
-            match outcome {
-                Ok(Round::Relayed | Round::Standby) if !is_stable => {}
-                Ok(Round::Relayed | Round::Standby) => {
-                    if mem::take(&mut self.is_failing) {
-                        tracing::info!("relaying messages again");
-                    }
-                }
-                Ok(Round::Rejected(why)) | Err(why) => {
-                    self.status.failed();
-                    if mem::replace(&mut self.is_failing, true) {
-                        tracing::debug!(why, "cannot relay messages, retrying");
-                    } else {
-                        tracing::warn!(why, "cannot relay messages, they stay queued; retrying");
-                    }
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.status.next_message(), if wakes_on_message => {}
-                () = until_stopped(self.stopped.clone()) => {}
-            }
-        }
-        self.status.set_standby();
-    }
-
-    /// Relays all queued messages if this process holds the lease.
-    async fn round(&mut self) -> Result<Round, String> {
-        if !self.has_lease().await? {
-            return Ok(Round::Standby);
-        }
-        self.mark_sent().await?;
-        self.count().await?;
-        let (mut after, mut rejected) = self.resume_after.take().unzip();
-        let (mut rejected_batches, mut has_relayed) = (0, false);
-        loop {
-            let batch = self.store.unsent_messages(after, BATCH).await.map_err(database)?;
-            // Connects even if there are no messages, to detect an unreachable broker early.
-            let stream = self.connected().await?;
-            let Some(last) = batch.last() else { break };
-            after = Some(last.id);
-            let published = stream.publish(&batch).await;
-            let none = published.acknowledged.is_empty();
-            rejected_batches += usize::from(none);
-            has_relayed |= !none;
-            self.acknowledged.extend(published.acknowledged);
-            self.mark_sent().await?;
-            if none && !published.is_answered || rejected_batches == REJECTED_BATCHES {
-                // Tries another server, and continues with the next messages in case these are the problem.
-                self.stream = None;
-                let why = published.rejection.unwrap_or_default();
-                self.resume_after = Some((last.id, why.clone()));
-                return Err(why);
-            }
-            // A message that the broker rejects, for instance because of its size, does not block the others.
-            rejected = published.rejection.or(rejected);
-            if batch.len() < BATCH as usize || self.is_stopped() || !self.has_lease().await? {
-                break;
-            }
-            self.count().await?;
-        }
-        match rejected {
-            None => Ok(Round::Relayed),
-            Some(why) if has_relayed => Ok(Round::Rejected(why)),
-            Some(why) => Err(why),
-        }
-    }
-
-    /// Returns the stream, and connects if there is none. Fails if the broker has closed the connection.
-    async fn connected(&mut self) -> Result<&mut B::Stream, String> {
-        if let Some(mut stream) = self.stream.take() {
-            if !stream.is_connected().await {
-                return Err(format!("{} closed the connection", self.broker));
-            }
-            return Ok(self.stream.insert(stream));
-        }
-        let stream = self.broker.connect(self.store.deployment()).await?;
-        self.has_connected = true;
-        if !self.is_failing {
-            tracing::info!(server = %self.broker, "relaying messages");
-        }
-        Ok(self.stream.insert(stream))
-    }
-
-    async fn has_lease(&mut self) -> Result<bool, String> {
-        if self.lease_confirmed_at.is_some_and(|last| last.elapsed() < POLL) {
-            return Ok(true);
-        }
-        let is_held = self.store.hold_relay_lease(&mut self.lease).await;
-        if let Ok(true) = is_held {
-            self.status.set_active();
-            self.lease_confirmed_at = Some(Instant::now());
-        } else {
-            self.status.set_standby();
-            (self.lease_confirmed_at, self.counted_at) = (None, None);
-        }
-        is_held.map_err(database)
-    }
-
-    /// Marks acknowledged messages as sent. On an error, they are marked before any other message is sent.
-    async fn mark_sent(&mut self) -> Result<(), String> {
-        if self.acknowledged.is_empty() {
-            return Ok(());
-        }
-        let sent_at = self.clock.steady();
-        self.store.mark_messages_sent(self.acknowledged.clone(), sent_at).await.map_err(database)?;
-        self.status.acknowledged(self.acknowledged.len(), self.clock.now());
-        self.acknowledged.clear();
-        Ok(())
-    }
-
-    async fn count(&mut self) -> Result<(), String> {
-        if self.counted_at.is_none_or(|last| last.elapsed() >= COUNT) {
-            self.status.set_queued(self.store.count_unsent_messages(MAX_COUNT).await.map_err(database)?);
-            self.counted_at = Some(Instant::now());
-        }
-        Ok(())
-    }
-
-    fn is_stopped(&self) -> bool {
-        *self.stopped.borrow()
-    }
-}
-
-/// Result of a round.
-enum Round {
-    Relayed,
-    /// The broker accepted some of the messages and rejected others, the last one for this reason.
-    Rejected(String),
-    /// Another process is the active relay.
-    Standby,
-}
-
-fn database(error: impl std::fmt::Display) -> String {
-    format!("database: {error}")
 }
 
 async fn until_stopped(mut stopped: watch::Receiver<bool>) {

@@ -59,16 +59,19 @@ impl Status {
     pub fn write(&self, out: &mut Exposition) {
         out.gauge("petstore_relay_active", "1 if this process is the active relay, otherwise 0.")
             .sample(&[], u8::from(self.is_active()));
-        out.gauge("petstore_messages_waiting", "Messages not yet acknowledged by the broker, counted up to 10,000.")
-            .sample(&[], self.queued.load(Ordering::Relaxed));
-        out.counter("petstore_messages_relayed_total", "Messages acknowledged by the broker.")
+        out.gauge(
+            "petstore_messages_waiting",
+            "Messages not yet acknowledged by the broker or endpoint, counted up to 10,000.",
+        )
+        .sample(&[], self.queued.load(Ordering::Relaxed));
+        out.counter("petstore_messages_relayed_total", "Messages acknowledged by the broker or endpoint.")
             .sample(&[], self.relayed.get());
         out.counter("petstore_relay_failures_total", "Failed attempts to relay messages.")
             .sample(&[], self.failures.get());
         let last = self.last_acknowledged.load(Ordering::Relaxed) as f64 / 1_000.0;
         out.gauge(
             "petstore_relay_last_acknowledgement_timestamp_seconds",
-            "Time of the last acknowledgement by the broker, in seconds since 1970; 0 before the first.",
+            "Time of the last acknowledgement by the broker or endpoint, in seconds since 1970; 0 before the first.",
         )
         .sample(&[], last);
     }

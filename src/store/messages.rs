@@ -35,7 +35,7 @@ impl Store {
     }
 
     /// Returns at most `limit` of an account's messages that follow `after` in the direction of their ids, and whether more
-    /// follow. Each message has the time at which the broker acknowledged it, or `None` while it is queued.
+    /// follow. Each message has the time at which it was acknowledged, or `None` while it is queued.
     ///
     /// An id begins with the time at which a process received the message. Messages sent at the same time may become visible
     /// in another order. The difference is at most the duration of a write plus the difference of the processes' clocks.
@@ -59,18 +59,18 @@ impl Store {
         }
     }
 
-    /// Returns at most `limit` messages after `after` that no broker has acknowledged, in order of their ids. Requires
-    /// the relay lease.
+    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their ids. Requires the relay
+    /// lease.
     pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
         dispatch!(self, db => db.unsent_messages(after, limit).await)
     }
 
-    /// Counts the messages that no broker has acknowledged, up to `up_to`.
+    /// Counts the messages that are not acknowledged, up to `up_to`.
     pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
         dispatch!(self, db => db.count_unsent_messages(up_to).await)
     }
 
-    /// Records that a broker has acknowledged these messages.
+    /// Records that the broker or endpoint has acknowledged these messages.
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
         dispatch!(self, db => db.mark_messages_sent(messages, now).await)
     }

@@ -1,7 +1,7 @@
 //! Promise 50: the role of the account and the access of the key decide, on both databases.
 
-use petstore::domain::api_key::{KeyName, NewKey, Rotation};
-use petstore::domain::{AccountId, ApiKey, KeyId, Role};
+use petstore::domain::api_key::Rotation;
+use petstore::domain::{AccountId, ApiKey, Role};
 use petstore::http::{Operation, Permission};
 use testkit::{Request, Response, soon};
 
@@ -10,14 +10,6 @@ use crate::service::{NOW, REX, Service, ids};
 /// A customer beside the service's own account, which is staff.
 async fn customer(service: &Service) -> (AccountId, String) {
     service.another_account("carol@example.com").await
-}
-
-/// A key that only reads.
-async fn reading_key(service: &Service, account: AccountId) -> (KeyId, String) {
-    let key = ApiKey::generate(service.store.deployment());
-    let new = NewKey::of(&key, account, KeyName::parse("reading".into()).unwrap(), NOW, None);
-    let id = service.store.create_key(NewKey { read_only: true, ..new }).await.unwrap();
-    (id, key.expose().to_owned())
 }
 
 fn order(service: &Service, key: &str, pet: i64) -> Request {
@@ -36,8 +28,8 @@ async fn list(service: &Service, key: &str, query: &str) -> Response {
 async fn every_operation_is_forbidden_exactly_where_the_table_says() {
     Service::on_every_database(async |service| {
         let (carol, customers) = customer(service).await;
-        let (_, reading_customers) = reading_key(service, carol).await;
-        let (_, reading_staffs) = reading_key(service, service.account).await;
+        let (_, reading_customers) = service.reading_key(carol).await;
+        let (_, reading_staffs) = service.reading_key(service.account).await;
         for operation in Operation::documented() {
             let only_reads = operation.method() == "GET";
             let is_for_staff = operation.permission() == Permission::Staff;
@@ -169,7 +161,7 @@ async fn changed_role_applies_within_a_second_also_to_replays() {
 #[tokio::test]
 async fn rotation_keeps_a_key_reading() {
     Service::on_every_database(async |service| {
-        let (id, _) = reading_key(service, service.account).await;
+        let (id, _) = service.reading_key(service.account).await;
         let successor = ApiKey::generate(service.store.deployment());
         let rotation = Rotation::to(&successor, NOW, std::time::Duration::ZERO);
         service.store.rotate_key(id, rotation).await.unwrap().unwrap();

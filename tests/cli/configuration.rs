@@ -28,6 +28,7 @@ fn defaults_are_shown_without_settings() {
         backup-keep = "24" # default
         # backup-dir is not set
         # relay is not set
+        # relay-secret-file is not set
         relay-retention = "7d" # default
         log-requests = "false" # default
         data-dir = "petstore-data" # default
@@ -109,6 +110,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("backup-keep", "3"),
         ("backup-dir", "kept"),
         ("relay", "nats://broker:4222"),
+        ("relay-secret-file", "secrets"),
         ("relay-retention", "30d"),
         ("log-requests", "true"),
         ("data-dir", "elsewhere"),

@@ -31,3 +31,4 @@ mod stalled_log;
 mod systemd;
 mod tls;
 mod usage;
+mod webhooks;

@@ -12,21 +12,21 @@ use testkit::postgres::{query, try_query};
 use testkit::{Database, Folder, NatsServer, PostgresServer, Request, Response, Server, Signal, TIMEOUT, within};
 
 /// A database with a key.
-struct Shop {
-    database: Database,
-    key: String,
+pub struct Shop {
+    pub database: Database,
+    pub key: String,
 }
 
 impl Shop {
-    fn on_every_database() -> [Self; 2] {
+    pub fn on_every_database() -> [Self; 2] {
         [Self::on_sqlite(), Self::at(Database::postgres())]
     }
 
-    fn on_sqlite() -> Self {
+    pub fn on_sqlite() -> Self {
         Self::at(Database::temporary())
     }
 
-    fn at(database: Database) -> Self {
+    pub fn at(database: Database) -> Self {
         Self { key: database.make_key(), database }
     }
 
@@ -34,20 +34,20 @@ impl Shop {
         self.database.serve_with(&format!("--relay {}", broker.url()))
     }
 
-    fn send(&self, server: &Server, text: &str) -> Response {
+    pub fn send(&self, server: &Server, text: &str) -> Response {
         let answer = server.send_message(&self.key, text);
         assert_eq!(answer.status(), 202, "{answer:?}");
         answer
     }
 
-    fn list(&self, flags: &str) -> Vec<Value> {
+    pub fn list(&self, flags: &str) -> Vec<Value> {
         let mut command = self.database.petstore("messages list --json");
         let output = command.args(flags.split_whitespace()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    fn assert_nothing_waits(&self) {
+    pub fn assert_nothing_waits(&self) {
         within(TIMEOUT, "marking messages as sent", || self.list("--state waiting").is_empty());
     }
 }
@@ -61,7 +61,7 @@ fn arrived(broker: &NatsServer, number: usize) -> Vec<Stored> {
     stored
 }
 
-fn metric(server: &Server, name: &str) -> f64 {
+pub fn metric(server: &Server, name: &str) -> f64 {
     let scraped = Request::new(server.address("ops"), "GET", "/metrics").send_blocking().body;
     let line = scraped.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} is missing:\n{scraped}")).parse().unwrap()

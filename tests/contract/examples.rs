@@ -69,12 +69,17 @@ async fn error_examples_match_the_service() {
     service.request("POST", "/v1/store/orders/1/cancel").key(&service.key).send().await;
     for operation in Documented::all(&service).await {
         use_key(&operation, &service).await;
+        let forbidden = service.forbidden_key(operation.operation).await;
         for status in operation.value["responses"].as_object().unwrap().keys().filter(|status| status.as_str() >= "400")
         {
             let documented = operation.response(status.parse().unwrap());
             let examples = documented["content"]["application/json"]["examples"].as_object().unwrap();
             for (code, example) in examples {
-                let Some(request) = rejected_with(code, &operation, &service) else { continue };
+                let request = match &forbidden {
+                    Some(key) if code == "forbidden" => Some(service.request_to(operation.operation, "1").key(key)),
+                    _ => rejected_with(code, &operation, &service),
+                };
+                let Some(request) = request else { continue };
                 let answer = request.send().await;
                 assert_eq!(answer.json(), example["value"], "{} {code}", operation.id());
                 has_the_required_headers(&answer, documented);

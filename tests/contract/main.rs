@@ -18,3 +18,4 @@ mod samples;
 mod schemathesis;
 #[path = "../service/mod.rs"]
 mod service;
+mod webhooks;

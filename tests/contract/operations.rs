@@ -110,7 +110,9 @@ async fn responses_have_the_documented_statuses_and_headers() {
     }
     for operation in Documented::all(&service).await {
         let mut observed: BTreeMap<String, Vec<Response>> = BTreeMap::new();
-        for request in requests(&service, &operation) {
+        let forbidden = service.forbidden_key(operation.operation).await;
+        let forbidden = forbidden.map(|key| service.request_to(operation.operation, "1").key(&key));
+        for request in requests(&service, &operation).into_iter().chain(forbidden) {
             let answer = request.send().await;
             observed.entry(answer.status().to_string()).or_default().push(answer);
         }

@@ -15,7 +15,7 @@ use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
     AccountId, ApiKey, Deployment, Direction, Email, KeyId, NewAccount, PageLimit, Role, Timestamp, TrackedMessage,
 };
-use petstore::http::{Api, Operation};
+use petstore::http::{Api, Operation, Permission};
 use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
@@ -287,6 +287,26 @@ impl Service {
             .unwrap()
             .unwrap();
         (account, make_key(&self.store, account, None).await.1)
+    }
+
+    /// A key of `account` that only reads.
+    pub async fn reading_key(&self, account: AccountId) -> (KeyId, String) {
+        let key = ApiKey::generate(self.store.deployment());
+        let new = NewKey::of(&key, account, KeyName::parse("reading".into()).unwrap(), NOW, None);
+        let id = self.store.create_key(NewKey { read_only: true, ..new }).await.unwrap();
+        (id, key.expose().to_owned())
+    }
+
+    /// A key with which `operation` is forbidden: a customer's, or one that only reads. `None` if every key may call it.
+    pub async fn forbidden_key(&self, operation: Operation) -> Option<String> {
+        match operation.permission() {
+            Permission::Staff => {
+                let customer = format!("{}@example.com", operation.id());
+                Some(self.another_account(&customer).await.1)
+            }
+            _ if operation.method() == "POST" => Some(self.reading_key(self.account).await.1),
+            _ => None,
+        }
     }
 
     /// Lists the first messages of an account.

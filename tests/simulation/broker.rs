@@ -121,28 +121,28 @@ impl Connection {
 }
 
 impl Stream for Connection {
+    const BATCH: u32 = 256;
+
     async fn is_connected(&mut self) -> bool {
         self.is_up()
     }
 
-    async fn publish(&mut self, messages: &[Message]) -> Published {
-        let mut published = Published { acknowledged: Vec::new(), rejection: None, is_answered: true };
+    async fn publish(&mut self, messages: &[Message], published: &mut Published) {
         for message in messages {
             self.route.travel(3).await;
             let reply = if self.is_up() { self.route.nats().publish(message) } else { Reply::Nothing };
             match reply {
                 Reply::Acknowledged => published.acknowledged.push((message.account, message.id)),
-                Reply::Rejected => published.rejection = Some("rejected".into()),
+                Reply::Rejected => published.reject(message, "rejected"),
                 Reply::Nothing => {
-                    published.rejection = Some("no acknowledgement".into());
-                    published.is_answered = false;
+                    published.reject(message, "no acknowledgement");
+                    published.has_unanswered = true;
                 }
             }
         }
-        if !published.is_answered && self.is_up() {
+        if published.has_unanswered && self.is_up() {
             sleep(TIMEOUT).await;
         }
         self.route.travel(20).await;
-        published
     }
 }

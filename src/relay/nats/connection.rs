@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
-use crate::relay::url::Credentials;
-use crate::tls::{self, Authorities, Trust};
+use super::url::Credentials;
+use crate::tls::{self, Trust};
 
 /// Maximum length of a line. The first one names all servers of a cluster.
 const LINE: u64 = 64 * 1024;
@@ -190,10 +190,9 @@ async fn read_line(io: &mut BufStream<Box<dyn Io>>) -> io::Result<String> {
 
 async fn secure(io: Box<dyn Io>, server: &str) -> io::Result<Box<dyn Io>> {
     // The disk may hang.
-    let certificates = spawn_blocking(rustls_native_certs::load_native_certs).await.map_err(io::Error::other)?.certs;
-    let authorities = Authorities::new(certificates)
-        .ok_or_else(|| io::Error::other("the system has no certificate authorities: install ca-certificates"))?;
-    let mut config = tls::client(Trust::Name(authorities), b"").map_err(io::Error::other)?;
+    let authorities = spawn_blocking(tls::system_authorities).await.map_err(io::Error::other)?;
+    let trust = Trust::Name(authorities.map_err(io::Error::other)?);
+    let mut config = tls::client(trust, b"").map_err(io::Error::other)?;
     config.alpn_protocols.clear();
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;

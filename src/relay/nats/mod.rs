@@ -1,8 +1,8 @@
 //! NATS JetStream as the broker.
 
 mod connection;
+mod url;
 
-use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout};
 
 use self::connection::Connection;
-use super::{Broker, Published, RelayUrl, Stream};
+use super::{Broker, Published, Stream};
 use crate::domain::{Deployment, Message};
 use crate::representation::message_json;
+pub use url::NatsUrl;
 
 /// Maximum time to connect to one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,7 +70,7 @@ struct Config {
     subjects: Vec<String>,
 }
 
-impl Broker for RelayUrl {
+impl Broker for NatsUrl {
     type Stream = JetStream;
 
     /// Connects to one of the servers, and creates the stream if it does not exist. An existing stream is not changed.
@@ -84,7 +85,7 @@ impl Broker for RelayUrl {
     }
 }
 
-impl RelayUrl {
+impl NatsUrl {
     /// Connects to the first server that responds, starting at a random one.
     async fn open(&self) -> Result<Connection, String> {
         let servers = self.hosts();
@@ -185,11 +186,11 @@ impl JetStream {
                 }
                 // Connecting again says what to do.
                 Some(_) => {
-                    published.is_answered = false;
+                    published.has_unanswered = true;
                     published.reject(message, "another stream has the subject");
                 }
                 None => {
-                    published.is_answered = false;
+                    published.has_unanswered = true;
                     published.reject(message, "no stream has the subject");
                 }
             }
@@ -199,6 +200,8 @@ impl JetStream {
 }
 
 impl Stream for JetStream {
+    const BATCH: u32 = 256;
+
     async fn is_connected(&mut self) -> bool {
         if !self.is_broken && self.responded_at.elapsed() >= CHECK_AFTER {
             self.is_broken = !matches!(timeout(REQUEST_TIMEOUT, self.connection.ping()).await, Ok(Ok(())));
@@ -207,9 +210,7 @@ impl Stream for JetStream {
         !self.is_broken
     }
 
-    async fn publish(&mut self, messages: &[Message]) -> Published {
-        let acknowledged = Vec::with_capacity(messages.len());
-        let mut published = Published { acknowledged, rejection: None, is_answered: true };
+    async fn publish(&mut self, messages: &[Message], published: &mut Published) {
         // In parts, so that a slow connection gets some through within the limit of time.
         let mut rest = messages;
         while !rest.is_empty() {
@@ -220,7 +221,7 @@ impl Stream for JetStream {
             };
             let (part, after) = rest.split_at(rest.iter().take_while(fits).count().max(1));
             rest = after;
-            let exchanged = timeout(REQUEST_TIMEOUT, self.exchange(part, &mut published)).await;
+            let exchanged = timeout(REQUEST_TIMEOUT, self.exchange(part, published)).await;
             let why = match exchanged {
                 Ok(Ok(())) => {
                     self.responded_at = Instant::now();
@@ -230,15 +231,10 @@ impl Stream for JetStream {
                 Err(_) => silent(),
             };
             self.is_broken = true;
-            return Published { rejection: Some(why), is_answered: false, ..published };
+            published.rejection = Some(why);
+            published.has_unanswered = true;
+            return;
         }
-        published
-    }
-}
-
-impl Published {
-    fn reject(&mut self, message: &Message, why: impl Display) {
-        self.rejection = Some(format!("message {}: {why}", message.id));
     }
 }
 

@@ -123,10 +123,7 @@ impl Source {
                 Authorities::new(tls::certificates(&pem, &name)?)
                     .ok_or_else(|| format!("{name} has no usable certificate"))
             }
-            Self::System => Authorities::new(rustls_native_certs::load_native_certs().certs).ok_or_else(|| {
-                "the system has no certificate authorities: install ca-certificates, or set sslrootcert to a file"
-                    .into()
-            }),
+            Self::System => tls::system_authorities().map_err(|why| format!("{why}, or set sslrootcert to a file")),
         }
     }
 }

@@ -1,19 +1,22 @@
 //! Exports finished spans to the collector, in batches, in its own task.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_rustls::TlsConnector;
 
-use super::client::Client;
 use super::{Settings, Span, encode};
 use crate::backoff::Backoff;
+use crate::http_client::Client;
 use crate::telemetry::metrics::Counter;
+use crate::tls::{self, Authorities};
 
 /// Maximum time to send the last spans at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,6 +33,7 @@ pub struct Exporting {
 
 struct Exporter {
     client: Client,
+    headers: HeaderMap,
     resource: Value,
     queue: mpsc::Receiver<Span>,
     lost: Arc<Counter>,
@@ -42,10 +46,12 @@ struct Exporter {
 }
 
 impl Exporting {
+    /// Fails if a certificate is unusable, or missing for `https`.
     pub(super) fn start(settings: Settings, queue: mpsc::Receiver<Span>, lost: Arc<Counter>) -> Result<Self, String> {
         let (stop, stopped) = watch::channel(false);
         let exporter = Exporter {
-            client: Client::new(settings.endpoint, settings.headers, settings.certificate.as_deref())?,
+            client: Client::new(&settings.endpoint, connector(&settings)?)?,
+            headers: settings.headers,
             resource: encode::resource(&settings.attributes),
             queue,
             lost: Arc::clone(&lost),
@@ -107,11 +113,10 @@ impl Exporter {
         let body = Bytes::from(encode::request(&self.resource, spans));
         let mut backoff = Backoff::new(MIN_PAUSE, MAX_PAUSE);
         loop {
-            let (why, is_retriable) = match timeout(self.timeout, self.client.post(body.clone())).await {
-                Ok(Ok(status)) if status.is_success() => break,
-                Ok(Ok(status)) => (format!("status {status}"), is_retriable(status)),
-                Ok(Err(error)) => (error.to_string(), true),
-                Err(_) => (format!("no response within {:?}", self.timeout), true),
+            let (why, is_retriable) = match self.client.post(self.headers.clone(), body.clone(), self.timeout).await {
+                Ok(response) if response.status.is_success() => break,
+                Ok(response) => (format!("status {}", response.status), is_retriable(response.status)),
+                Err(error) => (error.to_string(), true),
             };
             if !std::mem::replace(&mut self.is_failing, true) {
                 tracing::warn!(why, "cannot export spans, retrying");
@@ -129,6 +134,22 @@ impl Exporter {
         if std::mem::take(&mut self.is_failing) {
             tracing::info!(lost = self.lost.get(), "exporting spans again");
         }
+    }
+}
+
+fn connector(settings: &Settings) -> Result<Option<TlsConnector>, String> {
+    match (settings.endpoint.scheme_str(), &settings.certificate) {
+        (Some("https"), Some(file)) => {
+            let pem = tls::read_at_start(Path::new(file))?;
+            let authorities = Authorities::new(tls::certificates(&pem, file)?);
+            tls::connector(authorities.ok_or_else(|| format!("{file} has no usable certificate"))?).map(Some)
+        }
+        (Some("https"), None) => Err(
+            "an https:// endpoint needs OTEL_EXPORTER_OTLP_CERTIFICATE, a file with the certificate authorities to \
+                 trust; on Debian, /etc/ssl/certs/ca-certificates.crt"
+                .into(),
+        ),
+        _ => Ok(None),
     }
 }
 

@@ -5,10 +5,9 @@
 //! counted and dropped. `docs/tracing.md` is for operators.
 //!
 //! Not the official crates (`opentelemetry_sdk`, `opentelemetry-otlp` 0.33): they add 20 crates and 34 s of CPU time to a
-//! build. This module adds two small ones. Their hyper client has no TLS, so about half of this module would stay: the
-//! client, what a span contains, one log line per outage and the count of lost spans.
+//! build. This module adds two small ones. Their hyper client has no TLS, so about half of this module would stay: what a
+//! span contains, one log line per outage and the count of lost spans.
 
-mod client;
 mod encode;
 mod export;
 mod sampler;

@@ -1,4 +1,4 @@
-//! Fixtures that the tests share: processes, databases, brokers, certificates, clients, load generators and a ledger.
+//! Fixtures that the tests share: processes, databases, brokers, endpoints, certificates, clients, load generators and a ledger.
 //!
 //! The crate does not depend on petstore, so a change in `src/` does not rebuild it. The service that runs inside a test
 //! process is `tests/service`.
@@ -6,6 +6,7 @@
 mod client;
 pub mod console;
 mod database;
+pub mod endpoint;
 mod folder;
 mod ledger;
 pub mod load;
@@ -25,6 +26,7 @@ pub use client::{
 };
 pub use console::ConsoleUser;
 pub use database::{Database, succeed};
+pub use endpoint::Endpoint;
 pub use folder::Folder;
 pub use ledger::{Differences, Ledger};
 pub use load::Load;

@@ -1,0 +1,237 @@
+//! A web server as the receiver, by Standard Webhooks 1.0 (github.com/standard-webhooks/standard-webhooks).
+
+mod delays;
+mod secrets;
+mod url;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::task::spawn_blocking;
+
+use super::{Broker, Published, Stream};
+use crate::clock::Clock;
+use crate::domain::{Deployment, Message, Timestamp};
+use crate::http_client::{Client, Response};
+use crate::representation::message_json;
+use crate::tls;
+use delays::Delays;
+pub use secrets::Secrets;
+pub use url::EndpointUrl;
+
+/// Number of deliveries that run at once.
+const AT_ONCE: usize = 16;
+
+/// Maximum time until the head of the response, including the connection.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+pub struct Endpoint {
+    url: EndpointUrl,
+    secrets: Secrets,
+    clock: Clock,
+    delays: Arc<Mutex<Delays>>,
+}
+
+pub struct Deliveries {
+    client: Client,
+    secrets: Secrets,
+    clock: Clock,
+    delays: Arc<Mutex<Delays>>,
+}
+
+/// Why a message was not acknowledged, for the log.
+enum Failure {
+    /// The endpoint failed, or demands a pause.
+    Endpoint(String, Option<Duration>),
+    /// The endpoint rejected this message.
+    Message(String),
+}
+
+impl Endpoint {
+    pub fn new(url: EndpointUrl, secrets: Secrets, clock: Clock) -> Self {
+        Self { url, secrets, clock, delays: Arc::default() }
+    }
+
+    pub fn secrets(&self) -> Secrets {
+        self.secrets.clone()
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.url)
+    }
+}
+
+impl Broker for Endpoint {
+    type Stream = Deliveries;
+
+    /// Loads the authorities of the system. Each delivery connects if no connection is open.
+    async fn connect(&self, _: Deployment) -> Result<Deliveries, String> {
+        let mut tls = None;
+        if self.url.is_https() {
+            // The disk may hang.
+            let authorities = spawn_blocking(tls::system_authorities).await.map_err(|error| error.to_string())??;
+            tls = Some(tls::connector(authorities)?);
+        }
+        Ok(Deliveries {
+            client: Client::new(self.url.uri(), tls)?,
+            secrets: self.secrets.clone(),
+            clock: self.clock.clone(),
+            delays: Arc::clone(&self.delays),
+        })
+    }
+}
+
+impl Stream for Deliveries {
+    /// Takes at most 22 s, so that the relay confirms its lease in time.
+    const BATCH: u32 = 2 * AT_ONCE as u32;
+
+    async fn is_connected(&mut self) -> bool {
+        true
+    }
+
+    fn is_paused(&self) -> bool {
+        self.delays().is_paused()
+    }
+
+    async fn publish(&mut self, messages: &[Message], published: &mut Published) {
+        let (delayed, due): (Vec<_>, Vec<_>) =
+            messages.iter().partition(|message| self.delays().is_delayed(message.id));
+        published.has_delayed = !delayed.is_empty();
+        let mut due = due.into_iter();
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < AT_ONCE && !self.is_paused() {
+                let Some(message) = due.next() else { break };
+                running.push(self.deliver(message));
+            }
+            let Some((message, result)) = running.next().await else { break };
+            self.record(message, result, published);
+        }
+    }
+}
+
+impl Deliveries {
+    fn delays(&self) -> MutexGuard<'_, Delays> {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn deliver<'a>(&self, message: &'a Message) -> (&'a Message, Result<(), Failure>) {
+        let body = body(message);
+        let headers = self.headers(message, &body);
+        let result = match self.client.post(headers, body, TIMEOUT).await {
+            Ok(response) => self.result(&response),
+            Err(error) => Err(Failure::Endpoint(error.to_string(), None)),
+        };
+        (message, result)
+    }
+
+    fn headers(&self, message: &Message, body: &[u8]) -> HeaderMap {
+        let timestamp = self.clock.now().as_milliseconds().div_euclid(1_000);
+        let text = |text: String| HeaderValue::try_from(text).expect("the text is ASCII");
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("petstore/", env!("CARGO_PKG_VERSION"))));
+        headers.insert("webhook-id", text(message.id.to_string()));
+        headers.insert("webhook-timestamp", timestamp.into());
+        headers.insert("webhook-signature", text(self.secrets.sign(message.id, timestamp, body)));
+        headers
+    }
+
+    fn result(&self, response: &Response) -> Result<(), Failure> {
+        let why = format!("status {}", response.status);
+        match response.status {
+            status if status.is_success() => Ok(()),
+            status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
+                Err(Failure::Endpoint(why, demanded_pause(&response.headers, self.clock.now())))
+            }
+            _ => Err(Failure::Message(why)),
+        }
+    }
+
+    fn record(&self, message: &Message, result: Result<(), Failure>, published: &mut Published) {
+        match result {
+            Ok(()) => {
+                self.delays().acknowledged(message.id);
+                published.acknowledged.push((message.account, message.id));
+            }
+            Err(Failure::Endpoint(why, demanded)) => {
+                self.delays().endpoint_failed(message.id, demanded);
+                published.reject(message, why);
+            }
+            Err(Failure::Message(why)) => {
+                self.delays().message_rejected(message.id);
+                published.reject(message, why);
+            }
+        }
+    }
+}
+
+fn body(message: &Message) -> Bytes {
+    let mut body = b"{\"type\":\"message.created\",\"timestamp\":\"".to_vec();
+    message.created_at.write(&mut body);
+    body.extend_from_slice(b"\",\"data\":");
+    body.extend(message_json(message));
+    body.push(b'}');
+    body.into()
+}
+
+/// Parses `Retry-After`: seconds or a date. `None` if it is absent or invalid.
+fn demanded_pause(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let now = Duration::from_millis(u64::try_from(now.as_milliseconds()).ok()?);
+    Some(date.saturating_sub(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{AccountId, MessageIds, MessageText};
+
+    const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_000);
+
+    #[test]
+    fn body_is_an_event_with_the_message() {
+        let text = MessageText::parse("\"ß🦊\u{2028}".into()).unwrap();
+        let message = Message::new(&MessageIds::default(), AccountId(1), text, NOW);
+        let event: serde_json::Value = serde_json::from_slice(&body(&message)).unwrap();
+        let expected = serde_json::json!({
+            "type": "message.created",
+            "timestamp": "2026-11-20T09:30:00.000Z",
+            "data": {
+                "id": message.id.to_string(),
+                "message": "\"ß🦊\u{2028}",
+                "status": "queued",
+                "createdAt": "2026-11-20T09:30:00.000Z",
+            },
+        });
+        assert_eq!(event, expected);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        for (text, seconds) in [
+            ("120", Some(120)),
+            ("Fri, 20 Nov 2026 09:31:00 GMT", Some(60)),
+            ("Fri, 20 Nov 2026 09:29:00 GMT", Some(0)),
+            ("soon", None),
+            ("-1", None),
+            ("99999999999999999999", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+            assert_eq!(demanded_pause(&headers, NOW), seconds.map(Duration::from_secs), "{text}");
+        }
+        assert_eq!(demanded_pause(&HeaderMap::new(), NOW), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! Endpoints that fail, and messages that an endpoint rejects.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use testkit::endpoint::reply;
+use testkit::{Endpoint, Signal, TIMEOUT, within};
+
+use super::{Hooked, arrived};
+
+#[test]
+fn rejected_message_does_not_delay_others() {
+    let hooked = Hooked::on_sqlite();
+    // Redirects are not followed, and 410 is a rejection like others.
+    let endpoint = Endpoint::start(|delivery, out| {
+        let statuses = ["400 Bad Request", "404 Not Found", "410 Gone", "302 Found"];
+        match statuses.iter().find(|status| delivery.has(&format!("bad {}", &status[..3]))) {
+            Some(status) => reply(out, status, "location: /elsewhere\r\nretry-after: 1\r\n"),
+            None => reply(out, "200 OK", ""),
+        }
+    });
+    let server = hooked.serve(&endpoint);
+    for status in [400, 404, 410, 302] {
+        hooked.shop.send(&server, &format!("bad {status}"));
+    }
+    server.logged("cannot relay messages, they stay queued; retrying");
+
+    for n in 0..50 {
+        hooked.shop.send(&server, &format!("good {n}"));
+    }
+
+    // Less than the shortest delay.
+    within(TIMEOUT, "relaying", || hooked.waiting() == 4);
+    // Longer than several rounds.
+    thread::sleep(Duration::from_secs(3));
+    let deliveries = arrived(&endpoint, 54);
+    assert!(deliveries.iter().all(|delivery| delivery.head[0] == "POST /hook HTTP/1.1"));
+    let log = server.end_by(Signal::TERM).log();
+    assert!(!log.contains("again") && !log.contains("WARN"), "{log}");
+}
+
+#[test]
+fn message_that_fails_the_endpoint_does_not_stop_others() {
+    let hooked = Hooked::on_sqlite();
+    let endpoint = Endpoint::start(|delivery, out| {
+        if delivery.has("crash") {
+            return Err(std::io::ErrorKind::Other.into());
+        }
+        reply(out, if delivery.has("poison") { "500 Internal Server Error" } else { "200 OK" }, "")
+    });
+    let server = hooked.serve(&endpoint);
+    // More than are delivered at once.
+    for n in 0..20 {
+        hooked.shop.send(&server, &format!("poison {n}"));
+        hooked.shop.send(&server, &format!("crash {n}"));
+    }
+
+    for n in 0..10 {
+        hooked.shop.send(&server, &format!("good {n}"));
+    }
+
+    within(TIMEOUT, "relaying", || hooked.waiting() == 40);
+    server.end_by(Signal::TERM);
+}
+
+/// Returns the time between the first two deliveries to an endpoint whose first response has this status and headers.
+fn pause_after(status: &'static str, headers: &'static str) -> Duration {
+    let hooked = Hooked::on_sqlite();
+    let is_first = AtomicBool::new(true);
+    let endpoint = Endpoint::start(move |_, out| match is_first.swap(false, Ordering::SeqCst) {
+        true => reply(out, status, headers),
+        false => reply(out, "200 OK", ""),
+    });
+    let server = hooked.serve(&endpoint);
+    hooked.shop.send(&server, "first");
+    within(TIMEOUT, "the first delivery", || endpoint.deliveries().len() == 1);
+    // Waits as well, although nothing is wrong with it.
+    hooked.shop.send(&server, "second");
+    within(TIMEOUT, "the second delivery", || endpoint.deliveries().len() > 1);
+    hooked.shop.assert_nothing_waits();
+    server.end_by(Signal::TERM);
+    let deliveries = endpoint.deliveries();
+    deliveries[1].at - deliveries[0].at
+}
+
+#[test]
+fn failure_pauses_the_endpoint() {
+    let cases = [
+        ("503 Service Unavailable", "", 1..=5),
+        ("500 Internal Server Error", "retry-after: soon\r\n", 1..=5),
+        ("429 Too Many Requests", "", 1..=5),
+        ("429 Too Many Requests", "retry-after: 6\r\n", 6..=9),
+        ("503 Service Unavailable", "retry-after: 6\r\n", 6..=9),
+        ("503 Service Unavailable", "retry-after: Thu, 01 Jan 1970 00:00:00 GMT\r\n", 1..=5),
+    ];
+    let pauses = cases.map(|case| (case.clone(), thread::spawn(move || pause_after(case.0, case.1))));
+    for ((status, headers, expected), pause) in pauses {
+        let pause = pause.join().unwrap();
+        assert!(expected.contains(&pause.as_secs()), "{status} {headers}: {pause:?}");
+    }
+}
+
+#[test]
+fn dead_endpoint_is_tried_less_and_less() {
+    let hooked = Hooked::on_sqlite();
+    let endpoint = Endpoint::start(|_, out| reply(out, "503 Service Unavailable", ""));
+    let server = hooked.serve(&endpoint);
+    for n in 0..100 {
+        hooked.shop.send(&server, &format!("message {n}"));
+    }
+
+    thread::sleep(Duration::from_secs(10));
+
+    // At 0 s, and after pauses of 1 to 2, 2 to 4 and 4 to 8 s; 16 at once.
+    let deliveries = endpoint.deliveries().len();
+    assert!((2..=4 * 16).contains(&deliveries), "{deliveries}");
+    assert_eq!(hooked.waiting(), 100);
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
+}

@@ -1,0 +1,160 @@
+//! Endpoints that break the protocol or respond slowly.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::endpoint::reply;
+use testkit::{Endpoint, Signal, TIMEOUT, within};
+
+use super::Hooked;
+use crate::relay::metric;
+
+/// Size of a response that is never read to its end.
+const FLOOD: usize = 64 << 20;
+
+#[test]
+fn endless_responses_are_not_read() {
+    for (begin, is_acknowledged) in [
+        ("HTTP/1.1 200 OK\r\nx: ", false),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n", true),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffff\r\n", true),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;", true),
+        ("", false),
+    ] {
+        let hooked = Hooked::on_sqlite();
+        let (told, taken) = channel();
+        let endpoint = Endpoint::start(move |_, out| {
+            let part = [b'x'; 65_536];
+            let mut sent = 0;
+            out.write_all(begin.as_bytes())?;
+            while sent < FLOOD && out.write_all(&part).is_ok() {
+                sent += part.len();
+            }
+            // The test may have ended.
+            let _ = told.send(sent);
+            Err(std::io::ErrorKind::Other.into())
+        });
+        let server = hooked.serve(&endpoint);
+
+        hooked.shop.send(&server, "Hello");
+
+        let taken = taken.recv_timeout(TIMEOUT).unwrap();
+        assert!(taken < FLOOD, "{begin:?}: the relay read it all");
+        if is_acknowledged {
+            hooked.shop.assert_nothing_waits();
+        } else {
+            server.logged("cannot relay messages, they stay queued; retrying");
+        }
+        let ended = server.end_by(Signal::TERM);
+        assert!(ended.code == Some(0) && !ended.stderr.contains("panicked"), "{begin:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn acknowledgement_does_not_wait_for_the_body() {
+    let hooked = Hooked::on_sqlite();
+    let endpoint = Endpoint::start(|_, out| {
+        out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{")?;
+        out.flush()?;
+        thread::sleep(TIMEOUT);
+        Ok(())
+    });
+    let server = hooked.serve(&endpoint);
+
+    for n in 0..3 {
+        hooked.shop.send(&server, &format!("message {n}"));
+    }
+
+    within(Duration::from_secs(8), "relaying", || hooked.waiting() == 0);
+    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+    server.end_by(Signal::TERM);
+}
+
+#[test]
+fn endless_interim_responses_end_with_the_time_limit() {
+    let hooked = Hooked::on_sqlite();
+    let endpoint = Endpoint::start(|_, out| {
+        let began = Instant::now();
+        while began.elapsed() < TIMEOUT {
+            out.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n")?;
+        }
+        Ok(())
+    });
+    let server = hooked.serve(&endpoint);
+    hooked.shop.send(&server, "Hello");
+
+    let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
+
+    assert!(why.contains("no response within 10s"), "{why}");
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn slow_endpoint_stalls_neither_requests_nor_the_stop() {
+    let hooked = Hooked::on_sqlite();
+    let (arrived, are_all_here) = (AtomicUsize::new(0), Arc::new((Mutex::new(false), Condvar::new())));
+    let told = Arc::clone(&are_all_here);
+    // A byte of the head every second.
+    let endpoint = Endpoint::start(move |delivery, out| {
+        if delivery.has("quick") {
+            return reply(out, "200 OK", "");
+        }
+        if arrived.fetch_add(1, Ordering::SeqCst) == 14 {
+            *told.0.lock().unwrap() = true;
+            told.1.notify_all();
+        }
+        for byte in b"HTTP/1.1 200 OK and a long reason" {
+            out.write_all(&[*byte])?;
+            out.flush()?;
+            thread::sleep(Duration::from_secs(1));
+        }
+        Ok(())
+    });
+    let server = hooked.shop.database.serve();
+    for n in 0..15 {
+        hooked.shop.send(&server, &format!("slow {n}"));
+    }
+    for n in 0..10 {
+        hooked.shop.send(&server, &format!("quick {n}"));
+    }
+    server.end_by(Signal::TERM);
+
+    let server = hooked.serve(&endpoint);
+    drop(are_all_here.1.wait_timeout_while(are_all_here.0.lock().unwrap(), TIMEOUT, |here| !*here).unwrap());
+
+    // The sixteenth delivers all others.
+    within(Duration::from_secs(5), "relaying", || {
+        endpoint.deliveries().iter().filter(|delivery| delivery.has("quick")).count() == 10
+    });
+    assert_eq!(server.get("/readyz", "").status(), 200);
+    let began = Instant::now();
+    let ended = server.end_by(Signal::TERM);
+    let took = began.elapsed();
+    assert!(ended.code == Some(0) && took < Duration::from_secs(10), "{took:?}: {ended:?}");
+    // Messages acknowledged meanwhile are not sent again.
+    assert_eq!(hooked.waiting(), 15);
+}
+
+#[test]
+fn closed_idle_connection_is_no_failure() {
+    let hooked = Hooked::on_sqlite();
+    // The server announces to keep each connection, and closes it.
+    let endpoint = Endpoint::start(|_, out| {
+        reply(out, "200 OK", "")?;
+        thread::sleep(Duration::from_millis(20));
+        Err(std::io::ErrorKind::Other.into())
+    });
+    let server = hooked.serve(&endpoint);
+
+    for n in 0..30 {
+        hooked.shop.send(&server, &format!("message {n}"));
+        thread::sleep(Duration::from_millis(15));
+    }
+
+    hooked.shop.assert_nothing_waits();
+    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+    server.end_by(Signal::TERM);
+}

@@ -1,0 +1,323 @@
+//! `--relay https://…`: queued messages reach a web server, through failures of either side.
+
+mod failures;
+mod hostile;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use testkit::endpoint::{Delivery, reply};
+use testkit::{Certificate, Database, Endpoint, Folder, Server, Signal, TIMEOUT, within};
+
+use crate::relay::{Shop, metric};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OTHER_SECRET: &str = "whsec_3cEaQAtTBPmMpZQtBgQKjzJ4Xh1FmEKvnUhEeDl0/w4=";
+
+/// A shop, and the file with the secrets of its endpoint.
+struct Hooked {
+    shop: Shop,
+    folder: Folder,
+}
+
+impl Hooked {
+    fn on_every_database() -> [Self; 2] {
+        Shop::on_every_database().map(Self::of)
+    }
+
+    fn on_sqlite() -> Self {
+        Self::of(Shop::on_sqlite())
+    }
+
+    fn of(shop: Shop) -> Self {
+        let folder = Folder::new();
+        folder.write("secrets", SECRET);
+        Self { shop, folder }
+    }
+
+    fn command(&self, url: &str) -> Command {
+        let file = self.folder.path("secrets");
+        self.shop.database.petstore(&format!(
+            "{} --relay {url} --relay-secret-file {}",
+            Database::SERVE,
+            file.display()
+        ))
+    }
+
+    fn serve(&self, endpoint: &Endpoint) -> Server {
+        Server::start(self.command(&endpoint.url()))
+    }
+
+    fn waiting(&self) -> usize {
+        self.shop.list("--state waiting --limit 1000").len()
+    }
+}
+
+/// Waits for `number` deliveries, and a moment longer for others.
+fn arrived(endpoint: &Endpoint, number: usize) -> Vec<Delivery> {
+    within(TIMEOUT, "relaying", || endpoint.deliveries().len() >= number);
+    thread::sleep(Duration::from_millis(300));
+    let deliveries = endpoint.deliveries();
+    assert_eq!(deliveries.len(), number, "each message arrives once");
+    deliveries
+}
+
+fn has_arrived(endpoint: &Endpoint, text: &str) -> bool {
+    endpoint.deliveries().iter().any(|delivery| delivery.has(text))
+}
+
+/// Returns whether a secret is that of one of the signatures.
+fn is_signed(delivery: &Delivery, secret: &str) -> bool {
+    let key = STANDARD.decode(&secret["whsec_".len()..]).unwrap();
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
+    let signed = format!("{}.{}.{}", delivery.id(), delivery.header("webhook-timestamp"), delivery.body);
+    mac.update(signed.as_bytes());
+    let expected = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    delivery.header("webhook-signature").split(' ').any(|signature| signature == expected)
+}
+
+#[test]
+fn message_arrives_as_a_signed_event() {
+    for hooked in Hooked::on_every_database() {
+        let endpoint = Endpoint::acknowledging();
+        let server = hooked.serve(&endpoint);
+
+        let sent: Value = hooked.shop.send(&server, r#"ß🦊\u2028\n\"\\"#).json();
+
+        let delivery = arrived(&endpoint, 1).remove(0);
+        assert_eq!(delivery.head[0], "POST /hook HTTP/1.1");
+        assert_eq!(delivery.header("host"), endpoint.address.to_string());
+        assert_eq!(delivery.header("content-type"), "application/json");
+        assert!(delivery.header("user-agent").starts_with("petstore/"), "{delivery:?}");
+        assert_eq!(delivery.id(), sent["id"]);
+        let event: Value = serde_json::from_str(&delivery.body).unwrap();
+        assert_eq!(event, json!({"type": "message.created", "timestamp": sent["createdAt"], "data": sent}));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert!(now.abs_diff(delivery.header("webhook-timestamp").parse().unwrap()) < 60, "{delivery:?}");
+        assert!(is_signed(&delivery, SECRET) && !is_signed(&delivery, OTHER_SECRET), "{delivery:?}");
+        hooked.shop.assert_nothing_waits();
+        assert_eq!(hooked.shop.list("--state sent").len(), 1);
+        assert_eq!(metric(&server, "petstore_messages_relayed_total"), 1.0);
+        assert_eq!(metric(&server, "petstore_relay_active"), 1.0);
+        assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+        let ended = server.end_by(Signal::TERM);
+        assert_eq!(ended.code, Some(0));
+        assert!(!ended.log().contains("WARN"), "{ended:?}");
+    }
+}
+
+#[test]
+fn deliveries_share_sixteen_connections() {
+    let hooked = Hooked::on_sqlite();
+    let (running, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&most);
+    let endpoint = Endpoint::start(move |_, out| {
+        seen.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(30));
+        running.fetch_sub(1, Ordering::SeqCst);
+        reply(out, "200 OK", "")
+    });
+    let server = hooked.shop.database.serve();
+    for n in 0..200 {
+        hooked.shop.send(&server, &format!("message {n}"));
+    }
+    server.end_by(Signal::TERM);
+
+    let server = hooked.serve(&endpoint);
+
+    arrived(&endpoint, 200);
+    hooked.shop.assert_nothing_waits();
+    assert_eq!((most.load(Ordering::SeqCst), endpoint.connections()), (16, 16));
+    server.end_by(Signal::TERM);
+}
+
+#[test]
+fn second_process_takes_over_an_endpoint() {
+    for hooked in Hooked::on_every_database() {
+        let endpoint = Endpoint::acknowledging();
+        let (one, other) = (hooked.serve(&endpoint), hooked.serve(&endpoint));
+        for n in 0..20 {
+            hooked.shop.send(&one, &format!("to one: {n}"));
+            hooked.shop.send(&other, &format!("to the other: {n}"));
+        }
+        arrived(&endpoint, 40);
+        let is_one_active = metric(&one, "petstore_relay_active") == 1.0;
+
+        let (dies, lives) = if is_one_active { (one, other) } else { (other, one) };
+        dies.end_by(Signal::KILL);
+        hooked.shop.send(&lives, "after");
+
+        within(TIMEOUT, "taking over", || has_arrived(&endpoint, "after"));
+        hooked.shop.assert_nothing_waits();
+        lives.end_by(Signal::TERM);
+    }
+}
+
+#[test]
+fn messages_wait_while_the_endpoint_is_down() {
+    for hooked in Hooked::on_every_database() {
+        let mut endpoint = Endpoint::acknowledging();
+        let server = hooked.serve(&endpoint);
+        hooked.shop.send(&server, "before");
+        arrived(&endpoint, 1);
+        endpoint.kill();
+
+        for n in 0..5 {
+            hooked.shop.send(&server, &format!("meanwhile {n}"));
+        }
+        server.logged("cannot relay messages, they stay queued; retrying");
+        assert_eq!(server.get("/readyz", "").status(), 200);
+        assert_eq!(hooked.waiting(), 5);
+        within(TIMEOUT, "counting messages", || metric(&server, "petstore_messages_waiting") == 5.0);
+        endpoint.start_again();
+
+        arrived(&endpoint, 6);
+        hooked.shop.assert_nothing_waits();
+        server.logged("relaying messages again");
+        let log = server.end_by(Signal::TERM).log();
+        assert!(!log.contains("WARN") && !log.contains("ERROR"), "the outage is logged once: {log}");
+    }
+}
+
+#[test]
+fn restart_resumes_deliveries() {
+    for hooked in Hooked::on_every_database() {
+        let is_up = Arc::new(AtomicBool::new(false));
+        let up = Arc::clone(&is_up);
+        let endpoint = Endpoint::start(move |_, out| {
+            reply(out, if up.load(Ordering::SeqCst) { "200 OK" } else { "400 Bad Request" }, "")
+        });
+        let server = hooked.serve(&endpoint);
+        hooked.shop.send(&server, "Hello");
+        arrived(&endpoint, 1);
+        assert_eq!(hooked.waiting(), 1);
+        assert_eq!(server.end_by(Signal::KILL).code, None);
+        is_up.store(true, Ordering::SeqCst);
+
+        let server = hooked.serve(&endpoint);
+
+        // The delay of at least a minute is lost.
+        let deliveries = arrived(&endpoint, 2);
+        assert_eq!(deliveries[0].id(), deliveries[1].id());
+        hooked.shop.assert_nothing_waits();
+        server.end_by(Signal::TERM);
+    }
+}
+
+#[test]
+fn secrets_are_replaced_by_sighup() {
+    let hooked = Hooked::on_sqlite();
+    let endpoint = Endpoint::acknowledging();
+    let server = hooked.serve(&endpoint);
+    let signed_by = |text: &str| {
+        hooked.shop.send(&server, text);
+        within(TIMEOUT, "relaying", || has_arrived(&endpoint, text));
+        let delivery = endpoint.deliveries().into_iter().find(|delivery| delivery.has(text)).unwrap();
+        [SECRET, OTHER_SECRET].map(|secret| is_signed(&delivery, secret))
+    };
+    assert_eq!(signed_by("at first"), [true, false]);
+
+    hooked.folder.write("secrets", format!("{OTHER_SECRET}\n{SECRET}\n"));
+    assert_eq!(signed_by("before the signal"), [true, false]);
+    server.signal(Signal::HUP);
+    server.logged("relay secrets reloaded");
+    assert_eq!(signed_by("while both are valid"), [true, true]);
+
+    hooked.folder.write("secrets", "whsec_s3cret");
+    server.signal(Signal::HUP);
+    let why = server.logged("cannot use the new relay secrets, keeping the old ones")["why"].to_string();
+    assert!(why.contains("secrets must have one secret") && !why.contains("s3cret"), "{why}");
+    assert_eq!(signed_by("with an unusable file"), [true, true]);
+
+    hooked.folder.write("secrets", OTHER_SECRET);
+    server.signal(Signal::HUP);
+    server.logged("relay secrets reloaded");
+    assert_eq!(signed_by("at last"), [false, true]);
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn endpoint_is_verified_by_its_certificate() {
+    let hooked = Hooked::on_sqlite();
+    let authority = Certificate::of_authority(&hooked.folder.path(""), "authority");
+    let certificate = authority.sign(&hooked.folder.path(""), "server", "DNS:localhost");
+    let endpoint = Endpoint::with_certificate(&certificate);
+    let port = endpoint.address.port();
+    let serve = |host: &str, authorities: &str| {
+        let mut command = hooked.command(&format!("https://{host}:{port}/hook"));
+        Server::start(command.env("SSL_CERT_FILE", authorities))
+    };
+    let trusted = authority.file.to_str().unwrap();
+    for (host, authorities, expected) in [
+        ("localhost", "/etc/ssl/certs/ca-certificates.crt", "UnknownIssuer"),
+        ("127.0.0.1", trusted, "not valid for name"),
+        ("localhost", "/dev/null", "the system has no certificate authorities"),
+    ] {
+        let server = serve(host, authorities);
+        hooked.shop.send(&server, "Hello");
+        let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
+        assert!(why.contains(expected), "{why}");
+        server.end_by(Signal::TERM);
+    }
+    assert!(endpoint.deliveries().is_empty());
+
+    let server = serve("localhost", trusted);
+
+    arrived(&endpoint, 3);
+    hooked.shop.assert_nothing_waits();
+    server.end_by(Signal::TERM);
+}
+
+#[test]
+fn endpoint_and_secret_are_checked_at_the_start() {
+    let folder = Folder::new();
+    folder.write("secrets", SECRET);
+    folder.write("short", "whsec_c2hvcnQ=");
+    let https = "serve --relay https://shop.example/hook";
+    for (line, code, why) in [
+        (https.to_owned(), 1, "give --relay-secret-file too"),
+        (format!("{https} --relay-secret-file missing"), 1, "missing: No such file"),
+        (format!("{https} --relay-secret-file short"), 1, "short must have one secret"),
+        ("serve --relay-secret-file secrets".to_owned(), 1, "give --relay https://HOST/PATH"),
+        ("serve --relay nats://127.0.0.1 --relay-secret-file secrets".to_owned(), 1, "give --relay https://HOST/PATH"),
+        (
+            "serve --relay http://shop.example/ --relay-secret-file secrets".to_owned(),
+            2,
+            "http:// only to this machine",
+        ),
+        ("serve --relay https://ada:s3cret@shop.example/".to_owned(), 2, "without a user"),
+    ] {
+        let ended = folder.run(&line);
+        assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
+        assert!(ended.stderr.contains(why) && !ended.stderr.contains("s3cret"), "{line}: {ended:?}");
+        assert!(!folder.path("petstore-data").exists(), "a start that fails creates no database");
+    }
+    let shown =
+        folder.succeed("config show --relay https://shop.example/hook?token=s3cret --relay-secret-file secrets");
+    assert!(shown.contains(r#"relay = "https://shop.example/hook?[hidden]""#), "{shown}");
+    assert!(shown.contains(r#"relay-secret-file = "secrets""#) && !shown.contains("s3cret"), "{shown}");
+}
+
+#[test]
+fn secrets_are_never_logged() {
+    let hooked = Hooked::on_sqlite();
+    let endpoint = Endpoint::start(|_, out| reply(out, "503 Service Unavailable", "retry-after: 1\r\n"));
+    let mut command = hooked.command(&format!("{}?token=s3cret", endpoint.url()));
+    let server = Server::start(command.args(["--log-level", "trace"]));
+    hooked.shop.send(&server, "Hello");
+    within(TIMEOUT, "two deliveries", || endpoint.deliveries().len() >= 2);
+
+    let log = server.end_by(Signal::TERM).stderr;
+
+    assert_eq!(endpoint.deliveries()[0].head[0], "POST /hook?token=s3cret HTTP/1.1");
+    assert!(log.contains("/hook?[hidden]"), "{log}");
+    assert!(!log.contains("s3cret") && !log.contains(&SECRET[6..]) && !log.contains("v1,"), "{log}");
+}

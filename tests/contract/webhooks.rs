@@ -1,0 +1,101 @@
+//! Messages to an endpoint, as the libraries of Standard Webhooks and the receivers of the documentation read them.
+
+use std::net::TcpStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testkit::postgres::free_port;
+use testkit::{Endpoint, Folder, Process, Server, TIMEOUT, within};
+
+use crate::process::{run, shell, shown, tool};
+
+const SECRETS: [&str; 2] =
+    ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_3cEaQAtTBPmMpZQtBgQKjzJ4Xh1FmEKvnUhEeDl0/w4="];
+
+/// Prints the event of `delivery.json` for each secret, and whether the library rejects another body.
+const PYTHON: &str = r#"
+import json
+from standardwebhooks import Webhook, WebhookVerificationError
+delivery = json.load(open("delivery.json"))
+for secret in delivery["secrets"]:
+    print(json.dumps(Webhook(secret).verify(delivery["body"], delivery["headers"])))
+    try:
+        Webhook(secret).verify(delivery["body"] + " ", delivery["headers"])
+    except WebhookVerificationError:
+        print("null")
+"#;
+
+const JAVASCRIPT: &str = r#"
+import { readFileSync } from "node:fs";
+import { Webhook, WebhookVerificationError } from "standardwebhooks";
+const delivery = JSON.parse(readFileSync("delivery.json", "utf8"));
+for (const secret of delivery.secrets) {
+  console.log(JSON.stringify(new Webhook(secret).verify(delivery.body, delivery.headers)));
+  try {
+    new Webhook(secret).verify(delivery.body + " ", delivery.headers);
+  } catch (error) {
+    if (error instanceof WebhookVerificationError) console.log("null");
+  }
+}
+"#;
+
+/// Starts a service that delivers to `url`, and sends a message. Returns its id.
+fn deliver(folder: &Folder, url: &str) -> (Server, String) {
+    let server = folder.serve(&format!("quickstart --relay {url} --relay-secret-file relay-secrets"));
+    let key = folder.read("petstore-data/quickstart.key");
+    let sent = server.send_message(key.trim(), "ß🦊").json();
+    (server, sent["id"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn libraries_of_standard_webhooks_verify_messages() {
+    let (folder, endpoint) = (Folder::new(), Endpoint::acknowledging());
+    folder.write("relay-secrets", SECRETS.join("\n"));
+    let (_server, id) = deliver(&folder, &endpoint.url());
+    within(TIMEOUT, "relaying", || endpoint.deliveries().len() == 1);
+    let delivery = endpoint.deliveries().remove(0);
+    let headers = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| (name, delivery.header(name)));
+    let headers: Value = headers.into_iter().collect();
+    let delivery = json!({"secrets": SECRETS, "headers": headers, "body": delivery.body});
+    folder.write("delivery.json", delivery.to_string());
+    folder.write("verify.py", PYTHON);
+    folder.write("verify.mjs", JAVASCRIPT);
+    std::os::unix::fs::symlink(tool("npm/node_modules"), folder.path("node_modules")).unwrap();
+
+    for command in ["python verify.py", "node verify.mjs"] {
+        let output = run(&mut shell(command), &folder.path(""));
+
+        assert!(output.status.success(), "{command}: {}", shown(&output));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 4, "{command}: {printed}");
+        for pair in lines.chunks(2) {
+            assert_eq!((&pair[0]["data"]["id"], &pair[1]), (&json!(id), &Value::Null), "{command}: {printed}");
+        }
+    }
+}
+
+#[test]
+fn documented_receivers_print_the_message() {
+    for page in ["docs/tutorial.md", "docs/relay.md"] {
+        let folder = Folder::new();
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+        let program = text.split_once("```python\n").unwrap().1.split_once("```").unwrap().0;
+        let secret = text.lines().find(|line| line.contains("> relay-secrets")).unwrap();
+        assert!(folder.program("sh").args(["-c", secret]).status().unwrap().success());
+        let port = free_port();
+        folder.write("receiver.py", program.replace("8000", &port.to_string()));
+        let mut receiver = shell("exec python receiver.py");
+        let mut receiver = Process::start(receiver.current_dir(folder.path("")));
+        within(TIMEOUT, "the start of the receiver", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+
+        let (_server, id) = deliver(&folder, &format!("http://127.0.0.1:{port}/"));
+
+        within(TIMEOUT, "marking the message as sent", || {
+            folder.succeed("messages list --json").contains(r#""status": "sent""#)
+        });
+        receiver.kill();
+        let printed = receiver.end().stdout;
+        assert!(printed.contains(&id) && printed.contains("ß🦊"), "{page}: {printed}");
+    }
+}
