@@ -13,7 +13,6 @@ use askama::Template;
 use clap::Args;
 use tokio::sync::oneshot;
 
-use super::first_animals::sample_animals;
 use super::formats::quoted;
 use super::serve::{open_for, serve};
 use super::{Failure, Outcome, backup, print_to};
@@ -22,7 +21,7 @@ use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
-use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, Role};
+use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, Role, sample_animals};
 use crate::regular_file;
 use crate::store::Store;
 use crate::store::sqlite::KEY_FILE;

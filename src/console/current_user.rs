@@ -195,6 +195,7 @@ fn notice(uri: &Uri) -> Option<&'static str> {
         "key-revoked" => "The key was revoked. It no longer works.",
         "password-changed" => "Your password was changed. All your other sessions have ended.",
         "session-ended" => "Your session has ended. Sign in to continue.",
+        "store-reset" => "The store was reset. It has 30 sample animals.",
         "signed-out" => "You have signed out.",
         _ => return None,
     })

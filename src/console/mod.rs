@@ -23,6 +23,7 @@ mod pets;
 mod plot;
 mod request_key;
 mod requests;
+mod reset;
 mod sample_request;
 mod sign_in;
 mod sign_up;
@@ -103,7 +104,8 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(orders::step))
         .route("/messages", get(messages::list).post(messages::send))
         .route("/requests", get(requests::list))
-        .route("/requests/{id}", get(requests::show));
+        .route("/requests/{id}", get(requests::show))
+        .route("/reset", get(reset::confirm).post(reset::reset));
     docs.merge(framed(console, pages)).fallback(not_found).with_state(Arc::clone(console))
 }
 
@@ -116,8 +118,8 @@ pub fn framed(console: &Arc<Console>, pages: Router<Arc<Console>>) -> Router<Arc
 
 /// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
 pub async fn not_found(State(console): State<Arc<Console>>, request: Request) -> Response {
-    const SECTIONS: [&str; 9] =
-        ["account", "animals", "keys", "messages", "orders", "requests", "sign-in", "sign-out", "sign-up"];
+    const SECTIONS: [&str; 10] =
+        ["account", "animals", "keys", "messages", "orders", "requests", "reset", "sign-in", "sign-out", "sign-up"];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
     /// slashes would be many times as long as the path.
     const DEEPEST: usize = 16;

@@ -11,7 +11,7 @@ use super::plot::Plot;
 use super::sample_request::SampleRequest;
 use crate::config::Addresses;
 use crate::domain::api_key::KeyQuery;
-use crate::domain::{PetStatus, StatusCounts, grouped};
+use crate::domain::{Deployment, PetStatus, Role, StatusCounts, grouped};
 use crate::http::{Operation, deprecation};
 
 #[derive(Template)]
@@ -34,6 +34,7 @@ struct Overview<'a> {
     failed: usize,
     database: String,
     has_keys: bool,
+    may_reset: bool,
     /// False once `GET /pets/{petId}` is removed.
     warns_of_removal: bool,
 }
@@ -56,6 +57,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         failed: requests.iter().filter(|request| request.is_failed()).count(),
         database: user.api().store.database(),
         has_keys: !user.api().store.list_keys_of(session.account, &KeyQuery::newest(now)).await?.0.is_empty(),
+        may_reset: session.role == Role::Staff && user.api().store.deployment() == Deployment::Staging,
         warns_of_removal: now < deprecation::REMOVED_AT,
     };
     Ok(page(StatusCode::OK, &overview))

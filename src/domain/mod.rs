@@ -8,7 +8,8 @@ pub mod order;
 pub mod outbox;
 pub mod page;
 pub mod pet;
-pub mod secret;
+pub mod sample_animals;
+mod secret;
 pub mod session;
 pub mod time;
 pub mod token_bucket;
@@ -21,6 +22,7 @@ pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Trans
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{Direction, PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts};
+pub use sample_animals::sample_animals;
 pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};
 pub use time::Timestamp;

@@ -22,6 +22,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
         form("/orders/1/approve", &[]),
         form("/orders/1/cancel", &[]),
         form("/messages", &[("message", "planted")]),
+        form("/reset", &[]),
     ]
 }
 

@@ -12,6 +12,7 @@ mod on_postgres;
 mod pages;
 mod reference;
 mod requests;
+mod reset;
 mod roles;
 #[path = "../service/mod.rs"]
 mod service;
