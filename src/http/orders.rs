@@ -28,7 +28,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let (query, customer) = match call.customer() {
         Some(customer) => (pagination::query(call.query(), OrderStatus::parse)?, Some(customer)),
         None => {
-            let [account, page @ ..] = input::parameters(call.query(), ["accountId", "limit", "status", "after"])?;
+            let [page @ .., account] = input::parameters(call.query(), ["limit", "status", "after", "accountId"])?;
             let customer = account.map(|text| pagination::number("accountId", &text)).transpose()?.map(AccountId);
             (pagination::query_of(page, OrderStatus::parse)?, customer)
         }

@@ -182,14 +182,14 @@ impl Database {
         self.petstore(&format!("{} {flags}", Self::SERVE))
     }
 
-    /// Creates the account `ada@example.com` and returns a key of it.
+    /// Creates the account `ada@example.com`, which is staff, and returns a key of it.
     pub fn make_key(&self) -> String {
         self.key_of("ada@example.com")
     }
 
-    /// Creates an account and returns a key of it.
+    /// Creates a staff account and returns a key of it.
     pub fn key_of(&self, email: &str) -> String {
-        self.run(&format!("account create {email}"));
+        self.run(&format!("account create {email} --role staff"));
         self.another_key_of(email, "")
     }
 
