@@ -174,7 +174,7 @@ pub fn id(segment: &str) -> Option<i64> {
 }
 
 /// Escapes a client's text for an error message and truncates it to 40 characters.
-fn abridge(text: &str) -> String {
+pub fn abridge(text: &str) -> String {
     let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
     if text.chars().nth(40).is_some() {
         shown.push('…');

@@ -12,8 +12,8 @@ pub struct Prefer(Vec<(String, String)>);
 impl Prefer {
     /// Parses all `Prefer` lines of a request.
     pub fn of(headers: &HeaderMap) -> Self {
-        let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
-        Self(lines.flat_map(preferences).collect())
+        let lines = headers.get_all(PREFER).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+        Self(lines.flat_map(|line| preferences(&line).collect::<Vec<_>>()).collect())
     }
 
     pub fn parse(line: &str) -> Self {

@@ -10,13 +10,16 @@ use jiff::tz::TimeZone;
 
 use super::documented_errors::DocumentedErrors;
 use super::error::Code;
-use super::input::integer;
+use super::input::{abridge, integer};
 use super::operations::Operation;
 use super::prefer::Prefer;
 use crate::domain::{Deployment, Invalid, Timestamp};
 
 /// Statuses that a proxy in front of the service sends, which the OpenAPI document does not list.
 pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
+
+const NAMES: [&str; 11] =
+    ["code", "error", "delay", "drop", "pace", "date", "rate", "seed", "every", "operation", "handling"];
 
 /// Maximum length of the preferences of a key, in bytes.
 const LENGTH: usize = 255;
@@ -83,7 +86,7 @@ impl Preference {
                 let strict = [("strict", true), ("lenient", false)].into_iter().find(|(name, _)| *name == value);
                 (strict.map(|(_, is_strict)| Self::Strict(is_strict)), "strict or lenient")
             }
-            _ => return Err(Invalid(format!("has the unknown preference {}", name.escape_debug()))),
+            _ => return Err(Invalid(format!("has the unknown preference {}", abridge(name)))),
         };
         parsed.ok_or_else(|| Invalid(format!("has an invalid {name}: it must be {allowed}")))
     }
@@ -143,25 +146,29 @@ pub struct Preferences {
 impl Preferences {
     /// The preferences of a request at `now`.
     pub fn of(prefer: &Prefer, now: Timestamp) -> Self {
-        let mut names = Vec::new();
         let (mut given, mut ignored) = (Vec::new(), None);
-        for (name, value) in prefer.iter() {
-            if names.contains(&name) {
+        // Not all names, because a request may have thousands.
+        let mut known: Vec<&str> = Vec::new();
+        for (name, value) in prefer.iter().filter(|(name, _)| !name.is_empty()) {
+            if known.contains(&name) {
                 continue;
             }
-            names.push(name);
-            let parsed = match Preference::parse(name, value) {
+            if NAMES.contains(&name) {
+                known.push(name);
+            }
+            match Preference::parse(name, value) {
                 Ok(Preference::Date(day)) if has_passed(day, now) => {
-                    Err(Invalid(format!("has a {name} that has passed")))
+                    ignored.get_or_insert_with(|| Invalid(format!("has a {name} that has passed")));
                 }
-                Ok(Preference::Every(_)) if prefer.iter().any(|(name, _)| name == "rate") => {
-                    Err(Invalid("has both rate and every".into()))
-                }
-                parsed => parsed,
-            };
-            match parsed {
                 Ok(preference) => given.push(preference),
-                Err(invalid) => ignored = ignored.or(Some(invalid)),
+                Err(invalid) => _ = ignored.get_or_insert(invalid),
+            }
+        }
+        if given.iter().any(|it| matches!(it, Preference::Rate(_))) {
+            let before = given.len();
+            given.retain(|it| !matches!(it, Preference::Every(_)));
+            if given.len() < before {
+                ignored.get_or_insert_with(|| Invalid("has both rate and every".into()));
             }
         }
         Self { given, ignored }

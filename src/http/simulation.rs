@@ -10,7 +10,7 @@ use super::auth::Caller;
 use super::deprecation::{self, REMOVED_AT};
 use super::documented_errors::{DocumentedError, DocumentedErrors};
 use super::error::{ApiError, Code};
-use super::input::RequestBody;
+use super::input::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
 use super::prefer::{PREFER, PREFERENCE_APPLIED, Prefer};
 use super::preferences::{Dropped, OF_PROXIES, Preference, Preferences};
@@ -77,8 +77,10 @@ impl<'s> Simulation<'s> {
         let Some(preferences) = requested.as_ref().or(caller.preferences.as_deref()) else { return Ok(None) };
         let only = preferences.find(Preference::operation);
         let errors = &simulator.errors;
-        check_strictly(preferences, operation, errors)
-            .map_err(|invalid| ApiError::invalid_value("Prefer", &invalid))?;
+        if let Err(invalid) = check_strictly(preferences, operation, errors) {
+            input::check_declared_body(headers)?;
+            return Err(ApiError::invalid_value("Prefer", &invalid));
+        }
         let is_chosen = only.is_none_or(|only| only == operation)
             && (!preferences.is_partial() || preferences.choose(simulator.count(&(account, caller.key, only))));
         Ok(is_chosen.then(|| Self::by(preferences, operation, errors, now)).filter(|it| !it.applied.is_empty()))

@@ -8,7 +8,7 @@ use petstore::domain::{ApiKey, KeyId};
 use petstore::http::Operation;
 use testkit::{Request, Response};
 
-use crate::service::{NOW, REX, Service, Setup};
+use crate::service::{LARGEST, NOW, REX, Service, Setup};
 
 fn applied(answer: &Response) -> &str {
     answer.header("preference-applied").unwrap_or_default()
@@ -97,6 +97,7 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
         ("date=20301205", "has an invalid date: it must be a date such as 2030-12-05, today or later"),
         ("rate=1.1", "has an invalid rate: it must be 0 to 1, such as 0.1"),
         ("seed=-1", "has an invalid seed: it must be an integer from 0"),
+        ("rate=x, every=0", "has an invalid rate: it must be 0 to 1, such as 0.1"),
         ("every=0", "has an invalid every: it must be an integer from 1"),
         ("code=503, rate=0.5, every=2", "has both rate and every"),
         ("operation=addPet", "has an invalid operation: it must be an operation of the API, such as createPet"),
@@ -116,8 +117,40 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
     assert_eq!(applied(&accepted.send().await), "code=410, delay=1, date=2030-12-05");
     let for_another = preferring(&service, Operation::ListPets, "handling=strict, operation=placeOrder, code=409");
     assert_eq!(for_another.send().await.status(), 200);
+    let large = preferring(&service, Operation::CreatePet, "handling=strict, x").json("x".repeat(LARGEST + 1));
+    assert_eq!(large.send().await.status(), 413, "the size of the body comes first");
+    let mut bytes =
+        preferring(&service, Operation::ListPets, "handling=strict, ?").header("connection", "close").bytes();
+    let mark = bytes.windows(3).position(|three| three == b", ?").unwrap() + 2;
+    bytes[mark] = 0xfe;
+    assert!(testkit::raw(service.store_address, &bytes).await.starts_with("HTTP/1.1 400"), "a byte that is not ASCII");
     let without_key = service.request("GET", "/v1/pets").header("prefer", "handling=strict, x").send().await;
     assert_eq!(without_key.code(), "missing_api_key", "the key comes first");
+}
+
+#[tokio::test]
+async fn malformed_rate_leaves_every_in_place() {
+    let service = Service::start().await;
+    let failed = failures(&service, &service.key, Some("code=503, every=2, rate=x"), 4).await;
+    assert_eq!(failed, [false, true, false, true]);
+}
+
+/// Compared with each other, thousands of names would take as long as hundreds of requests.
+#[tokio::test]
+async fn thousands_of_preferences_are_read_once_each() {
+    let service = Service::start().await;
+    let names: String = (0..5_000).map(|n| format!("p{n},")).collect();
+    let slow = async |prefer: &str| {
+        let began = std::time::Instant::now();
+        for _ in 0..10 {
+            let request = service.request("GET", "/openapi.json").header("prefer", prefer);
+            assert_eq!(request.send().await.status(), 200);
+        }
+        began.elapsed()
+    };
+    slow("p").await;
+    let (many, few) = (slow(&names).await, slow("p").await);
+    assert!(many < few + Duration::from_secs(1), "{many:?} instead of {few:?}");
 }
 
 #[tokio::test]
