@@ -14,8 +14,8 @@ const KEYS: [&[u8]; 2] = [b"pet_live_", b"pet_test_"];
 /// The beginnings of names whose values are secrets, in lower case.
 const NAMES: [&[u8]; 5] = [b"password", b"passwd", b"passphrase", b"authorization", b"cookie"];
 
-/// Maximum length of a name, and number of names in a text, whose rest is then hidden. They limit the time that a text full
-/// of names takes.
+/// Maximum length of a name, and number of names and URLs in a text, whose rest is then hidden. They limit the time that a
+/// text full of them takes.
 const LONGEST_NAME: usize = 64;
 const MOST_NAMES: usize = 100;
 
@@ -85,11 +85,15 @@ impl Characters {
                 }
                 b'p' | b'a' | b'c' if NAMES.iter().any(|name| starts_with(name)) => {
                     names += 1;
-                    if names > MOST_NAMES { Some(at..hidden.len()) } else { self.value_after(at) }
+                    self.value_after(at)
                 }
-                b':' if starts_with(b"://") => self.url_user(at + "://".len()),
+                b':' if starts_with(b"://") => {
+                    names += 1;
+                    self.url_user(at + "://".len())
+                }
                 _ => None,
             };
+            let secret = if names > MOST_NAMES { Some(at..hidden.len()) } else { secret };
             hidden[secret.unwrap_or_default()].fill(true);
             if names > MOST_NAMES {
                 break;
@@ -207,6 +211,13 @@ mod tests {
             }
         }
         assert_eq!(redacted(format!("{KEY},{KEY}").as_bytes()), "pet_test_[hidden],pet_test_[hidden]");
+    }
+
+    #[test]
+    fn rest_of_a_text_full_of_urls_is_hidden() {
+        let text = ":%2f%2f".repeat(4_300);
+        assert_eq!(redacted(text.as_bytes()), ":%2f%2f".repeat(MOST_NAMES) + HIDDEN);
+        assert_eq!(redacted(b"a://ada:secret@b c://d"), "a://[hidden]@b c://d");
     }
 
     #[test]
