@@ -41,7 +41,8 @@ pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
 /// Starts the export of traces if the environment names an OpenTelemetry collector.
 pub fn start_traces(addresses: &Addresses, store: &Store) -> Option<(Tracer, Exporting)> {
     let warn = |warning: &str| tracing::warn!("{warning}");
-    let settings = traces::Settings::read(|name| std::env::var(name).ok(), store.deployment().as_str(), warn)?;
+    let settings =
+        traces::Settings::read(|name| super::variable(name)?.into_string().ok(), store.deployment().as_str(), warn)?;
     let started = traces::start(settings, addresses.scheme == Scheme::Https);
     started.inspect_err(|why| tracing::warn!(why, "cannot export traces")).ok()
 }

@@ -7,8 +7,10 @@ mod shutdown;
 mod systemd;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -30,6 +32,19 @@ use shutdown::{LogLevelSignals, Signals};
 
 /// Maximum time to store the last uses of API keys at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// True for a store that must not depend on what started it.
+static IGNORES_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
+
+/// Ignores the sockets, the supervisor and the collector of traces that the environment names.
+pub fn ignore_environment() {
+    IGNORES_ENVIRONMENT.store(true, Ordering::Relaxed);
+}
+
+/// Returns a variable of the environment, unless it is ignored.
+fn variable(name: &str) -> Option<OsString> {
+    if IGNORES_ENVIRONMENT.load(Ordering::Relaxed) { None } else { std::env::var_os(name) }
+}
 
 /// Errors are for the operator.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -34,12 +34,12 @@ pub const STOPPING: &str = "STOPPING=1";
 
 /// Returns whether a supervisor expects notifications.
 pub fn is_supervisor() -> bool {
-    std::env::var_os(NOTIFY_SOCKET).is_some()
+    super::variable(NOTIFY_SOCKET).is_some()
 }
 
 /// Notifies the supervisor of [`READY`] or [`STOPPING`], if it has set `NOTIFY_SOCKET`.
 pub fn notify(state: &str) {
-    let Some(socket) = std::env::var_os(NOTIFY_SOCKET) else { return };
+    let Some(socket) = super::variable(NOTIFY_SOCKET) else { return };
     if let Err(error) = send(&socket, state) {
         tracing::warn!(%error, state, "cannot notify the supervisor");
     }
@@ -58,7 +58,7 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
 
 /// Returns the sockets passed by the supervisor, or an error message.
 pub fn passed_sockets() -> Result<Vec<(Listener, TcpListener)>, String> {
-    let variable = |name| std::env::var(name).ok();
+    let variable = |name| super::variable(name)?.into_string().ok();
     // Child processes inherit the variables, too.
     let is_ours = variable("LISTEN_PID").is_some_and(|pid| pid == getpid().as_raw_pid().to_string());
     let Some(count) = variable("LISTEN_FDS").filter(|_| is_ours) else { return Ok(Vec::new()) };

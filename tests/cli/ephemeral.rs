@@ -1,7 +1,7 @@
 //! `petstore ephemeral` without a command: the store of one test run, which leaves nothing behind.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
@@ -137,12 +137,21 @@ fn settings_elsewhere_are_ignored_and_flags_rejected() {
         ("PETSTORE_SIMULATION", "off"),
         ("PETSTORE_TYPO", "1"),
     ]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let supervisor = UnixDatagram::bind(elsewhere.path().join("notify")).unwrap();
+    supervisor.set_nonblocking(true).unwrap();
+    command.env("NOTIFY_SOCKET", elsewhere.path().join("notify"));
+    let collector = TcpListener::bind("127.0.0.1:0").unwrap();
+    collector.set_nonblocking(true).unwrap();
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", collector.local_addr().unwrap()));
     let running = Running::start(&mut command);
     assert!(running.is_serving() && running.field("key").starts_with("pet_test_"));
     assert_eq!(running.address("messagesUrl").ip().to_string(), "127.0.0.1");
     running.process.signal(Signal::TERM);
     running.leaves_nothing(&folder);
     assert_eq!(folder.names("."), ["tmp"]);
+    assert!(supervisor.recv(&mut [0; 16]).is_err(), "a supervisor is not notified");
+    assert!(collector.accept().is_err(), "no trace is sent");
     let verbose = Process::start(&mut ephemeral(&folder, "--log-level info -- true")).end();
     assert!(verbose.code == Some(0) && verbose.stderr.starts_with("listening "), "{verbose:?}");
 

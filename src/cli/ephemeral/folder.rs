@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ const DATA: &str = "data";
 /// A folder that only its owner can access. Locked until it is removed on drop.
 pub struct Folder {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -33,7 +34,7 @@ impl Folder {
         File::create_new(folder.path().join(MARKER))?;
         // If the store created it, it would sync its name.
         DirBuilder::new().mode(0o700).create(folder.path().join(DATA))?;
-        Ok(Self { path: folder.keep(), _lock: lock })
+        Ok(Self { path: folder.keep(), lock })
     }
 
     pub fn data(&self) -> PathBuf {
@@ -43,7 +44,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.path) {
+        if let Err(error) = remove(&self.path, &self.lock) {
             tracing::warn!(%error, folder = %self.path.display(), "cannot remove the temporary folder");
         }
     }
@@ -54,9 +55,9 @@ pub fn remove_abandoned(temporary: &Path) {
     let Ok(entries) = fs::read_dir(temporary) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().as_bytes().starts_with(PREFIX.as_bytes())) {
         let folder = entry.path();
-        if let Some(_lock) = lock_abandoned(&folder) {
+        if let Some(lock) = lock_abandoned(&folder) {
             // Not worth a warning in a test run. The next one tries again.
-            let _ = remove(&folder);
+            let _ = remove(&folder, &lock);
         }
     }
 }
@@ -73,10 +74,13 @@ fn lock_abandoned(folder: &Path) -> Option<File> {
     (FileType::from_raw_mode(marker.st_mode) == FileType::RegularFile).then_some(lock)
 }
 
-/// Removes the marker last, so that the rest of an interrupted removal is removed next time. Follows no links.
-fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder.join(DATA)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => fs::remove_dir_all(folder),
+/// Removes the marker last, so that the rest of an interrupted removal is removed next time. Follows no links: even if another
+/// user replaces the folder, its content is reached through `lock`, which is the open folder.
+fn remove(folder: &Path, lock: &File) -> io::Result<()> {
+    let inside = PathBuf::from(format!("/proc/self/fd/{}", lock.as_raw_fd()));
+    match fs::remove_dir_all(inside.join(DATA)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => fs::remove_file(inside.join(MARKER))?,
     }
+    fs::remove_dir(folder)
 }

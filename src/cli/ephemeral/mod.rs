@@ -87,6 +87,7 @@ struct Ready<'a> {
 impl Ephemeral {
     /// Returns the exit status: that of COMMAND, if there is one.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        app::ignore_environment();
         let animals = self.animals.open()?;
         // From here on, no signal ends the process and leaves the folder.
         let (supervisor, stops) = Supervisor::start()?;
