@@ -25,19 +25,22 @@ const OMITTED: [&str; 13] = [
 /// address of the listener. `None` if the request is not kept completely.
 pub fn command(root: &str, exchange: &Exchange) -> Option<String> {
     let body = exchange.bodies.as_ref().map(|[request, _]| request)?;
-    if exchange.request_head.is_cut || body.is_cut {
+    if exchange.request_head.is_cut || body.is_cut || body.text.contains(char::REPLACEMENT_CHARACTER) {
         return None;
     }
     let mut lines = exchange.request_head.text.lines();
     let mut line = lines.next()?.split(' ');
     let (method, target) = (line.next()?, line.next()?);
+    if !target.starts_with('/') {
+        return None;
+    }
     let mut command = match (method, body.text.is_empty()) {
         ("GET", true) | ("POST", false) => "curl -i".to_owned(),
         ("HEAD", _) => "curl --head".to_owned(),
         _ => format!("curl -i -X {}", if is_plain(method) { method.to_owned() } else { shell_quoted(method) }),
     };
     // Otherwise curl expands brackets and braces, and resolves dots.
-    for (option, parts) in [(" --globoff", &["[", "{"][..]), (" --path-as-is", &["/."])] {
+    for (option, parts) in [(" --globoff", &["[", "]", "{", "}"][..]), (" --path-as-is", &["/."])] {
         if parts.iter().any(|part| target.contains(part)) {
             command.push_str(option);
         }
@@ -73,6 +76,13 @@ mod tests {
     fn exchange(head: &str, body: &str) -> Exchange {
         let text = |text: &str| Text { text: text.into(), is_cut: false };
         Exchange { request_head: text(head), bodies: Some([text(body), text("")]), ..Exchange::default() }
+    }
+
+    #[test]
+    fn request_that_is_not_kept_as_it_was_has_no_command() {
+        assert!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", "{}")).is_some());
+        assert_eq!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", "{\u{fffd}}")), None);
+        assert_eq!(command("http://a", &exchange("OPTIONS * HTTP/1.1", "")), None);
     }
 
     #[test]

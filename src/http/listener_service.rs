@@ -114,7 +114,7 @@ impl ListenerService {
             let mut recorded = None;
             let mut response = match self.route(&head, &body, target) {
                 Route::Answered(response) => {
-                    if api.account_requests.keeps_all && self.listener != Listener::Ops {
+                    if self.listener != Listener::Ops {
                         let caller = Box::pin(Caller::recognized(api, &head.headers)).await;
                         recorded = self.record(target, &head, None, &caller, &response);
                     }

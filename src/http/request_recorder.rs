@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, Response};
+use axum::http::{HeaderMap, HeaderValue, Method, Response};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
@@ -36,7 +37,9 @@ impl RecordedRequest {
         let line = format!("{} {}", head.method, head.uri.path_and_query().map_or("/", |target| target.as_str()));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
-            let bodies = [body.unwrap_or_default(), answer].map(|body| Text::of(body, SHOWN));
+            let read = body.unwrap_or_default();
+            let mut bodies = [read, answer].map(|body| Text::of(body, SHOWN));
+            bodies[0].is_cut |= is_longer(&head.headers, read.len());
             Exchange {
                 request_head: Text::of_head(&format!("{line} {:?}", head.version), &head.headers),
                 response_head: Text::default(),
@@ -73,6 +76,12 @@ impl RecordedRequest {
         }
         api.account_requests.add(self);
     }
+}
+
+/// Returns whether a request has more of its body than was read. An error may be sent before.
+fn is_longer(headers: &HeaderMap, read: usize) -> bool {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    declared.map_or(read == 0 && headers.contains_key(TRANSFER_ENCODING), |length| length > read)
 }
 
 impl Sender {
