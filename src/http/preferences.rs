@@ -18,6 +18,7 @@ use crate::domain::{Deployment, Invalid, Timestamp};
 /// Statuses that a proxy in front of the service sends, which the OpenAPI document does not list.
 pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
 
+/// The names that [`Preference::parse`] knows.
 const NAMES: [&str; 11] =
     ["code", "error", "delay", "drop", "pace", "date", "rate", "seed", "every", "operation", "handling"];
 
@@ -149,7 +150,7 @@ impl Preferences {
         let (mut given, mut ignored) = (Vec::new(), None);
         // Not all names, because a request may have thousands.
         let mut known: Vec<&str> = Vec::new();
-        for (name, value) in prefer.iter().filter(|(name, _)| !name.is_empty()) {
+        for (name, value) in prefer.iter() {
             if known.contains(&name) {
                 continue;
             }
