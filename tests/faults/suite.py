@@ -644,6 +644,22 @@ ROWS = (
             "one_server::another_database_is_refused",
         ),
     ),
+    Suite(
+        NUMBER=50,
+        PROMISE="the role of the account and the access of the key decide",
+        FIGURE="every operation × {no key, revoked key, customer, staff, demoted, promoted} × {key that may write, key that only "
+        "reads} × {own object, another account's, none}, in two processes on both databases, after each of 50 demotions and "
+        "promotions, and 100 changes of the role and 50 ended keys while requests run: 0 permissions beyond the table, changes "
+        "apply within 1 s, a replay by a demoted account is forbidden",
+        CONTROL="a role changed by hand is noticed in every case that it changes; a change without a notification is noticed",
+        HEADLINE=(r"(\d+) combinations, (\d+) permissions beyond", "{1} permissions beyond the table in {0} combinations"),
+        ROUNDS=50,
+        tests=(
+            "permissions::every_operation_admits_exactly_the_callers_of_the_table",
+            "role_changes::changed_permissions_apply_within_1s_while_requests_run",
+            "role_changes::changed_permissions_apply_within_1s_on_postgresql",
+        ),
+    ),
 )
 
 

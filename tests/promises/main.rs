@@ -39,6 +39,8 @@ mod one_server;
 mod orders;
 mod outbox;
 mod overload;
+mod permission_table;
+mod permissions;
 mod postgres_pair;
 mod power_loss;
 mod proxy;
@@ -50,6 +52,7 @@ mod read_only_disk;
 mod restore_faults;
 mod retried;
 mod revoking;
+mod role_changes;
 mod same_bytes;
 mod secrets;
 #[path = "../service/mod.rs"]

@@ -138,7 +138,8 @@ impl Connection {
     pub fn send(&mut self, request: &Request) -> io::Result<Response> {
         let began = Instant::now();
         self.stream.write_all(&request.bytes())?;
-        let mut response = self.read_response()?;
+        let is_head = request.request.method_ref() == Some(&http::Method::HEAD);
+        let mut response = self.read_until(if is_head { is_complete_head } else { is_complete })?;
         response.took = began.elapsed();
         Ok(response)
     }
@@ -150,6 +151,10 @@ impl Connection {
 
     /// Reads a response to bytes sent with [`Self::write`].
     pub fn read_response(&mut self) -> io::Result<Response> {
+        self.read_until(is_complete)
+    }
+
+    fn read_until(&mut self, is_complete: fn(&[u8]) -> bool) -> io::Result<Response> {
         let (mut bytes, mut chunk) = (Vec::new(), [0; 16_384]);
         while !is_complete(&bytes) {
             match self.stream.read(&mut chunk)? {
@@ -267,6 +272,11 @@ fn response_length(bytes: &[u8]) -> Option<usize> {
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     Some(end + length.map_or(0, |length| length.parse::<usize>().unwrap()))
+}
+
+/// Returns whether `bytes` are the whole response to HEAD.
+fn is_complete_head(bytes: &[u8]) -> bool {
+    bytes.ends_with(b"\r\n\r\n")
 }
 
 /// Returns whether `bytes` contain a whole response.

@@ -1,0 +1,268 @@
+//! Promise 50 while requests run: clients use two processes, while the command line changes the account's role, and the
+//! console of the first process ends keys.
+
+use std::sync::{Mutex, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::console::{PASSWORD, between, form};
+use testkit::{Database, Random, Response, Stop, trial};
+
+use crate::permission_table::{Case, Ids, Object, Outcome, Role};
+use crate::permissions::{LIMIT, Shop, set_role};
+
+const EMAIL: &str = "changing@example.com";
+
+/// Clients of each process.
+const CLIENTS: usize = 3;
+
+/// Number of keys that clients choose from: two valid ones, and some that have ended.
+const RECENT: usize = 4;
+
+#[test]
+fn changed_permissions_apply_within_1s_while_requests_run() {
+    check(&Database::temporary());
+}
+
+#[test]
+fn changed_permissions_apply_within_1s_on_postgresql() {
+    check(&Database::postgres());
+}
+
+fn check(database: &Database) {
+    let (rounds, mut random) = (trial::rounds(2), Random::from_seed());
+    let subject = Subject::start(database);
+    let seen = subject.observe(&mut random, |random| {
+        for round in trial::counted(rounds) {
+            subject.change_role(Role::Customer, || set_role(database, EMAIL, Role::Customer));
+            random.sleep(0..1_500);
+            subject.end_key(round);
+            random.sleep(0..500);
+            subject.change_role(Role::Staff, || set_role(database, EMAIL, Role::Staff));
+            random.sleep(0..1_500);
+        }
+    });
+    let violations = subject.violations(&seen);
+    assert!(violations.is_empty(), "{} of {}: {:#?}", violations.len(), seen.len(), violations[0]);
+    let slowest = seen.iter().filter_map(|seen| subject.lag(seen)).max().unwrap_or_default();
+    let replays = seen.iter().filter(|seen| seen.case.is_approval() && seen.case.object == Object::Own);
+    let replays = [Outcome::Allowed, Outcome::Forbidden].map(|outcome| {
+        let count = replays.clone().filter(|seen| seen.outcome == outcome && !seen.only_reads).count();
+        assert!(count > 0, "no replay was {outcome:?}");
+        count
+    });
+
+    // Control: a process that is not notified of a change continues to grant the old permissions, which is noticed.
+    let unnoticed = subject.observe(&mut random, |_| {
+        let change = format!("UPDATE accounts SET role = 0 WHERE email = '{EMAIL}'");
+        subject.change_role(Role::Customer, || _ = database.sql(&change));
+    });
+    let noticed = subject.violations(&unnoticed).len();
+    assert!(noticed > 0, "outdated permissions are not noticed");
+    trial::measured(&format!(
+        "{}: {} changes of the role and {rounds} ended keys during {} requests, applied within {} ms, 0 permissions beyond \
+         the table; {} replays for staff, {} forbidden after the demotion; a change without a notification is noticed",
+        if database.is_embedded() { "sqlite" } else { "postgresql" },
+        2 * rounds,
+        seen.len(),
+        slowest.as_millis() + 1,
+        replays[0],
+        replays[1],
+    ));
+}
+
+/// An account whose permissions change.
+struct Subject<'d> {
+    shop: Shop<'d>,
+    ids: Ids,
+    cookie: String,
+    roles: Mutex<Vec<Change>>,
+    keys: RwLock<Vec<Key>>,
+}
+
+/// A role that applied until the next change.
+#[derive(Debug)]
+struct Change {
+    begun: Instant,
+    acknowledged: Instant,
+    to: Role,
+}
+
+struct Key {
+    text: String,
+    id: String,
+    only_reads: bool,
+    /// When its end began and was acknowledged.
+    ended: Option<(Instant, Instant)>,
+}
+
+/// A response that a client observed.
+#[derive(Debug)]
+struct Seen<'s> {
+    sent: Instant,
+    answered: Instant,
+    process: usize,
+    case: &'s Case,
+    /// Index of the key. `None` for a form of the console.
+    key: Option<usize>,
+    only_reads: bool,
+    outcome: Outcome,
+}
+
+impl<'d> Subject<'d> {
+    /// Creates the account as staff. It has approved an order of its own with the idempotency key that clients replay.
+    fn start(database: &'d Database) -> Self {
+        let shop = Shop::start(database);
+        let signed_up = form(shop.services[0].store(), "/sign-up", &[("email", EMAIL), ("password", PASSWORD)]);
+        let signed_up = signed_up.send_blocking();
+        let cookie = signed_up.header("set-cookie").expect("a session").split(';').next().unwrap().to_owned();
+        set_role(database, EMAIL, Role::Staff);
+        let account = database.sql("SELECT max(id) FROM accounts").parse().unwrap();
+        let keys = ["", "--read-only"].map(|flags| Key::create(database, flags));
+        let [pet, order, others_order] = [shop.pet(), shop.order(&keys[0].text), shop.order(&shop.others_key)];
+        shop.step(others_order, "cancel");
+        let ids = Ids { pet, account, order, others_account: shop.others_account, others_order };
+        thread::sleep(LIMIT);
+        let now = Instant::now();
+        let roles = Mutex::new(vec![Change { begun: now, acknowledged: now, to: Role::Staff }]);
+        let subject = Self { shop, ids, cookie, roles, keys: RwLock::new(keys.into()) };
+        let approval = subject.shop.cases.iter().find(|case| case.is_approval() && case.object == Object::Own).unwrap();
+        assert_eq!(subject.send(0, approval, Some(0)).status(), 200);
+        subject
+    }
+
+    /// Returns what clients of both processes observe while `work` runs, and afterwards until its last change must apply.
+    fn observe<'s>(&'s self, random: &mut Random, work: impl FnOnce(&mut Random)) -> Vec<Seen<'s>> {
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let _stop = stop.on_drop();
+            let clients: Vec<_> = (0..CLIENTS * self.shop.services.len())
+                .map(|client| {
+                    let (stop, mut random) = (&stop, random.another());
+                    scope.spawn(move || self.work(client % self.shop.services.len(), stop, &mut random))
+                })
+                .collect();
+            thread::sleep(LIMIT);
+            work(random);
+            thread::sleep(LIMIT + LIMIT / 2);
+            stop.request();
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        })
+    }
+
+    fn work(&self, process: usize, stop: &Stop, random: &mut Random) -> Vec<Seen<'_>> {
+        let mut all = Vec::new();
+        while !stop.is_requested() {
+            random.sleep(0..5);
+            let case = &self.shop.cases[random.index(self.shop.cases.len())];
+            let is_form = case.is_approval() && case.object == Object::Missing && random.below(2) == 0;
+            let (key, only_reads) = {
+                let keys = self.keys.read().unwrap();
+                let key = keys.len() - 1 - random.index(keys.len().min(RECENT));
+                if is_form { (None, false) } else { (Some(key), keys[key].only_reads) }
+            };
+            let sent = Instant::now();
+            let response = self.send(process, case, key);
+            let answered = Instant::now();
+            let outcome = match (key, response.status()) {
+                (None, 403) => Outcome::Forbidden,
+                (None, 404) => Outcome::NotFound,
+                _ => case.observed(&response, self.ids.account),
+            };
+            all.push(Seen { sent, answered, process, case, key, only_reads, outcome });
+        }
+        all
+    }
+
+    /// Sends a case with a key, or as a form of the console. The approval of the account's own order is a replay.
+    fn send(&self, process: usize, case: &Case, key: Option<usize>) -> Response {
+        let service = &self.shop.services[process];
+        let Some(key) = key else { return self.form(process, "/orders/999999999/approve", &[]) };
+        let mut request = case.request(service, &self.ids).key(&self.keys.read().unwrap()[key].text.clone());
+        if case.is_approval() && case.object == Object::Own {
+            request = request.header("idempotency-key", "once");
+        }
+        request.send_blocking()
+    }
+
+    fn form(&self, process: usize, path: &str, fields: &[(&str, &str)]) -> Response {
+        form(self.shop.services[process].store(), path, fields).header("cookie", &self.cookie).send_blocking()
+    }
+
+    fn change_role(&self, to: Role, change: impl FnOnce()) {
+        let begun = Instant::now();
+        change();
+        self.roles.lock().unwrap().push(Change { begun, acknowledged: Instant::now(), to });
+    }
+
+    /// Rotates or revokes a valid key in the console of the first process.
+    fn end_key(&self, round: u32) {
+        let (only_reads, is_rotation) = (round % 2 == 1, round % 4 < 2);
+        let (index, id, newest) = {
+            let keys = self.keys.read().unwrap();
+            let index = keys.iter().rposition(|key| key.only_reads == only_reads).unwrap();
+            (index, keys[index].id.clone(), keys.last().unwrap().id.clone())
+        };
+        let fields = &[("overlap", "0s"), ("newest", &newest)];
+        let (step, fields) = if is_rotation { ("rotate", &fields[..]) } else { ("revoke", &[][..]) };
+        let begun = Instant::now();
+        let response = self.form(0, &format!("/keys/{id}/{step}"), fields);
+        let ended = Some((begun, Instant::now()));
+        let mut successor = match response.status() {
+            200 => Key::newest(self.shop.database, between(&response.body, "<code id=\"key\">", "</code>").to_owned()),
+            303 => Key::create(self.shop.database, if only_reads { "--read-only" } else { "" }),
+            _ => panic!("{response:?}"),
+        };
+        successor.only_reads = only_reads;
+        let mut keys = self.keys.write().unwrap();
+        keys[index].ended = ended;
+        keys.push(successor);
+    }
+
+    fn violations<'s>(&self, seen: &'s [Seen<'s>]) -> Vec<&'s Seen<'s>> {
+        seen.iter().filter(|seen| !self.is_explained(seen, LIMIT)).collect()
+    }
+
+    /// Returns whether the table explains the response by a role that applied, and a key that was valid, at a time between
+    /// `limit` before the request and the response. In the process that ended it, a key has no such time.
+    fn is_explained(&self, seen: &Seen<'_>, limit: Duration) -> bool {
+        if let Some(key) = seen.key {
+            let ended = self.keys.read().unwrap()[key].ended;
+            if seen.outcome == Outcome::Unauthorized {
+                return ended.is_some_and(|(begun, _)| begun <= seen.answered);
+            }
+            let key_limit = if seen.process == 0 { Duration::ZERO } else { limit };
+            if ended.is_some_and(|(_, acknowledged)| seen.sent > acknowledged + key_limit) {
+                return false;
+            }
+        }
+        let roles = self.roles.lock().unwrap();
+        roles.iter().enumerate().any(|(number, role)| {
+            let applied = role.begun <= seen.answered
+                && roles.get(number + 1).is_none_or(|next| seen.sent <= next.acknowledged + limit);
+            applied && seen.case.expected(role.to, seen.only_reads) == seen.outcome
+        })
+    }
+
+    /// Returns the time since the last acknowledged change, if a response does not follow it yet.
+    fn lag(&self, seen: &Seen<'_>) -> Option<Duration> {
+        let roles = self.roles.lock().unwrap();
+        let keys = self.keys.read().unwrap();
+        let ends = keys.iter().filter_map(|key| Some(key.ended?.1));
+        let changes = roles.iter().map(|role| role.acknowledged).chain(ends);
+        let lag = changes.filter(|change| *change <= seen.sent).map(|change| seen.sent - change).min();
+        drop((roles, keys));
+        lag.filter(|_| !self.is_explained(seen, Duration::ZERO))
+    }
+}
+
+impl Key {
+    fn create(database: &Database, flags: &str) -> Self {
+        Self { only_reads: !flags.is_empty(), ..Self::newest(database, database.another_key_of(EMAIL, flags)) }
+    }
+
+    /// The key that was created last.
+    fn newest(database: &Database, text: String) -> Self {
+        Self { text, id: database.sql("SELECT max(id) FROM api_keys"), only_reads: false, ended: None }
+    }
+}
