@@ -1,4 +1,4 @@
-//! Clients that create, read and order a few animals, and record what they see.
+//! Clients that create, read and order a few animals as customers and as staff, and record what they see.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,9 +18,16 @@ const OPERATIONS: usize = 40;
 /// Pause of a client while a process or the database is down. Otherwise, no operations would be left for afterwards.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Index of the key of staff. All others are customers'.
+const STAFF: usize = 0;
+
+/// Index of an account's key.
+type Caller = usize;
+
 pub struct Run {
     pub began: Instant,
-    pub key: String,
+    /// The keys of staff and of a customer for each idempotency key, which belongs to this customer.
+    pub keys: [String; 1 + KEYS],
     /// The current addresses of the store listeners.
     pub addresses: RwLock<Vec<SocketAddr>>,
 }
@@ -30,8 +37,8 @@ pub struct Subject {
     name: String,
     /// Zero until it is created.
     id: AtomicI64,
-    /// The known orders.
-    orders: Mutex<Vec<i64>>,
+    /// The known orders, with their owners.
+    orders: Mutex<Vec<(i64, Caller)>>,
     history: Mutex<Vec<Event<Operation>>>,
 }
 
@@ -85,8 +92,8 @@ impl<'a> Client<'a> {
                 addresses[random.index(addresses.len())]
             };
             match (animal.id.load(Ordering::SeqCst), random.below(10)) {
-                (0, _) => self.create(address, animal),
-                (_, 0..2) => self.get(address, animal),
+                (0, _) => self.create(address, animal, random),
+                (_, 0..2) => self.get(address, animal, random),
                 (_, 2..5) => self.list(address, animal, random),
                 (_, 5..7) => self.place(address, animal, random),
                 _ => self.transition(address, animal, random),
@@ -122,13 +129,18 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn request(&self, address: SocketAddr, method: &str, path: &str) -> Request {
-        Request::new(address, method, path).key(&self.run.key)
+    fn request(&self, caller: Caller, address: SocketAddr, method: &str, path: &str) -> Request {
+        Request::new(address, method, path).key(&self.run.keys[caller])
+    }
+
+    /// A request by any account.
+    fn request_by_any(&self, random: &mut Random, address: SocketAddr, method: &str, path: &str) -> Request {
+        self.request(random.index(self.run.keys.len()), address, method, path)
     }
 
     /// Creates the animal. Several clients may try; all but one create another animal, which is not examined.
-    fn create(&mut self, address: SocketAddr, animal: &Subject) {
-        let request = self.request(address, "POST", "/v1/pets").json(new_pet(&animal.name));
+    fn create(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
+        let request = self.request_by_any(random, address, "POST", "/v1/pets").json(new_pet(&animal.name));
         let Some((sent, answered, Some(response))) = self.send(address, &request) else { return };
         assert_eq!(response.status(), 201, "{response:?}");
         let mut history = animal.history.lock().unwrap();
@@ -137,8 +149,9 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn get(&mut self, address: SocketAddr, animal: &Subject) {
-        let request = self.request(address, "GET", &format!("/v1/pets/{}", animal.id.load(Ordering::SeqCst)));
+    fn get(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
+        let path = format!("/v1/pets/{}", animal.id.load(Ordering::SeqCst));
+        let request = self.request_by_any(random, address, "GET", &path);
         let Some((sent, answered, Some(response))) = self.send(address, &request) else { return };
         assert_eq!(response.status(), 200, "{response:?}");
         let status = status(&response.json());
@@ -149,7 +162,7 @@ impl<'a> Client<'a> {
     fn list(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
         let (id, status) = (animal.id.load(Ordering::SeqCst), STATUSES[random.index(STATUSES.len())]);
         let path = format!("/v1/pets?limit=1&status={status}&after={}", id - 1);
-        let request = self.request(address, "GET", &path);
+        let request = self.request_by_any(random, address, "GET", &path);
         let Some((sent, answered, Some(response))) = self.send(address, &request) else { return };
         assert_eq!(response.status(), 200, "{response:?}");
         let has = response.json()[0]["id"] == id;
@@ -158,8 +171,9 @@ impl<'a> Client<'a> {
 
     fn place(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
         let key = (random.below(2) == 0).then(|| random.index(KEYS));
+        let caller = key.map_or_else(|| random.index(self.run.keys.len()), |key| 1 + key);
         let body = format!(r#"{{"petId":{}}}"#, animal.id.load(Ordering::SeqCst));
-        let mut request = self.request(address, "POST", "/v1/store/orders").json(body);
+        let mut request = self.request(caller, address, "POST", "/v1/store/orders").json(body);
         if let Some(key) = key {
             request = request.header("idempotency-key", &format!("{}-{key}", animal.name));
         }
@@ -175,13 +189,13 @@ impl<'a> Client<'a> {
         };
         animal.add(sent, answered, Operation::Place { key, order, done });
         if order > 0 {
-            animal.orders.lock().unwrap().push(order);
+            animal.orders.lock().unwrap().push((order, caller));
         }
     }
 
-    /// Approves, delivers or cancels an order: mostly the newest one.
+    /// Approves, delivers or cancels an order, mostly the newest one. Customers may only cancel their own.
     fn transition(&mut self, address: SocketAddr, animal: &Subject, random: &mut Random) {
-        let order = {
+        let (order, owner) = {
             let orders = animal.orders.lock().unwrap();
             let Some(newest) = orders.last() else { return };
             if random.below(4) > 0 { *newest } else { orders[random.index(orders.len())] }
@@ -192,8 +206,24 @@ impl<'a> Client<'a> {
             3 => (Status::Delivered, "deliver"),
             _ => (Status::Cancelled, "cancel"),
         };
-        let request = self.request(address, "POST", &format!("/v1/store/orders/{order}/{verb}"));
+        let caller = match random.below(8) {
+            0 => random.index(self.run.keys.len()),
+            1..5 if to == Status::Cancelled => owner,
+            _ => STAFF,
+        };
+        let refusal = match to {
+            _ if caller == STAFF => None,
+            Status::Cancelled if caller == owner => None,
+            Status::Cancelled => Some(404),
+            _ => Some(403),
+        };
+        let request = self.request(caller, address, "POST", &format!("/v1/store/orders/{order}/{verb}"));
         let Some((sent, answered, response)) = self.send(address, &request) else { return };
+        if let Some(refusal) = refusal {
+            // The request has no effect, so it is not part of the history.
+            assert!(response.is_none_or(|response| response.status() == refusal), "{verb} by another customer");
+            return;
+        }
         let done = response.map(|response| {
             assert!(matches!(response.status(), 200 | 409), "{response:?}");
             response.status() == 200

@@ -67,9 +67,10 @@ fn postgresql_is_linearizable_through_fail_overs() {
 fn check(database: &Database, processes: usize, crash_every: u32, crash: impl Fn() + Sync) {
     let rounds = trial::rounds(6);
     let mut random = Random::from_seed();
-    let key = database.make_key();
+    let staff = database.make_key();
+    let [one, other] = ["one@example.com", "other@example.com"].map(|email| database.customer(email));
     let mut servers: Vec<_> = (0..processes).map(|_| database.serve()).collect();
-    let run = Run { began: Instant::now(), key, addresses: RwLock::default() };
+    let run = Run { began: Instant::now(), keys: [staff, one, other], addresses: RwLock::default() };
     let (mut operations, mut unknown, mut crashes, mut caught) = (0, 0, 0, 0);
     for round in trial::counted(rounds) {
         *run.addresses.write().unwrap() = servers.iter().map(Server::store).collect();

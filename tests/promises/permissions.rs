@@ -95,8 +95,7 @@ pub struct Shop<'d> {
 impl<'d> Shop<'d> {
     pub fn start(database: &'d Database) -> Self {
         let staff = database.make_key();
-        database.run("account create other@example.com");
-        let others_key = database.another_key_of("other@example.com", "");
+        let others_key = database.customer("other@example.com");
         let others_account = database.sql("SELECT max(id) FROM accounts").parse().unwrap();
         let services = vec![database.serve(), database.serve()];
         assert_eq!(services[0].send_message(&others_key, CANARY).status(), 202);

@@ -84,13 +84,13 @@ impl Soak {
         authority: Option<Certificate>,
         pair: Option<PostgresPair>,
     ) -> Self {
-        let key = database.make_key();
+        let keys = [database.make_key(), database.customer("customer@example.com")];
         let sign = |authority: &Certificate| authority.sign(folder, "server", "IP:127.0.0.1");
         let certificate = authority.as_ref().map(sign);
         let instances =
             (0..processes).map(|n| Instance::new(&database, folder.join(format!("{n}.log")), certificate.as_ref()));
         let mut instances: Vec<_> = instances.collect();
-        let traffic = Traffic::new(key, instances.iter().map(Instance::addresses).collect(), authority);
+        let traffic = Traffic::new(keys, instances.iter().map(Instance::addresses).collect(), authority);
         let imported = if trial::is_full() { ANIMALS } else { ANIMALS / 1_000 };
         import(&database, imported, &traffic);
         instances.iter_mut().for_each(|instance| instance.start(&traffic));
@@ -148,7 +148,7 @@ impl Soak {
     fn cause(&self, event: Event, number: usize, random: &mut Random) {
         match event {
             Backup => self.back_up(number),
-            KeyRotation => self.rotate_key(),
+            KeyRotation => self.rotate_keys(),
             CertificateRenewal => self.renew_certificate(number),
             Expiry => self.expire_responses(),
             LogRotation => self.each(|instance| instance.rotate_log(&self.traffic)),
@@ -194,17 +194,21 @@ impl Soak {
         fs::remove_dir_all(restored).unwrap();
     }
 
-    /// Replaces the key of the clients. The old one must stop working.
-    fn rotate_key(&self) {
-        let id = self.database.sql("SELECT max(id) FROM api_keys");
-        let new = self.database.run(&format!("key rotate {id} --overlap {}s", OVERLAP.as_secs()));
-        let old = std::mem::replace(&mut *self.traffic.key.write().unwrap(), new.trim().to_owned());
+    /// Replaces the keys of the clients. The old ones must stop working.
+    fn rotate_keys(&self) {
+        let old = (1..).zip(&self.traffic.keys).map(|(account, key)| {
+            let id = self.database.sql(&format!("SELECT max(id) FROM api_keys WHERE account_id = {account}"));
+            let new = self.database.run(&format!("key rotate {id} --overlap {}s", OVERLAP.as_secs()));
+            std::mem::replace(&mut *key.write().unwrap(), new.trim().to_owned())
+        });
+        let old: Vec<_> = old.collect();
         thread::sleep(OVERLAP);
         let address = self.traffic.addresses[0].0;
-        within(TIMEOUT, "the end of the old key", || {
-            let request = Request::new(address, "GET", "/v1/pets?limit=1").key(&old);
+        let is_rejected = |key: &String| {
+            let request = Request::new(address, "GET", "/v1/pets?limit=1").key(key);
             self.traffic.exchange(address, request).is_ok_and(|response| response.status() == 401)
-        });
+        };
+        within(TIMEOUT, "the end of the old keys", || old.iter().all(is_rejected));
     }
 
     /// Lets stored responses expire, as a day does. Otherwise, their index would grow in SQLite's cache during the whole run.
@@ -243,13 +247,19 @@ impl Soak {
         let ledger = &self.traffic.ledger;
         let mut violations = self.traffic.violations();
         violations.extend(self.compare().map(|why| format!("the ledger: {why}")));
+        let orders = [std::mem::take(&mut *self.traffic.orders.lock().unwrap())];
+        violations.extend(crate::orders::violations(&orders, &self.database, CLIENTS));
         let allowed = match trial::is_full() {
             true => Growth { memory: 1.2, latency: Some(2.0) },
             false => Growth { memory: 2.0, latency: None },
         };
         violations.extend(growth(samples, &allowed));
         assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
-        assert!(ledger.acknowledged() > self.imported + 20, "little was tested: {ledger}");
+        let orders = orders[0].len();
+        assert!(
+            ledger.acknowledged() > self.imported + 20 && orders > 0,
+            "little was tested: {ledger}, {orders} orders"
+        );
         self.lost_write_is_noticed();
         let mut counts: HashMap<String, usize> = HashMap::new();
         happened.iter().for_each(|event| *counts.entry(format!("{event:?}")).or_default() += 1);
@@ -257,7 +267,7 @@ impl Soak {
         counts.sort();
         let most = |value: fn(&Sample) -> u64| samples.iter().map(value).max().unwrap_or_default();
         format!(
-            "{name} for {:.0} minutes with {} imported animals: {} requests, {ledger}, 0 lost, {} failed while that was announced, 0 at another time; {}; \
+            "{name} for {:.0} minutes with {} imported animals: {} requests, {ledger}, {orders} orders of a customer, 0 lost, {} failed while that was announced, 0 at another time; {}; \
              at most {} MiB of memory, {} descriptors and {} MiB of log",
             self.began.elapsed().as_secs_f64() / 60.0,
             self.imported,
@@ -320,7 +330,7 @@ fn leaked_descriptors_are_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::folder(&folder.path().join("data"));
     let mut instance = Instance::new(&database, folder.path().join("log"), None);
-    let traffic = Traffic::new(database.make_key(), vec![instance.addresses()], None);
+    let traffic = Traffic::new([(); 2].map(|()| String::new()), vec![instance.addresses()], None);
     instance.start(&traffic);
     let (mut leaked, began) = (Vec::new(), Instant::now());
     let samples: Vec<_> = (0..12)

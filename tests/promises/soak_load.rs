@@ -1,5 +1,5 @@
-//! Clients of a soak: they read and write, and repeat each write with its idempotency key until it succeeds. Outside of
-//! announced disturbances, no request may fail.
+//! Clients of a soak: they read and write as a customer and as staff, and repeat each write with its idempotency key until
+//! it succeeds. Outside of announced disturbances, no request may fail.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,13 +12,27 @@ use testkit::{Certificate, Ledger, Random, Request, Response, Stop, TIMEOUT, new
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::orders::{APPROVED, CANCELLED, DELIVERED, Entry, PLACED};
+
 /// Pause of a client between two requests, and after a failed one.
 const PAUSE: Duration = Duration::from_millis(40);
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The account of a request, by the index of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    Staff,
+    Customer,
+}
+
+use Caller::{Customer, Staff};
+
 pub struct Traffic {
-    pub key: RwLock<String>,
+    /// The keys of staff and of a customer.
+    pub keys: [RwLock<String>; 2],
     pub ledger: Ledger,
+    /// The orders of the customer.
+    pub orders: Mutex<Vec<Entry>>,
     /// The addresses of the store and messages listeners of each process.
     pub addresses: Vec<(SocketAddr, SocketAddr)>,
     /// The authority of the certificates. `None` without TLS.
@@ -40,10 +54,11 @@ struct Disturbance {
 }
 
 impl Traffic {
-    pub fn new(key: String, addresses: Vec<(SocketAddr, SocketAddr)>, authority: Option<Certificate>) -> Self {
+    pub fn new(keys: [String; 2], addresses: Vec<(SocketAddr, SocketAddr)>, authority: Option<Certificate>) -> Self {
         Self {
-            key: RwLock::new(key),
+            keys: keys.map(RwLock::new),
             ledger: Ledger::default(),
+            orders: Mutex::default(),
             addresses,
             authority,
             disturbance: Mutex::default(),
@@ -95,11 +110,12 @@ impl Traffic {
             if self.stop.is_requested() {
                 return;
             }
-            match random.below(10) {
-                0..5 => self.list(random),
-                5..7 => self.get(random),
-                7..9 => self.write(random, &format!("animal-{client}-{number};"), false),
-                _ => self.write(random, &format!("message-{client}-{number};"), true),
+            match random.below(20) {
+                0..10 => self.list(random),
+                10..14 => self.get(random),
+                14..17 => _ = self.write(random, &format!("animal-{client}-{number};"), false),
+                17..18 => self.order(random, &format!("ordered-{client}-{number};")),
+                _ => _ = self.write(random, &format!("message-{client}-{number};"), true),
             }
             thread::sleep(PAUSE);
         }
@@ -119,38 +135,72 @@ impl Traffic {
     }
 
     fn read(&self, random: &mut Random, path: &str) {
-        self.send(random.index(self.addresses.len()), false, |address| Request::new(address, "GET", path));
+        let caller = any(random);
+        self.send(random.index(self.addresses.len()), caller, false, |address| Request::new(address, "GET", path));
     }
 
-    /// Sends a write until it succeeds.
-    fn write(&self, random: &mut Random, name: &str, message: bool) {
+    /// Creates an animal or sends a message. Returns the response. `None` if the traffic is stopped before it succeeds.
+    fn write(&self, random: &mut Random, name: &str, message: bool) -> Option<Response> {
         self.ledger.sent(name);
-        loop {
-            let response = self.send(random.index(self.addresses.len()), message, |address| {
-                let (path, body) =
-                    if message { ("/v1/messages", new_message(name)) } else { ("/v1/pets", new_pet(name)) };
-                Request::new(address, "POST", path).json(body).header("idempotency-key", name)
-            });
-            if let Some(response) = response {
-                self.ledger.answered(name, &response);
-                if !message {
-                    self.newest.fetch_max(response.id(), Ordering::Relaxed);
-                }
-                return;
+        let (path, body) = if message { ("/v1/messages", new_message(name)) } else { ("/v1/pets", new_pet(name)) };
+        let caller = any(random);
+        let response = self.post(random, caller, path, &body, name)?;
+        self.ledger.answered(name, &response);
+        if !message {
+            self.newest.fetch_max(response.id(), Ordering::Relaxed);
+        }
+        Some(response)
+    }
+
+    /// Orders a new animal as the customer. Then the customer cancels the order, or staff approve and deliver it.
+    fn order(&self, random: &mut Random, name: &str) {
+        let Some(animal) = self.write(random, name, false) else { return };
+        let (pet, path) = (animal.id(), "/v1/store/orders");
+        let Some(placed) = self.post(random, Customer, path, &format!(r#"{{"petId":{pet}}}"#), name) else { return };
+        let (id, approve, deliver) = (placed.id(), ("approve", Staff, APPROVED), ("deliver", Staff, DELIVERED));
+        let mut entry = Entry { id, pet, status: PLACED, requested: None };
+        let steps = match random.below(4) {
+            0 => &[][..],
+            1 => &[("cancel", Customer, CANCELLED)],
+            2 => &[approve, ("cancel", any(random), CANCELLED)],
+            _ => &[approve, deliver],
+        };
+        for (step, caller, to) in steps {
+            entry.requested = Some(*to);
+            if self.post(random, *caller, &format!("{path}/{id}/{step}"), "", name).is_none() {
+                break;
             }
+            (entry.status, entry.requested) = (*to, None);
+        }
+        self.orders.lock().unwrap().push(entry);
+    }
+
+    /// Sends a POST until it succeeds. `None` if the traffic is stopped first: then the outcome is unknown.
+    fn post(&self, random: &mut Random, caller: Caller, path: &str, body: &str, key: &str) -> Option<Response> {
+        loop {
+            let process = random.index(self.addresses.len());
+            let response = self.send(process, caller, path == "/v1/messages", |address| {
+                Request::new(address, "POST", path).json(body).header("idempotency-key", key)
+            });
             // After a violation, or without a service, the write keeps its unknown outcome.
-            if self.stop.is_requested() {
-                return;
+            if response.is_some() || self.stop.is_requested() {
+                return response;
             }
             thread::sleep(RETRY);
         }
     }
 
     /// Returns a successful response. Records a failure as announced or as a violation.
-    fn send(&self, process: usize, message: bool, request: impl Fn(SocketAddr) -> Request) -> Option<Response> {
+    fn send(
+        &self,
+        process: usize,
+        caller: Caller,
+        message: bool,
+        request: impl Fn(SocketAddr) -> Request,
+    ) -> Option<Response> {
         let (store, messages) = self.addresses[process];
         let address = if message { messages } else { store };
-        let request = request(address).key(&self.key.read().unwrap());
+        let request = request(address).key(&self.keys[caller as usize].read().unwrap());
         let (method, sent) = (if message { "message" } else { "request" }, Instant::now());
         self.requests.fetch_add(1, Ordering::Relaxed);
         let why = match self.exchange(address, request) {
@@ -193,4 +243,8 @@ impl Traffic {
             .with(|runtime| runtime.block_on(async { timeout(TIMEOUT, exchange).await }))
             .unwrap_or_else(|_| Err("no response".to_owned()))
     }
+}
+
+fn any(random: &mut Random) -> Caller {
+    if random.below(2) == 0 { Staff } else { Customer }
 }

@@ -193,6 +193,12 @@ impl Database {
         self.another_key_of(email, "")
     }
 
+    /// Creates the account of a customer and returns a key of it.
+    pub fn customer(&self, email: &str) -> String {
+        self.run(&format!("account create {email}"));
+        self.another_key_of(email, "")
+    }
+
     /// Returns a new key of `ada@example.com`.
     pub fn another_key(&self) -> String {
         self.another_key_of("ada@example.com", "")
