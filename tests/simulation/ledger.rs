@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use petstore::config::RateLimit;
 use petstore::domain::order::OrderStatus;
-use petstore::domain::{AccountId, MessageId, Timestamp};
+use petstore::domain::{AccountId, MessageId, Role, Timestamp};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -13,6 +13,14 @@ pub type Tag = i64;
 
 /// Time within which other processes notice a revocation: the interval of the cache's checks, and a tick of the timer.
 const REVOCATION_BOUND: Duration = Duration::from_millis(255);
+
+/// The first account. All others are customers'.
+const STAFF: AccountId = AccountId(1);
+
+/// The role of an account.
+pub fn role(account: AccountId) -> Role {
+    if account == STAFF { Role::Staff } else { Role::Customer }
+}
 
 /// A violated promise.
 pub type Checked = Result<(), String>;
@@ -86,9 +94,13 @@ impl Ledger {
         if other == id { Ok(()) } else { Err(format!("request {tag} placed orders {other} and {id}")) }
     }
 
-    /// Notes a status that a client was told. Responses may overtake each other.
-    pub fn note_status(&mut self, id: i64, status: OrderStatus) -> Checked {
-        let known = &mut self.orders.get_mut(&id).expect("a known order").status;
+    /// Notes a status that `account` was told. Responses may overtake each other.
+    pub fn note_status(&mut self, account: AccountId, id: i64, status: OrderStatus) -> Checked {
+        let order = self.orders.get_mut(&id).expect("a known order");
+        if role(account) == Role::Customer && order.account != account {
+            return Err(format!("order {id} of account {} was shown to customer {}", order.account.0, account.0));
+        }
+        let known = &mut order.status;
         if can_follow(status, *known) {
             *known = status;
         } else if !can_follow(*known, status) {
@@ -103,15 +115,24 @@ impl Ledger {
     }
 
     /// Checks whether a key was rightly accepted, or rejected, by a process that was started as `incarnation`.
-    pub fn check_key(&self, key: usize, accepted: Option<AccountId>, incarnation: u64, steady: Timestamp) -> Checked {
+    pub fn check_key(
+        &self,
+        key: usize,
+        accepted: Option<(AccountId, Role)>,
+        incarnation: u64,
+        steady: Timestamp,
+    ) -> Checked {
         let key = &self.keys[key];
         let is_expired = key.expires_at.is_some_and(|expiry| expiry <= steady);
-        let Some(account) = accepted else {
+        let Some((account, accepted_as)) = accepted else {
             let is_right = is_expired || key.is_revoking;
             return if is_right { Ok(()) } else { Err(format!("valid key {} was rejected", key.id)) };
         };
         if account != key.account {
             return Err(format!("key {} of account {} was taken for one of {}", key.id, key.account.0, account.0));
+        }
+        if accepted_as != role(account) {
+            return Err(format!("account {} was taken for {}", account.0, accepted_as.as_str()));
         }
         if is_expired {
             return Err(format!("key {} was accepted after its expiry", key.id));

@@ -7,8 +7,9 @@ use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::order::OrderStatus;
 use petstore::domain::{
     AccountId, ApiKey, IdempotencyKey, KeyId, KeyedRequest, Message, MessageId, MessageIds, MessageText, NewOrder,
-    NewPet, Order, OrderTransition, Pet, PetName, PetQuery, Timestamp, Transition,
+    NewPet, Order, OrderTransition, Pet, PetName, PetQuery, Role, Timestamp, Transition,
 };
+use petstore::http::api_key_cache::Authentication;
 use petstore::store::{Outcome, Store, StoreError, StoredResponse, WriteKey};
 
 use crate::bugs::Bug;
@@ -62,17 +63,20 @@ pub enum Response {
 pub async fn serve(world: &Rc<World>, process: &Process, request: &Request) -> Response {
     let text = world.ledger.borrow().keys[request.key].text.clone();
     let Ok(found) = process.keys.authenticate(text.as_bytes()).await else { return Response::Unavailable };
-    let account = found.account();
+    let caller = match &found {
+        Authentication::Valid(key) => Some((key.grant.account, key.grant.role)),
+        Authentication::Ended(_) | Authentication::Unknown => None,
+    };
     let now = world.clock.steady();
-    world.check(world.ledger.borrow().check_key(request.key, account, process.incarnation, now));
-    let Some(account) = account else { return Response::Unauthorized };
+    world.check(world.ledger.borrow().check_key(request.key, caller, process.incarnation, now));
+    let Some((account, role)) = caller else { return Response::Unauthorized };
     let moves_back = world.plan.planted == Some(Bug::BucketMovesBack) && world.below(4) == 0;
     if !process.limits.take(account).is_allowed && !moves_back {
         return Response::TooMany;
     }
     let (limit, now) = (world.plan.limit, world.clock.elapsed());
     world.check(world.ledger.borrow_mut().check_rate(process.incarnation, account, limit, now));
-    match carry_out(world, process, account, request).await {
+    match carry_out(world, process, account, role, request).await {
         Ok(response) => response,
         Err(StoreError::Failed(why)) => {
             world.check(Err(format!("a request failed: {why}")));
@@ -86,8 +90,10 @@ async fn carry_out(
     world: &Rc<World>,
     process: &Process,
     account: AccountId,
+    role: Role,
     request: &Request,
 ) -> petstore::store::Result<Response> {
+    let customer = (role == Role::Customer).then_some(account);
     let (store, wall, steady) = (&process.store, world.clock.now(), world.clock.steady());
     let forgets_key = world.plan.planted == Some(Bug::RetryWithoutKey) && request.is_retry;
     let keyed = request.idempotency.filter(|_| !forgets_key).map(|tag| keyed_request(account, tag, steady));
@@ -103,8 +109,11 @@ async fn carry_out(
             let order = NewOrder { account, pet_id: pet, now: Timestamp::from_milliseconds(tag) };
             Ok(respond(store.place_order(order, key).await?, |order| Response::Id(order.id)))
         }
+        Operation::MoveOrder { transition: Transition::Approve | Transition::Deliver, .. } if customer.is_some() => {
+            Ok(Response::Refused)
+        }
         Operation::MoveOrder { order, transition } => {
-            let transition = OrderTransition { customer: Some(account), order, transition, now: wall };
+            let transition = OrderTransition { customer, order, transition, now: wall };
             Ok(respond(store.transition_order(transition, None).await?, |order| Response::Status(order.status)))
         }
         Operation::FindPet(id) => Ok(Response::Pet(store.find_pet(id).await?.map(|pet| named(&pet)))),
@@ -114,7 +123,7 @@ async fn carry_out(
             Ok(Response::Pets(pets, more))
         }
         Operation::FindOrder(id) => {
-            let order = store.find_order(Some(account), id).await?;
+            let order = store.find_order(customer, id).await?;
             Ok(order.map_or(Response::Refused, |order| Response::Status(order.status)))
         }
         Operation::CreateKey { lifetime } => create_key(world, store, account, lifetime).await,

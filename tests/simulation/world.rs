@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use petstore::clock::Clock;
-use petstore::domain::{NewAccount, Timestamp};
+use petstore::domain::{AccountId, NewAccount, Timestamp};
 use testkit::Random;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
@@ -17,7 +17,7 @@ use crate::audit;
 use crate::broker::Nats;
 use crate::client;
 use crate::disk::{self, Disk};
-use crate::ledger::{Checked, KnownKey, Ledger};
+use crate::ledger::{Checked, KnownKey, Ledger, role};
 use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::process::Process;
@@ -180,7 +180,7 @@ impl World {
         self.violation.borrow().clone()
     }
 
-    /// Creates the first database: three accounts with a key each.
+    /// Creates the first database: an account of staff and two customers, with a key each.
     pub async fn create(self: Rc<Self>) -> Origin {
         let machine = spawn_local(Machine::run(Rc::clone(&self)));
         let process = loop {
@@ -189,14 +189,11 @@ impl World {
                 break process;
             }
         };
-        for name in ["ada", "ben", "eve"] {
+        for (name, id) in [("ada", 1), ("ben", 2), ("eve", 3)] {
             let email = petstore::domain::Email::parse(&format!("{name}@example.com")).unwrap();
-            let account = process
-                .store
-                .create_account(NewAccount::customer(email, None, self.clock.now()))
-                .await
-                .unwrap()
-                .unwrap();
+            let role = role(AccountId(id));
+            let new = NewAccount { role, ..NewAccount::customer(email, None, self.clock.now()) };
+            let account = process.store.create_account(new).await.unwrap().unwrap();
             crate::service::create_key(&self, &process.store, account, None).await.unwrap();
         }
         drop(process);
