@@ -460,14 +460,17 @@ ROWS = (
     ),
     Suite(
         NUMBER=36,
-        PROMISE="every accepted message reaches the stream",
-        FIGURE="100 × 1,000 messages over two processes, with relay, broker and database killed at random: 0 missing",
-        CONTROL="messages marked as sent before the broker acknowledged them are missing",
+        PROMISE="every accepted message reaches the stream or the web server",
+        FIGURE="100 × 1,000 messages over two processes, with relay, receiver (a NATS broker or a web server) and database killed "
+        "at random: 0 missing",
+        CONTROL="messages marked as sent before the receiver acknowledged them are missing",
         HEADLINE=(r"(\d+) x (\d+) messages.*?(\d+) missing", "{2} missing of {0} × {1}"),
         ROUNDS=100,
         tests=(
             "outbox::acknowledged_messages_reach_the_stream",
             "outbox::acknowledged_messages_reach_the_stream_from_postgresql",
+            "outbox::acknowledged_messages_reach_the_endpoint",
+            "outbox::acknowledged_messages_reach_the_endpoint_from_postgresql",
         ),
     ),
     Suite(

@@ -1,4 +1,4 @@
-//! Promise 36: every acknowledged message reaches the stream.
+//! Promise 36: every acknowledged message reaches the stream, or the web server.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use testkit::nats::{STREAM, Stored};
-use testkit::{Database, NatsServer, PostgresServer, Random, Request, Response, Server, new_message, trial, within};
+use testkit::endpoint::{Delivery, reply};
+use testkit::nats::STREAM;
+use testkit::{
+    Database, Endpoint, NatsServer, PostgresServer, Random, Request, Response, Server, new_message, trial, within,
+};
 
 use crate::shop::Shop;
 
@@ -17,19 +20,104 @@ const CLIENTS: usize = 8;
 
 #[test]
 fn acknowledged_messages_reach_the_stream() {
-    Cluster::new(Shop::on_sqlite(), None).run();
+    Cluster::new(Shop::on_sqlite(), None, Receiver::broker()).run();
 }
 
 #[test]
 fn acknowledged_messages_reach_the_stream_from_postgresql() {
-    let server = PostgresServer::start();
-    let shop = Shop::on(Database::url(server.database()));
-    Cluster::new(shop, Some(server)).run();
+    run_on_postgresql(Receiver::broker());
 }
 
-/// A database, a broker, and two processes that accept and relay messages.
+#[test]
+fn acknowledged_messages_reach_the_endpoint() {
+    Cluster::new(Shop::on_sqlite(), None, Receiver::endpoint()).run();
+}
+
+#[test]
+fn acknowledged_messages_reach_the_endpoint_from_postgresql() {
+    run_on_postgresql(Receiver::endpoint());
+}
+
+fn run_on_postgresql(receiver: Receiver) {
+    let server = PostgresServer::start();
+    let shop = Shop::on(Database::url(server.database()));
+    Cluster::new(shop, Some(server), receiver).run();
+}
+
+/// The receiver of the messages.
+enum Receiver {
+    Broker(NatsServer),
+    Endpoint {
+        server: Endpoint,
+        /// The deliveries whose acknowledgement was written, in their order.
+        acknowledged: Arc<Mutex<Vec<(String, String)>>>,
+        secrets: tempfile::NamedTempFile,
+    },
+}
+
+impl Receiver {
+    fn broker() -> Self {
+        Self::Broker(NatsServer::start())
+    }
+
+    fn endpoint() -> Self {
+        let acknowledged = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&acknowledged);
+        let server = Endpoint::start(move |delivery: &Delivery, out| {
+            // Held meanwhile, so that nothing is marked as sent and not listed.
+            let mut list = list.lock().unwrap();
+            reply(out, "204 No Content", "")?;
+            let message = delivery.body.split_once("\"data\":").unwrap().1.strip_suffix('}').unwrap();
+            list.push((delivery.id().to_owned(), message.to_owned()));
+            Ok(())
+        });
+        let secrets = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&secrets, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        Self::Endpoint { server, acknowledged, secrets }
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Broker(_) => "broker",
+            Self::Endpoint { .. } => "endpoint",
+        }
+    }
+
+    fn serve(&self, shop: &Shop) -> Server {
+        shop.database.serve_supervised(&match self {
+            Self::Broker(broker) => format!("--relay {}", broker.url()),
+            Self::Endpoint { server, secrets, .. } => {
+                format!("--relay {} --relay-secret-file {}", server.url(), secrets.path().display())
+            }
+        })
+    }
+
+    fn kill(&mut self) {
+        match self {
+            Self::Broker(broker) => broker.kill(),
+            Self::Endpoint { server, .. } => server.kill(),
+        }
+    }
+
+    fn start_again(&mut self) {
+        match self {
+            Self::Broker(broker) => broker.start_again(),
+            Self::Endpoint { server, .. } => server.start_again(),
+        }
+    }
+
+    /// The ids and bodies of all received messages.
+    fn received(&self) -> Vec<(String, String)> {
+        match self {
+            Self::Broker(broker) => broker.stored(STREAM).into_iter().map(|stored| (stored.id, stored.body)).collect(),
+            Self::Endpoint { acknowledged, .. } => acknowledged.lock().unwrap().clone(),
+        }
+    }
+}
+
+/// A database, a receiver, and two processes that accept and relay messages.
 struct Cluster {
-    broker: NatsServer,
+    receiver: Receiver,
     services: Vec<Server>,
     /// The current addresses of the messages listeners.
     addresses: Arc<Mutex<Vec<SocketAddr>>>,
@@ -43,17 +131,16 @@ struct Cluster {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fault {
     Server,
-    Broker,
+    Receiver,
     Database,
 }
 
 impl Cluster {
-    fn new(shop: Shop, server: Option<PostgresServer>) -> Self {
+    fn new(shop: Shop, server: Option<PostgresServer>, receiver: Receiver) -> Self {
         let random = Random::from_seed();
-        let broker = NatsServer::start();
-        let services: Vec<_> = (0..2).map(|_| serve(&shop, &broker)).collect();
+        let services: Vec<_> = (0..2).map(|_| receiver.serve(&shop)).collect();
         let addresses = Arc::new(Mutex::new(services.iter().map(Server::messages).collect()));
-        Self { broker, services, addresses, shop, server, random, kills: HashMap::new() }
+        Self { receiver, services, addresses, shop, server, random, kills: HashMap::new() }
     }
 
     fn run(mut self) {
@@ -67,15 +154,15 @@ impl Cluster {
             within(Duration::from_secs(60), "relaying every message", || self.shop.database.sql(waiting) == "0");
         }
         assert_eq!(acknowledged.len(), rounds as usize * MESSAGES);
-        let stored = self.broker.stored(STREAM);
-        let (missing, doubled) = compare(&acknowledged, &stored);
+        let (missing, doubled) = compare(&acknowledged, &self.receiver.received());
         assert!(missing.is_empty(), "{} of {} are missing: {:?}", missing.len(), acknowledged.len(), missing.first());
         let kills = |fault| self.kills.get(&fault).copied().unwrap_or_default();
         let figure = format!(
-            "{rounds} x {MESSAGES} messages with {} kills of a relay, {} of the broker and {} of the database: 0 missing, \
+            "{rounds} x {MESSAGES} messages with {} kills of a relay, {} of the {} and {} of the database: 0 missing, \
              {doubled} twice",
             kills(Fault::Server),
-            kills(Fault::Broker),
+            kills(Fault::Receiver),
+            self.receiver.name(),
             kills(Fault::Database),
         );
         let control = self.lose_marked_messages();
@@ -108,17 +195,17 @@ impl Cluster {
 
     /// Kills everything once, in random order and at random times, and restarts it.
     fn inject_faults(&mut self) {
-        let mut faults = vec![Fault::Server, Fault::Server, Fault::Broker];
+        let mut faults = vec![Fault::Server, Fault::Server, Fault::Receiver];
         faults.extend(self.server.iter().map(|_| Fault::Database));
         while !faults.is_empty() {
             let fault = faults.swap_remove(self.random.index(faults.len()));
             self.random.sleep(0..200);
             *self.kills.entry(fault).or_default() += 1;
             match fault {
-                Fault::Broker => {
-                    self.broker.kill();
+                Fault::Receiver => {
+                    self.receiver.kill();
                     self.random.sleep(0..300);
-                    self.broker.start_again();
+                    self.receiver.start_again();
                 }
                 Fault::Database => {
                     let server = self.server.as_ref().unwrap();
@@ -130,18 +217,18 @@ impl Cluster {
                     let which = self.random.index(2);
                     self.services[which].kill();
                     self.random.sleep(0..300);
-                    self.services[which] = serve(&self.shop, &self.broker);
+                    self.services[which] = self.receiver.serve(&self.shop);
                     self.addresses.lock().unwrap()[which] = self.services[which].messages();
                 }
             }
         }
     }
 
-    /// Control: messages are marked as sent, and the relay is killed before the broker has them. Returns the number of
+    /// Control: messages are marked as sent, and the relay is killed before the receiver has them. Returns the number of
     /// missing messages.
     fn lose_marked_messages(mut self) -> usize {
         self.services.iter_mut().for_each(|service| service.kill());
-        self.broker.kill();
+        self.receiver.kill();
         let alone = self.shop.database.serve();
         let mut acknowledged = HashMap::new();
         for n in 0..20 {
@@ -149,13 +236,13 @@ impl Cluster {
             acknowledged.insert(id(&response), response.body);
         }
         self.shop.database.sql("UPDATE messages SET sent_at = 1795167000123 WHERE sent_at IS NULL");
-        self.broker.start_again();
-        let _relay = serve(&self.shop, &self.broker);
+        self.receiver.start_again();
+        let _relay = self.receiver.serve(&self.shop);
         let last = id(&alone.send_message(&self.shop.key, "the last one"));
         within(Duration::from_secs(30), "relaying the last message", || {
-            self.broker.stored(STREAM).iter().any(|stored| stored.id == last)
+            self.receiver.received().iter().any(|(id, _)| *id == last)
         });
-        let (missing, _) = compare(&acknowledged, &self.broker.stored(STREAM));
+        let (missing, _) = compare(&acknowledged, &self.receiver.received());
         assert_eq!(missing.len(), 20, "the comparison does not notice missing messages");
         missing.len()
     }
@@ -165,16 +252,11 @@ fn id(response: &Response) -> String {
     response.json()["id"].as_str().unwrap().to_owned()
 }
 
-fn serve(shop: &Shop, broker: &NatsServer) -> Server {
-    shop.database.serve_supervised(&format!("--relay {}", broker.url()))
-}
-
 /// Returns the ids of messages that are missing or differ, and the number of messages stored more than once.
-fn compare(acknowledged: &HashMap<String, String>, stored: &[Stored]) -> (Vec<String>, usize) {
+fn compare(acknowledged: &HashMap<String, String>, received: &[(String, String)]) -> (Vec<String>, usize) {
     let mut found: HashMap<&str, (usize, &str)> = HashMap::new();
-    for message in stored {
-        let entry = found.entry(&message.id).or_insert((0, &message.body));
-        entry.0 += 1;
+    for (id, body) in received {
+        found.entry(id).or_insert((0, body)).0 += 1;
     }
     let is_there = |id: &str, body: &str| found.get(id).is_some_and(|(_, stored)| *stored == body);
     let missing = acknowledged.iter().filter(|(id, body)| !is_there(id, body)).map(|(id, _)| id.clone()).collect();
