@@ -169,6 +169,8 @@ impl<'d> Subject<'d> {
                 (None, 404) => Outcome::NotFound,
                 _ => case.observed(&response, self.ids.account),
             };
+            let is_replay = case.is_approval() && case.object == Object::Own;
+            assert!(!is_replay || outcome != Outcome::Allowed || response.is_replayed(), "{response:?}");
             all.push(Seen { sent, answered, process, case, key, only_reads, outcome });
         }
         all
