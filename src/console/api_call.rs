@@ -28,7 +28,7 @@ pub struct ApiCall {
     pub body: String,
     /// True if this replays the response to an earlier request with the same `Idempotency-Key`.
     is_replayed: bool,
-    simulated: Option<Simulated>,
+    simulated: Option<Box<Simulated>>,
     /// The cause of an error, for the log.
     cause: Option<Cause>,
     retry_after: Option<HeaderValue>,
@@ -113,7 +113,7 @@ impl ApiCall {
         Self::new(shown, answer, caller.simulated).await
     }
 
-    async fn new(request: SampleRequest, answer: Response, simulated: Option<Simulated>) -> Self {
+    async fn new(request: SampleRequest, answer: Response, simulated: Option<Box<Simulated>>) -> Self {
         let (mut head, body) = answer.into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
@@ -123,7 +123,7 @@ impl ApiCall {
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         text.push('\n');
         text.push_str(&body);
-        if simulated.is_some_and(|simulated| simulated.is_dropped) {
+        if simulated.as_ref().is_some_and(|simulated| simulated.is_dropped) {
             text = "The connection was closed without a response.".to_owned();
         }
         let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
@@ -158,7 +158,7 @@ impl ApiCall {
 
     /// True if the caller cannot know whether the request was executed.
     pub fn is_unknown(&self) -> bool {
-        self.status.is_server_error() || self.simulated.is_some_and(|simulated| simulated.is_dropped)
+        self.status.is_server_error() || self.simulated.as_ref().is_some_and(|simulated| simulated.is_dropped)
     }
 
     /// Returns a page that shows the call, if there was one, with the `Retry-After` of its response and the cause of

@@ -65,7 +65,7 @@ impl AccountRequests {
         self.keeps_all || status.as_u16() >= 400
     }
 
-    pub fn add(&self, mut request: RecordedRequest) {
+    pub fn add(&self, mut request: RecordedRequest) -> Arc<RecordedRequest> {
         let mut lists = self.lock();
         request.id = lists.next;
         lists.next += 1;
@@ -74,10 +74,12 @@ impl AccountRequests {
         of.list(is_ended).push_back(request.id);
         of.size += size;
         lists.size += size;
-        lists.requests.insert(request.id, Arc::new(request));
+        let request = Arc::new(request);
+        lists.requests.insert(request.id, Arc::clone(&request));
         while let Some(oldest) = lists.excess(account) {
             lists.remove(oldest);
         }
+        request
     }
 
     /// Returns the requests of an account, latest first.
@@ -167,6 +169,8 @@ fn size(request: &RecordedRequest) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
     use crate::config::Listener;
     use crate::domain::{KeyId, Timestamp};
@@ -185,6 +189,7 @@ mod tests {
             operation: None,
             line: Text::default(),
             status: Some(200),
+            loss: OnceLock::new(),
             error: None,
             request_id: Text::default(),
             simulated: None,

@@ -31,7 +31,7 @@ pub struct Caller {
     /// The preferences of the key, on staging.
     pub preferences: Option<Arc<Preferences>>,
     /// `None` unless the request got a simulation.
-    pub simulated: Option<Simulated>,
+    pub simulated: Option<Box<Simulated>>,
 }
 
 impl Caller {

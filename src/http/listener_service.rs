@@ -28,6 +28,7 @@ use super::operations::Target;
 use super::recorded_request::RecordedRequest;
 use super::request_id::{X_REQUEST_ID, new_request_id};
 use super::request_record::{RequestRecord, log_cause};
+use super::request_recorder::Unanswered;
 use super::response::{self, Sent};
 use super::state::Api;
 use crate::config::{BaseUrl, Listener, Scheme};
@@ -121,8 +122,17 @@ impl ListenerService {
                     (*response).map(Either::Left)
                 }
                 Route::Operation(operation) => {
-                    let call = operation.call(api, &head, &mut body, &mut caller);
+                    let unanswered = Unanswered {
+                        api,
+                        target: (self.listener, Some(operation)),
+                        head: &head,
+                        body: &mut body,
+                        caller: &mut caller,
+                        record: &record,
+                    };
+                    let call = operation.call(api, &head, unanswered.body, unanswered.caller);
                     let called = AssertUnwindSafe(call).catch_unwind().await;
+                    unanswered.end();
                     let response =
                         called.unwrap_or_else(|panic| Err(of_panic(&*panic))).unwrap_or_else(ApiError::answer);
                     recorded = self.record(target, &head, body.copy.as_deref(), &caller, &response);
@@ -137,13 +147,11 @@ impl ListenerService {
             };
             let (id, took) = record.end(api, target.at_path(), &caller, &mut response);
             self.write_headers(target, &caller, origin, id, response.headers_mut());
-            if let Some(recorded) = recorded {
-                recorded.end(api, took, &response);
-            }
+            let recorded = recorded.map(|recorded| recorded.end(api, took, &response));
             match caller.simulated {
                 None => Some(response),
                 // Boxed, because it is rarely needed.
-                Some(simulated) => Box::pin(simulated.send(response)).await,
+                Some(simulated) => Box::pin(simulated.send(response, recorded)).await,
             }
         }
     }
@@ -191,7 +199,7 @@ impl ListenerService {
             Target::Operation(operation) => Some(operation),
             Target::OtherMethod(_) | Target::Unknown => None,
         };
-        RecordedRequest::begin(&self.api, (self.listener, operation), head, body, caller, response)
+        RecordedRequest::begin(&self.api, (self.listener, operation), head, body, caller, Some(response))
     }
 
     /// Writes the headers that do not depend on the handler.
@@ -206,7 +214,7 @@ impl ListenerService {
         if self.cors.is_some() {
             Cors::write_headers(origin, headers);
         }
-        if caller.simulated.is_some_and(|simulated| simulated.is_of_proxy) {
+        if caller.simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
             return;
         }
         if target == Target::Operation(GetPet) {

@@ -1,5 +1,6 @@
 //! A request as its account sees it in the console.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -31,6 +32,8 @@ pub struct RecordedRequest {
     pub line: Text,
     /// `None` if the connection was closed without a response.
     pub status: Option<u16>,
+    /// Set if the client did not get the whole response. Known after the request is stored if a slow body is cut.
+    pub loss: OnceLock<Loss>,
     /// `None` if the response is not an error of the API.
     pub error: Option<RecordedError>,
     pub request_id: Text,
@@ -56,6 +59,13 @@ pub struct RecordedError {
     pub message: Text,
 }
 
+/// The reason why a client did not get a response, or not all of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Loss {
+    BySimulation,
+    ByClient,
+}
+
 /// Request and response.
 #[derive(Debug, Default)]
 pub struct Exchange {
@@ -74,11 +84,21 @@ pub struct Text {
 }
 
 impl RecordedRequest {
-    pub const fn is_failed(&self) -> bool {
-        match self.status {
-            Some(status) => status >= 400,
-            None => true,
-        }
+    pub fn is_failed(&self) -> bool {
+        self.loss.get().is_some() || self.status.is_some_and(|status| status >= 400)
+    }
+
+    /// Records that the client does not get the whole response. Keeps the first reason.
+    pub fn lose(&self, loss: Loss) {
+        let _ = self.loss.set(loss);
+    }
+
+    /// Says how the connection ended. `None` if the client got the whole response.
+    pub fn loss(&self) -> Option<&'static str> {
+        Some(match self.loss.get()? {
+            Loss::BySimulation => "the connection was closed",
+            Loss::ByClient => "the client closed the connection",
+        })
     }
 
     /// All texts of variable size.

@@ -37,6 +37,11 @@ impl<'s> RequestRecord<'s> {
         Self { id: request_id(&head.headers), in_progress, span, log_entry }
     }
 
+    /// The time since the head arrived.
+    pub fn elapsed(&self) -> Duration {
+        self.in_progress.elapsed()
+    }
+
     /// Records the response to a request at the path of `operation`, if any. Returns the request's id and duration.
     pub fn end<B>(
         self,

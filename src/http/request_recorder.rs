@@ -1,5 +1,6 @@
 //! Records requests for their accounts.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -11,18 +12,19 @@ use http_body_util::{BodyExt, Full};
 
 use super::api_key_cache::KeyHolder;
 use super::auth::Caller;
+use super::body_copy::CopiedBody;
 use super::idempotency::IDEMPOTENT_REPLAYED;
 use super::operations::Operation;
-use super::prefer::PREFERENCE_APPLIED;
-use super::recorded_request::{Exchange, LISTED, RecordedError, RecordedRequest, SHOWN, Sender, Text};
+use super::recorded_request::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, SHOWN, Sender, Text};
 use super::request_id::X_REQUEST_ID;
+use super::request_record::RequestRecord;
 use super::response;
 use super::state::Api;
 use crate::config::Listener;
 
 impl RecordedRequest {
     /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid. `body`
-    /// is what the operation has read, on staging.
+    /// is what the operation has read, on staging. `response` is `None` if the client closed the connection before it.
     #[inline(never)]
     pub fn begin(
         api: &Api,
@@ -30,10 +32,10 @@ impl RecordedRequest {
         head: &Parts,
         body: Option<&[u8]>,
         caller: &Caller,
-        response: &response::Response,
+        response: Option<&response::Response>,
     ) -> Option<Box<Self>> {
         let sender = Sender::of(caller)?;
-        let answer = content(response.body());
+        let answer = response.map(|response| content(response.body())).unwrap_or_default();
         let line = format!("{} {}", head.method, head.uri.path_and_query().map_or("/", |target| target.as_str()));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
@@ -46,6 +48,9 @@ impl RecordedRequest {
                 bodies: (!sender.is_key_ended).then_some(bodies),
             }
         });
+        let simulated = caller.simulated.as_ref();
+        let is_lost = simulated.is_some_and(|simulated| simulated.is_dropped || simulated.is_cut);
+        let loss = if response.is_none() { Some(Loss::ByClient) } else { is_lost.then_some(Loss::BySimulation) };
         Some(Box::new(Self {
             id: 0,
             sender,
@@ -54,27 +59,57 @@ impl RecordedRequest {
             listener: target.0,
             operation: target.1,
             line: Text::of(line.as_bytes(), LISTED),
-            status: (!caller.simulated.is_some_and(|simulated| simulated.is_dropped))
-                .then(|| response.status().as_u16()),
-            error: RecordedError::of(response.status(), &answer),
+            status: response.filter(|_| !simulated.is_some_and(|it| it.is_dropped)).map(|it| it.status().as_u16()),
+            loss: loss.map_or_else(OnceLock::new, OnceLock::from),
+            error: response.and_then(|response| RecordedError::of(response.status(), &answer)),
             request_id: Text::default(),
-            simulated: response.headers().get(PREFERENCE_APPLIED).map(|applied| Text::of(applied.as_bytes(), LISTED)),
-            is_replayed: response.headers().contains_key(IDEMPOTENT_REPLAYED),
+            simulated: simulated.map(|simulated| Text::of(simulated.applied.as_bytes(), LISTED)),
+            is_replayed: response.is_some_and(|response| response.headers().contains_key(IDEMPOTENT_REPLAYED)),
             exchange,
         }))
     }
 
     /// Completes the record with the response's headers, and stores it.
     #[inline(never)]
-    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>) {
-        self.took = took;
-        let request_id = response.headers().get(X_REQUEST_ID).map_or(&[][..], HeaderValue::as_bytes);
-        self.request_id = Text::of(request_id, LISTED);
+    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>) -> Arc<Self> {
         if let Some(exchange) = self.exchange.as_mut().filter(|_| self.status.is_some()) {
             let line = format!("{:?} {}", response.version(), response.status());
             exchange.response_head = Text::of_head(&line, response.headers());
         }
-        api.account_requests.add(self);
+        let id = response.headers().get(X_REQUEST_ID);
+        self.store(api, took, id)
+    }
+
+    /// Stores the record. `id` is the request's, if the client got it.
+    pub fn store(mut self, api: &Api, took: Duration, id: Option<&HeaderValue>) -> Arc<Self> {
+        self.took = took;
+        self.request_id = Text::of(id.map_or(&[][..], HeaderValue::as_bytes), LISTED);
+        api.account_requests.add(self)
+    }
+}
+
+/// A request in progress. Dropped before [`Self::end`], it is recorded as one whose client closed the connection.
+pub struct Unanswered<'r, B> {
+    pub api: &'r Api,
+    pub target: (Listener, Option<Operation>),
+    pub head: &'r Parts,
+    pub body: &'r mut CopiedBody<B>,
+    pub caller: &'r mut Caller,
+    pub record: &'r RequestRecord<'r>,
+}
+
+impl<B> Unanswered<'_, B> {
+    pub fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<B> Drop for Unanswered<'_, B> {
+    fn drop(&mut self) {
+        let body = self.body.copy.as_deref();
+        if let Some(recorded) = RecordedRequest::begin(self.api, self.target, self.head, body, self.caller, None) {
+            recorded.store(self.api, self.record.elapsed(), Some(&self.record.id));
+        }
     }
 }
 

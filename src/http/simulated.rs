@@ -1,6 +1,7 @@
 //! Sends the responses to simulated requests: cut, slowed or not at all.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,6 +12,7 @@ use futures_util::stream::{self, Stream};
 use http_body_util::{BodyExt, Collected, Either};
 use tokio::time::{Instant, sleep};
 
+use super::recorded_request::{Loss, RecordedRequest};
 use super::response::Sent;
 
 /// Pieces of a paced body per second.
@@ -23,8 +25,10 @@ const LONGEST: Duration = Duration::from_secs(30);
 const BEFORE_CLOSING: Duration = Duration::from_millis(50);
 
 /// The differences between a simulated response and a real one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Simulated {
+    /// The value of `Preference-Applied`.
+    pub applied: String,
     /// True if the response plays that of a proxy, which does not have the headers of the service.
     pub is_of_proxy: bool,
     /// True if the connection is closed without a response.
@@ -36,8 +40,13 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Returns the response as it is sent. `None` closes the connection without one.
-    pub async fn send(self, response: Response<Sent>) -> Option<Response<Sent>> {
+    /// Returns the response as it is sent. `None` closes the connection without one. `recorded` is the record of the request,
+    /// if it is kept.
+    pub async fn send(
+        self,
+        response: Response<Sent>,
+        recorded: Option<Arc<RecordedRequest>>,
+    ) -> Option<Response<Sent>> {
         if self.is_dropped {
             return None;
         }
@@ -47,27 +56,43 @@ impl Simulated {
         let (mut head, body) = response.into_parts();
         let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
         head.headers.insert(CONTENT_LENGTH, body.len().into());
-        Some(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body)))))
+        Some(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body, recorded)))))
     }
 
     /// The pieces of a body. An error closes the connection.
-    fn pieces(self, mut body: Bytes) -> impl Stream<Item = io::Result<Bytes>> {
+    fn pieces(self, mut body: Bytes, recorded: Option<Arc<RecordedRequest>>) -> impl Stream<Item = io::Result<Bytes>> {
         if self.is_cut {
             body.truncate(body.len() / 2);
         }
-        let began = Instant::now();
-        stream::unfold(Some(body), move |rest| async move {
-            let mut rest = rest?;
+        let (is_cut, pace, began) = (self.is_cut, self.pace, Instant::now());
+        let unsent = Unsent(recorded.filter(|_| !body.is_empty()));
+        stream::unfold(Some((body, unsent)), move |state| async move {
+            let (mut rest, mut unsent) = state?;
             if rest.is_empty() {
                 sleep(BEFORE_CLOSING).await;
-                return self.is_cut.then(|| (Err(io::ErrorKind::UnexpectedEof.into()), None));
+                return is_cut.then(|| (Err(io::ErrorKind::UnexpectedEof.into()), None));
             }
-            let piece = match self.pace {
+            let piece = match pace {
                 Some(pace) if began.elapsed() < LONGEST => next_piece(&mut rest, pace).await,
                 _ => std::mem::take(&mut rest),
             };
-            Some((Ok(piece), Some(rest)))
+            if rest.is_empty() {
+                // The end of the stream may not be polled.
+                unsent.0 = None;
+            }
+            Some((Ok(piece), Some((rest, unsent))))
         })
+    }
+}
+
+/// The record of a request whose response is being sent. Dropped before the end, its client closed the connection.
+struct Unsent(Option<Arc<RecordedRequest>>);
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if let Some(recorded) = &self.0 {
+            recorded.lose(Loss::ByClient);
+        }
     }
 }
 
@@ -88,7 +113,7 @@ mod tests {
     async fn rest_of_a_paced_body_follows_after_thirty_seconds() {
         let began = Instant::now();
         let slow = Simulated { pace: Some(1), ..Simulated::default() };
-        let pieces: Vec<_> = slow.pieces(Bytes::from_static(&[b'x'; 100])).try_collect().await.unwrap();
+        let pieces: Vec<_> = slow.pieces(Bytes::from_static(&[b'x'; 100]), None).try_collect().await.unwrap();
         assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [&[1; 30][..], &[70]].concat());
         assert_eq!(began.elapsed().as_secs(), 30);
     }

@@ -142,20 +142,20 @@ impl<'s> Simulation<'s> {
             // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
             response.headers_mut().remove(LOCATION);
         }
-        if let Some(delay) = self.delay {
-            tokio::time::sleep(delay).await;
-        }
-        let simulated = Simulated {
+        let simulated = caller.simulated.insert(Box::new(Simulated {
+            applied: self.applied,
             is_of_proxy: matches!(self.failure, Some(Failure::Gateway(_))),
             is_dropped: matches!(self.dropped, Some(Dropped::Request | Dropped::Response)),
             is_cut: self.dropped == Some(Dropped::Body),
             pace: self.pace,
-        };
-        caller.simulated = Some(simulated);
+        }));
+        if let Some(delay) = self.delay {
+            tokio::time::sleep(delay).await;
+        }
         if simulated.is_dropped {
             response = no_response();
         }
-        confirm(&self.applied, &mut response);
+        confirm(&simulated.applied, &mut response);
         response
     }
 }
@@ -190,8 +190,9 @@ pub fn respond_at_date(
     let preferences = Preferences::of(&Prefer::of(headers), now);
     let mut response = respond(preferences.day(now).unwrap_or(now));
     if let Some(date) = preferences.given.iter().find(|it| matches!(it, Preference::Date(_))) {
-        caller.simulated = Some(Simulated::default());
-        confirm(&date.to_string(), &mut response);
+        let simulated = caller.simulated.insert(Box::default());
+        simulated.applied = date.to_string();
+        confirm(&simulated.applied, &mut response);
     }
     // A cache must not return the document of another day.
     response.headers_mut().append(VARY, HeaderValue::from(PREFER));

@@ -1,7 +1,7 @@
 //! Metrics of requests and connections.
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
 
@@ -215,9 +215,13 @@ impl Answered {
 }
 
 impl RequestInProgress<'_> {
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// Counts the response. Returns the duration of the request.
-    pub fn end(mut self, route: &Route, status: StatusCode) -> std::time::Duration {
-        let took = self.began.elapsed();
+    pub fn end(mut self, route: &Route, status: StatusCode) -> Duration {
+        let took = self.elapsed();
         let status = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
         let answered = &route.methods[self.method];
         answered.statuses[status].increment();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use petstore::domain::Deployment;
 use testkit::console::between;
-use testkit::{ConsoleUser, Request};
+use testkit::{ConsoleUser, Request, soon};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::forms::unescaped;
 use crate::service::{LARGEST, NOW, REX, Service, Setup};
@@ -166,7 +168,7 @@ async fn simulated_failures_are_listed() {
         ("/v1/pets", "delay=1"),
         ("/v1/pets", "drop=response"),
     ] {
-        let stream = tokio::net::TcpStream::connect(service.store_address).await.unwrap();
+        let stream = TcpStream::connect(service.store_address).await.unwrap();
         let request = service.request("GET", path).key(&key).header("prefer", preference);
         assert_eq!(request.try_send_over(stream).await.is_err(), preference.starts_with("drop"), "{preference}");
     }
@@ -182,6 +184,58 @@ async fn simulated_failures_are_listed() {
     assert_eq!(rows(&mut ada, "/requests?result=failed").await.len(), 3, "a lost response is a failure to the client");
     let page = latest(&mut ada).await;
     assert!(page.contains("The connection was closed without a response."), "{page}");
+}
+
+#[tokio::test]
+async fn requests_whose_client_gave_up_are_listed() {
+    Service::on_every_database(async |service| {
+        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let key = ada.key("laptop").await;
+        let create = |preference| service.request("POST", "/v1/pets").key(&key).header("prefer", preference).json(REX);
+        let upload = create("handling=lenient").bytes();
+        for (sent, received, parts) in [
+            (create("delay=30000").bytes(), "", [">No response: the client closed", "simulated: delay=30000"]),
+            (create("pace=1").bytes(), "HTTP/1.1 201", [">201, incomplete: the client closed", "simulated: pace=1"]),
+            (create("drop=body").bytes(), "HTTP/1.1 201", [">201, incomplete: the conn", "simulated: drop=body"]),
+            (create("drop=request").bytes(), "", [">No response: the connection was", "simulated: drop=request"]),
+            (upload[..upload.len() - 5].to_vec(), "", ["invalid_json", "The body could not be read completely."]),
+        ] {
+            let mut stream = TcpStream::connect(service.store_address).await.unwrap();
+            stream.write_all(&sent).await.unwrap();
+            if parts[1].contains("delay") {
+                // The operation is executed before the delay.
+                soon(async {
+                    while service.store.count_pets().await.unwrap() == 0 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                })
+                .await;
+            } else {
+                let mut head = vec![0; received.len()];
+                soon(stream.read_exact(&mut head)).await.unwrap();
+                assert_eq!(String::from_utf8_lossy(&head), received);
+            }
+            drop(stream);
+            let row = soon(async {
+                loop {
+                    let shown = rows(&mut ada, "/requests?result=failed").await;
+                    if let Some(row) = shown.into_iter().find(|row| parts.iter().all(|part| row.contains(part))) {
+                        break row;
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await;
+            let page = open(&mut ada, &row).await;
+            assert!(page.contains(" without a response.") == row.contains("No response"), "{page}");
+        }
+        let shown = rows(&mut ada, "/requests").await;
+        assert!(shown.len() == 5 && shown.iter().all(|row| row.contains(">createPet<")), "once each: {shown:#?}");
+        // A slow response that arrived is a success.
+        assert_eq!(create("pace=10000").send().await.status(), 201);
+        assert_eq!(rows(&mut ada, "/requests?result=successful").await.len(), 1);
+    })
+    .await;
 }
 
 #[tokio::test]
