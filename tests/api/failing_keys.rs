@@ -164,6 +164,9 @@ async fn key_with_preferences_fails_without_a_header() {
         assert_eq!(applied(&own), "code=429", "a header replaces the preferences of the key");
         let none = service.request("GET", "/v1/pets").key(&key).header("prefer", "handling=lenient");
         assert_eq!(none.send().await.status(), 200);
+        assert_eq!(failures(service, &key, None, 2).await, [false, true], "a replaced preference counts nothing");
+        assert_eq!(failures(service, &key, Some("code=503, every=2"), 1).await, [false]);
+        assert_eq!(failures(service, &key, None, 1).await, [true], "a key has one counter");
     })
     .await;
 }
