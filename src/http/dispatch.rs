@@ -28,7 +28,7 @@ impl Operation {
         caller: &mut Caller,
     ) -> Result<Response, ApiError> {
         if let Some(simulator) = &api.simulator
-            && let Some(simulation) = Simulation::of(simulator, self, api, &head.headers, caller).await?
+            && let Some(simulation) = Simulation::of(simulator, self, api, head, caller).await?
         {
             return Ok(Box::pin(simulation.call(self, api, head, body, caller)).await);
         }
@@ -68,7 +68,7 @@ impl Operation {
             GetDocument | GetDocument30 => {
                 let version = if self == GetDocument { Version::V3_1 } else { Version::V3_0 };
                 let document = |now| api.documents.serve(version, now, &head.headers);
-                Ok(respond_at_date(api, &head.headers, caller, document))
+                respond_at_date(api, &head.headers, caller, document)
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
@@ -21,6 +21,8 @@ pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GA
 /// The names that [`Preference::parse`] knows.
 const NAMES: [&str; 11] =
     ["code", "error", "delay", "drop", "pace", "date", "rate", "seed", "every", "operation", "handling"];
+
+const NO_EFFECT: &str = "has no effect: add a failure such as code=503";
 
 /// Maximum length of the preferences of a key, in bytes.
 const LENGTH: usize = 255;
@@ -172,6 +174,13 @@ impl Preferences {
                 ignored.get_or_insert_with(|| Invalid("has both rate and every".into()));
             }
         }
+        if !given.iter().any(Preference::is_effect) && given.iter().any(Preference::selects) {
+            ignored.get_or_insert_with(|| Invalid(NO_EFFECT.into()));
+        }
+        let has_seed = given.iter().any(|it| matches!(it, Preference::Seed(_)));
+        if has_seed && !given.iter().any(|it| matches!(it, Preference::Rate(_))) {
+            ignored.get_or_insert_with(|| Invalid("has a seed without a rate".into()));
+        }
         Self { given, ignored }
     }
 
@@ -196,11 +205,12 @@ impl Preferences {
         let errors = DocumentedErrors::new();
         let only = given.iter().find_map(Preference::operation);
         let operations: Vec<_> = only.map_or_else(|| Operation::documented().collect(), |only| vec![only]);
-        if let Some(useless) = given.iter().find(|it| !operations.iter().any(|on| it.applies_to(*on, &errors))) {
+        let is_possible = |it: &Preference| operations.iter().any(|on| it.applies_to(*on, on.method(), &errors));
+        if let Some(useless) = given.iter().find(|it| !is_possible(it)) {
             return Err(Invalid(format!("has {useless}, which is no documented error")));
         }
         if !given.iter().any(Preference::is_effect) {
-            return Err(Invalid("has no effect: add a failure such as code=503".into()));
+            return Err(Invalid(NO_EFFECT.into()));
         }
         let stored = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         if stored.len() > LENGTH {
@@ -246,14 +256,20 @@ impl Preference {
         if let Self::Operation(operation) = self { Some(*operation) } else { None }
     }
 
-    /// Returns whether the preference changes a response. The others choose requests.
+    /// Returns whether the preference chooses requests.
+    const fn selects(&self) -> bool {
+        matches!(self, Self::Rate(_) | Self::Seed(_) | Self::Every(_) | Self::Operation(_))
+    }
+
+    /// Returns whether the preference changes a response.
     pub const fn is_effect(&self) -> bool {
         matches!(self, Self::Code(_) | Self::Error(_) | Self::Delay(_) | Self::Drop(_) | Self::Pace(_) | Self::Date(_))
     }
 
-    /// Returns whether the operation can have the failure.
-    pub fn applies_to(&self, operation: Operation, errors: &DocumentedErrors) -> bool {
+    /// Returns whether a request to the operation can have the failure. A response to HEAD has no body.
+    pub fn applies_to(&self, operation: Operation, method: &Method, errors: &DocumentedErrors) -> bool {
         match self {
+            Self::Drop(Dropped::Body) | Self::Pace(_) => *method != Method::HEAD,
             Self::Code(status) => OF_PROXIES.contains(status) || errors.with_status(operation, *status).is_some(),
             Self::Error(code) => errors.with_code(operation, *code).is_some(),
             _ => true,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::header::{LOCATION, RETRY_AFTER, VARY};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::auth::Caller;
 use super::deprecation::{self, REMOVED_AT};
@@ -64,30 +64,45 @@ impl<'s> Simulation<'s> {
         simulator: &'s Simulator,
         operation: Operation,
         api: &Api,
-        headers: &HeaderMap,
+        head: &Parts,
         caller: &mut Caller,
     ) -> Result<Option<Self>, ApiError> {
         // A removed operation responds with 410 even to clients without a key.
         if !operation.is_documented() || operation.is_removed(api.clock.recent()) {
             return Ok(None);
         }
+        let headers = &head.headers;
         let account = caller.admit(api, operation, headers).await?;
         let now = api.clock.now();
         let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
         let Some(preferences) = requested.as_ref().or(caller.preferences.as_deref()) else { return Ok(None) };
         let only = preferences.find(Preference::operation);
         let errors = &simulator.errors;
-        if let Err(invalid) = check_strictly(preferences, operation, errors) {
+        let is_for_another = only.is_some_and(|only| only != operation);
+        let reject = |it: &Preference| match it {
+            _ if is_for_another || it.applies_to(operation, &head.method, errors) => None,
+            Preference::Code(_) | Preference::Error(_) => Some(format!("is no documented error of {}", operation.id())),
+            _ => Some(format!("does not apply to {}", head.method)),
+        };
+        if let Err(invalid) = check_strictly(preferences, reject) {
             input::check_declared_body(headers)?;
             return Err(ApiError::invalid_value("Prefer", &invalid));
         }
-        let is_chosen = only.is_none_or(|only| only == operation)
+        let is_chosen = !is_for_another
             && (!preferences.is_partial() || preferences.choose(simulator.count(&(account, caller.key, only))));
-        Ok(is_chosen.then(|| Self::by(preferences, operation, errors, now)).filter(|it| !it.applied.is_empty()))
+        Ok(is_chosen
+            .then(|| Self::by(preferences, operation, &head.method, errors, now))
+            .filter(|it| !it.applied.is_empty()))
     }
 
     /// The simulation by the preferences that apply to the operation.
-    fn by(preferences: &Preferences, operation: Operation, errors: &'s DocumentedErrors, now: Timestamp) -> Self {
+    fn by(
+        preferences: &Preferences,
+        operation: Operation,
+        method: &Method,
+        errors: &'s DocumentedErrors,
+        now: Timestamp,
+    ) -> Self {
         let with_code = |it: &Preference| match it {
             Preference::Error(code) => errors.with_code(operation, *code).map(Failure::Error),
             _ => None,
@@ -101,8 +116,9 @@ impl<'s> Simulation<'s> {
         let mut simulation = Self { failure, ..Self::default() };
         for preference in &preferences.given {
             match preference {
+                _ if !preference.applies_to(operation, method, errors) => continue,
                 Preference::Code(status) if failure.is_some_and(|failure| failure.status() == *status) => {}
-                Preference::Error(_) if with_code(preference).is_some() => {}
+                Preference::Error(_) => {}
                 Preference::Delay(milliseconds) => simulation.delay = Some(Duration::from_millis(*milliseconds)),
                 Preference::Drop(dropped) => simulation.dropped = Some(*dropped),
                 Preference::Pace(pace) => simulation.pace = u16::try_from(*pace).ok(),
@@ -160,43 +176,53 @@ impl<'s> Simulation<'s> {
     }
 }
 
-/// Rejects preferences that would be ignored, if the request asks for that (RFC 7240, section 4.4). Not those for another
-/// operation.
-fn check_strictly(preferences: &Preferences, operation: Operation, errors: &DocumentedErrors) -> Result<(), Invalid> {
+/// Rejects preferences that would be ignored, if the request asks for that (RFC 7240, section 4.4). `reject` returns the
+/// reason why one does not apply.
+fn check_strictly(preferences: &Preferences, reject: impl Fn(&Preference) -> Option<String>) -> Result<(), Invalid> {
     if !preferences.is_strict() {
         return Ok(());
     }
     if let Some(ignored) = &preferences.ignored {
         return Err(ignored.clone());
     }
-    let is_for_another = preferences.find(Preference::operation).is_some_and(|only| only != operation);
-    match preferences.given.iter().find(|it| !is_for_another && !it.applies_to(operation, errors)) {
-        Some(useless) => Err(Invalid(format!("has {useless}, which is no documented error of {}", operation.id()))),
+    match preferences.given.iter().find_map(|it| Some((it, reject(it)?))) {
+        Some((useless, why)) => Err(Invalid(format!("has {useless}, which {why}"))),
         None => Ok(()),
     }
 }
 
-/// Responds to a request that needs no API key, as of the day that it prefers. Without a preference, as of now.
+/// Responds to a request for the OpenAPI document, which needs no API key, as of the day that it prefers. Without a
+/// preference, as of now.
+///
+/// # Errors
+///
+/// Fails if the request prefers strict handling of preferences and has one that is ignored.
 pub fn respond_at_date(
     api: &Api,
     headers: &HeaderMap,
     caller: &mut Caller,
     respond: impl FnOnce(Timestamp) -> Response,
-) -> Response {
+) -> Result<Response, ApiError> {
     let now = api.clock.now();
     if !api.is_simulating() {
-        return respond(now);
+        return Ok(respond(now));
     }
     let preferences = Preferences::of(&Prefer::of(headers), now);
-    let mut response = respond(preferences.day(now).unwrap_or(now));
-    if let Some(date) = preferences.given.iter().find(|it| matches!(it, Preference::Date(_))) {
+    let is_for_operation = preferences.find(Preference::operation).is_some();
+    let is_date = |it: &Preference| matches!(it, Preference::Date(_));
+    let applies = |it: &Preference| is_for_operation || is_date(it) || matches!(it, Preference::Strict(_));
+    let reject = |it: &Preference| (!applies(it)).then(|| "does not apply to the OpenAPI document".to_owned());
+    check_strictly(&preferences, reject).map_err(|invalid| ApiError::invalid_value("Prefer", &invalid))?;
+    let date = preferences.given.iter().find(|it| is_date(it) && !is_for_operation);
+    let mut response = respond(date.and_then(|_| preferences.day(now)).unwrap_or(now));
+    if let Some(date) = date {
         let simulated = caller.simulated.insert(Box::default());
         simulated.applied = date.to_string();
         confirm(&simulated.applied, &mut response);
     }
     // A cache must not return the document of another day.
     response.headers_mut().append(VARY, HeaderValue::from(PREFER));
-    response
+    Ok(response)
 }
 
 /// Writes `Preference-Applied`.

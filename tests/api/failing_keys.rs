@@ -101,6 +101,11 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
         ("every=0", "has an invalid every: it must be an integer from 1"),
         ("code=503, rate=0.5, every=2", "has both rate and every"),
         ("operation=addPet", "has an invalid operation: it must be an operation of the API, such as createPet"),
+        ("rate=0.5", "has no effect: add a failure such as code=503"),
+        ("every=2", "has no effect: add a failure such as code=503"),
+        ("operation=listPets", "has no effect: add a failure such as code=503"),
+        ("seed=7", "has no effect: add a failure such as code=503"),
+        ("code=503, every=2, seed=7", "has a seed without a rate"),
         ("code=409", "has code=409, which is no documented error of listPets"),
         ("error=conflict", "has error=conflict, which is no documented error of listPets"),
     ] {
@@ -115,6 +120,9 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
     }
     let accepted = preferring(&service, Operation::GetPet, "handling=strict, code=410, delay=1, date=2030-12-05");
     assert_eq!(applied(&accepted.send().await), "code=410, delay=1, date=2030-12-05");
+    // The first one counts, even if it is malformed (RFC 7240, section 2).
+    let lenient = preferring(&service, Operation::ListPets, "handling=foo, handling=strict, respond-async");
+    assert_eq!(lenient.send().await.status(), 200);
     let for_another = preferring(&service, Operation::ListPets, "handling=strict, operation=placeOrder, code=409");
     assert_eq!(for_another.send().await.status(), 200);
     let large = preferring(&service, Operation::CreatePet, "handling=strict, x").json("x".repeat(LARGEST + 1));
@@ -126,6 +134,40 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
     assert!(testkit::raw(service.store_address, &bytes).await.starts_with("HTTP/1.1 400"), "a byte that is not ASCII");
     let without_key = service.request("GET", "/v1/pets").header("prefer", "handling=strict, x").send().await;
     assert_eq!(without_key.code(), "missing_api_key", "the key comes first");
+}
+
+#[tokio::test]
+async fn responses_to_head_have_no_body_to_cut() {
+    let service = Service::start().await;
+    for preference in ["drop=body", "pace=1"] {
+        let head = |prefer: &str| {
+            Request::new(service.store_address, "HEAD", "/v1/pets").key(&service.key).header("prefer", prefer)
+        };
+        let ignored = head(&format!("{preference}, delay=1")).send().await;
+        assert_eq!((ignored.status(), applied(&ignored)), (200, "delay=1"), "{preference}");
+        assert_eq!(head(&format!("{preference}, handling=strict")).send().await.status(), 400, "{preference}");
+    }
+}
+
+#[tokio::test]
+async fn strict_handling_applies_to_the_document() {
+    let service = Service::start().await;
+    let get = async |prefer: &str| service.request("GET", "/openapi.json").header("prefer", prefer).send().await;
+    for (preferences, message) in [
+        ("wait=5", "has the unknown preference wait"),
+        ("date=2026-11-19", "has a date that has passed"),
+        ("date=2030-12-05, code=503", "has code=503, which does not apply to the OpenAPI document"),
+        ("date=2030-12-05, rate=0.5", "has rate=0.5, which does not apply to the OpenAPI document"),
+    ] {
+        let rejected = get(&format!("{preferences}, handling=strict")).await;
+        assert_eq!((rejected.status(), rejected.code().as_str()), (400, "invalid_value"), "{}", rejected.shown());
+        assert_eq!(rejected.json()["message"], format!("`Prefer` {message}."));
+    }
+    let dated = get("date=2030-12-05, handling=strict").await;
+    assert_eq!((dated.status(), applied(&dated)), (200, "date=2030-12-05"));
+    let for_an_operation = get("date=2030-12-05, operation=getPet, handling=strict").await;
+    assert_eq!((for_an_operation.status(), applied(&for_an_operation)), (200, ""));
+    assert!(for_an_operation.body.contains("getPet"));
 }
 
 #[tokio::test]

@@ -125,6 +125,7 @@ async fn key_with_preferences_fails_as_they_say() {
         ("code=418", "has code=418, which is no documented error"),
         ("code=409,operation=listPets", "has code=409, which is no documented error"),
         ("date=2026-11-19", "has a date that has passed"),
+        ("code=503,seed=7", "has a seed without a rate"),
         ("rate=0.5", "has no effect: add a failure such as code=503"),
     ] {
         let refused = folder.run(&format!("{create} {prefer}"));
