@@ -39,31 +39,34 @@ impl AnimalFile {
         Ok(Self { file: opened.map_err(|error| named(path, &error))?, path: path.to_owned() })
     }
 
-    /// Reports invalid lines and returns their number. Fails if the file has another format, or after a signal.
-    pub fn check(&mut self) -> Result<u64, Failure> {
+    /// Reports invalid lines and returns the numbers of animals and of these lines. Fails if the file has another format, or
+    /// after a signal.
+    pub fn check(&mut self) -> Result<(u64, u64), Failure> {
         formats::refuse_others(&mut self.file, &self.path)?;
         let progress = progress::of_file(&self.file, "checking");
-        let mut invalid = 0;
+        let (mut animals, mut invalid) = (0, 0);
         for line in Lines::new(self.file.try_clone()?, progress.clone()) {
             let line = line?;
             if interrupt::is_received() {
                 progress.finish_and_clear();
                 return Err(Failure(INTERRUPTED.into()));
             }
-            if let Err(why) = line.animal {
-                invalid += 1;
-                match invalid {
-                    ..=REPORTED => progress.suspend(|| tell(Level::WARN, &format!("line {}: {why}", line.number))),
-                    _ if invalid == REPORTED + 1 => {
-                        progress.suspend(|| tell(Level::WARN, "further invalid lines are not shown"));
-                    }
-                    _ => {}
+            let Err(why) = line.animal else {
+                animals += 1;
+                continue;
+            };
+            invalid += 1;
+            match invalid {
+                ..=REPORTED => progress.suspend(|| tell(Level::WARN, &format!("line {}: {why}", line.number))),
+                _ if invalid == REPORTED + 1 => {
+                    progress.suspend(|| tell(Level::WARN, "further invalid lines are not shown"));
                 }
+                _ => {}
             }
         }
         progress.finish_and_clear();
         self.file.rewind()?;
-        Ok(invalid)
+        Ok((animals, invalid))
     }
 
     /// Returns the animals, which end with an error at an invalid line or after a signal, and the progress bar of reading

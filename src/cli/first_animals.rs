@@ -12,7 +12,7 @@ use crate::store::PetSource;
 
 #[derive(Args, Debug)]
 pub struct FirstAnimals {
-    /// Start with the animals of this file, as in `petstore pets import`, instead of 30 sample animals
+    /// Start with the animals of this file, or of stdin for `-`, as in `petstore pets import`, instead of 30 sample animals
     #[arg(long, value_name = "FILE", conflicts_with = "empty")]
     pets: Option<PathBuf>,
     /// Start without animals
@@ -29,9 +29,13 @@ impl FirstAnimals {
             None => Ok(Box::new(sample_animals())),
             Some(path) => {
                 let mut file = AnimalFile::open(path)?;
-                let invalid = file.check()?;
+                let (valid, invalid) = file.check()?;
                 if invalid > 0 {
                     let why = format!("nothing was imported: {}; correct them", counted(invalid, "invalid line"));
+                    return Err(Failure(why));
+                }
+                if valid == 0 {
+                    let why = format!("{} has no animals (--pets): to have none, use --empty", path.display());
                     return Err(Failure(why));
                 }
                 Ok(Box::new(file.animals(false).0))

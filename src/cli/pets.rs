@@ -75,7 +75,7 @@ impl Import {
         let mut file = AnimalFile::open(&self.file)?;
         // Caught only after `open`, so that a signal can end the process while `open` waits for a pipe.
         interrupt::catch()?;
-        let invalid = file.check()?;
+        let (_, invalid) = file.check()?;
         if invalid > 0 && !self.keep_going {
             return Err(Failure(format!(
                 "nothing was imported: {}; use --keep-going to skip them",

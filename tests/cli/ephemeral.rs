@@ -1,6 +1,7 @@
 //! `petstore ephemeral` without a command: the store of one test run, which leaves nothing behind.
 
 use std::fs;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -167,6 +168,9 @@ fn first_animals_are_those_of_a_file_or_none() {
     for (arguments, count) in [("--empty", 0), ("--pets animals.ndjson", 2)] {
         assert_eq!(Running::start(&mut ephemeral(&folder, arguments)).animals(), count);
     }
+    let mut process = Process::start(ephemeral(&folder, "--pets -").stdin(Stdio::piped()));
+    process.take_input().write_all(b"{\"name\":\"Rex\",\"categoryId\":3}\n").unwrap();
+    assert_eq!(Running::of(process).animals(), 1, "the end of the animals does not stop the store");
     let before = folder.names("tmp");
     folder.write("wrong.ndjson", "{\"name\":\"Rex\"}\n{\"name\":\"Mimi\",\"categoryId\":1}\n");
 
@@ -181,6 +185,8 @@ fn first_animals_are_those_of_a_file_or_none() {
     assert_eq!(folder.names("tmp"), before);
     assert!(!folder.path("started").exists());
     assert_eq!(folder.run("ephemeral --empty --pets animals.ndjson").code, Some(2));
+    let empty = folder.run("ephemeral --pets - -- touch started");
+    assert_eq!(empty.shown(), "exit 1\nerror: - has no animals (--pets): to have none, use --empty\n");
 }
 
 #[test]

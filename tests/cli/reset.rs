@@ -136,6 +136,10 @@ fn invalid_file_production_and_missing_confirmation_change_nothing() {
         let why = "line 2: The field `categoryId` is required.";
         assert!(shown.starts_with("exit 1\n") && shown.contains(why), "{shown}");
 
+        // Its stdin is empty.
+        let shown = shop.database.rejects("reset --yes --pets -");
+        assert!(shown.ends_with("error: - has no animals (--pets): to have none, use --empty\n"), "{shown}");
+
         let mut unconfirmed = shop.database.petstore("reset");
         let shown = Process::start(unconfirmed.stdin(Stdio::null())).end().shown();
         let deleted = "reset would delete 2 animals, 0 orders, 0 messages and 0 stored responses of ";
