@@ -19,7 +19,8 @@ const NAMES: [&[u8]; 5] = [b"password", b"passwd", b"passphrase", b"authorizatio
 const LONGEST_NAME: usize = 64;
 const MOST_NAMES: usize = 100;
 
-/// Number of times that a text may be escaped: an address within another's query is encoded twice.
+/// Number of times that a text may be escaped: an address within another's query is encoded twice. A text that is escaped
+/// more often is hidden.
 const LEVELS: usize = 3;
 
 /// Returns whether the value of a header is always a secret.
@@ -33,6 +34,9 @@ pub fn is_secret(name: &HeaderName) -> bool {
 /// off at the end of `text`. Bytes that are not UTF-8, and control characters that a terminal could obey, become `�`.
 pub fn redacted(text: &[u8]) -> String {
     let characters = Characters::of(text);
+    if characters.is_escaped() {
+        return HIDDEN.to_owned();
+    }
     let hidden = characters.hidden();
     let mut kept = Vec::with_capacity(text.len());
     for (at, is_hidden) in hidden.iter().enumerate() {
@@ -72,6 +76,11 @@ impl Characters {
         Self { values, starts }
     }
 
+    /// Returns whether an escape is left.
+    fn is_escaped(&self) -> bool {
+        (0..self.values.len()).any(|at| unescaped(&self.values[at..]).1 > 1)
+    }
+
     /// Returns for each character whether it belongs to a secret. Secrets may overlap.
     fn hidden(&self) -> Vec<bool> {
         let mut hidden = vec![false; self.values.len()];
@@ -102,11 +111,11 @@ impl Characters {
         hidden
     }
 
-    /// Finds the value after a name at `at`: `password=x`, `"password": "x"`.
+    /// Finds the value after a name at `at`: `password=x`, `password[]=x`, `"password": "x"`.
     fn value_after(&self, at: usize) -> Option<Range<usize>> {
         let is_in_name =
-            |next: usize| next < at + LONGEST_NAME && (is_in_key(self.values[next]) || self.is_one_of(next, b"-."));
-        let is_around = |next: usize| self.values[next].is_ascii_whitespace() || self.is_one_of(next, b"\\\"']");
+            |next: usize| next < at + LONGEST_NAME && (is_in_key(self.values[next]) || self.is_one_of(next, b"-.[]"));
+        let is_around = |next: usize| self.values[next].is_ascii_whitespace() || self.is_one_of(next, b"\\\"'");
         let separator = self.run(self.run(at, is_in_name).end, is_around).end;
         let is_field = match self.values.get(separator)? {
             b':' => true,
@@ -221,6 +230,17 @@ mod tests {
     }
 
     #[test]
+    fn text_that_is_escaped_more_often_than_it_is_unescaped_is_hidden() {
+        let (mut text, mut shown) = ("a=1&password=%s".to_owned(), Vec::new());
+        for _ in 0..=LEVELS {
+            text = text.replace('%', "%25").replace('w', "%77");
+            shown.push(redacted(text.as_bytes()));
+        }
+        assert!(shown[..LEVELS].iter().all(|shown| shown.starts_with("a=1&pass")), "{shown:?}");
+        assert_eq!(shown[LEVELS], HIDDEN);
+    }
+
+    #[test]
     fn key_cut_off_anywhere_is_hidden() {
         for text in [KEY.to_owned(), KEY.replace('_', "%5F"), KEY.replace('9', "%39")] {
             for end in 0..=text.len() {
@@ -249,6 +269,7 @@ mod tests {
             (r#"{"password":["a","b"]}"#, r#"{"password":[hidden]"#),
             (r#"{"password":"secr"#, r#"{"password":"[hidden]"#),
             ("user[password]=secret", "user[password]=[hidden]"),
+            ("password[]=secret&password[new][0]=secret", "password[]=[hidden]&password[new][0]=[hidden]"),
             ("pet_test_apassword=secret", "pet_test_[hidden]=[hidden]"),
             ("password=cookie:a b", "password=[hidden]"),
             ("https://pet_test_a:b@shop.example", "https://[hidden]@shop.example"),

@@ -22,6 +22,9 @@ use super::response;
 use super::state::Api;
 use crate::config::Listener;
 
+/// The text that replaces a request's body in a form whose secrets would not be found.
+const NOT_JSON: &[u8] = b"[hidden: not JSON]";
+
 impl RecordedRequest {
     /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid. `body`
     /// is what the operation has read, on staging. `response` is `None` if the client closed the connection before it.
@@ -40,7 +43,8 @@ impl RecordedRequest {
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
             let read = body.unwrap_or_default();
-            let mut bodies = [read, answer].map(|body| Text::of(body, SHOWN));
+            let shown = if is_json(read) { read } else { NOT_JSON };
+            let mut bodies = [shown, answer].map(|body| Text::of(body, SHOWN));
             bodies[0].is_cut |= is_longer(&head.headers, read.len());
             Exchange {
                 request_head: Text::of_head(&format!("{line} {:?}", head.version), &head.headers),
@@ -111,6 +115,11 @@ impl<B> Drop for Unanswered<'_, B> {
             recorded.store(self.api, self.record.elapsed(), Some(&self.record.id));
         }
     }
+}
+
+/// Returns whether a body is empty, or begins like JSON that an operation could take.
+fn is_json(body: &[u8]) -> bool {
+    matches!(body.trim_ascii_start(), [] | [b'{' | b'[' | b'"', ..])
 }
 
 /// Returns whether a request has more of its body than was read. An error may be sent before.

@@ -318,6 +318,8 @@ async fn no_secret_is_shown() {
         format!("{{\"name\":\"{key}\",\"categoryId\":1,\"password\":\"swordfish\"}}"),
         format!("{{\"name\":\"Rex\",\"categoryId\":1,\"x\":\"{}\"}}", key.replace('_', "\\u005f")),
         format!("password=swordfish&key={encoded}"),
+        "<account><password>swordfish</password></account>".to_owned(),
+        "--x\r\nContent-Disposition: form-data; name=\"password\"\r\n\r\nswordfish\r\n--x--".to_owned(),
         format!("{}{key}\"}}", filler(16 * 1024 - 20)),
         format!("{}{encoded}\"}}", filler(16 * 1024 - 50)),
     ];
@@ -328,13 +330,15 @@ async fn no_secret_is_shown() {
     for path in [
         format!("/v1/pets?{key}=1"),
         format!("/v1/pets?password=swordfish&x={encoded}"),
+        "/v1/pets?password[]=swordfish".to_owned(),
+        format!("/v1/pets?x={}", key.replace('_', "%2525255f")),
         format!("/v1/pets/{key}"),
         format!("/v1/{encoded}"),
     ] {
         service.request("GET", &path).key(&key).header("x-request-id", &key).send().await;
     }
     let list = rows(&mut ada, "/requests").await;
-    assert_eq!(list.len(), 9);
+    assert_eq!(list.len(), 13);
     let mut pages = list.clone();
     for row in &list {
         pages.push(open(&mut ada, row).await);
