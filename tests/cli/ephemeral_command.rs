@@ -112,6 +112,26 @@ exit(5)
     }
 }
 
+/// The terminal interrupts both, and COMMAND often ends before this process has seen its own signal.
+#[test]
+fn interrupt_that_ends_the_command_is_no_second_one() {
+    let folder = folder();
+    for _ in 0..20 {
+        let mut terminal = folder.program("script");
+        let command = "sh -c 'echo started; exec sleep 60'";
+        terminal.args(["-qefc", &format!("exec {} ephemeral -- {command}", petstore()), "/dev/null"]);
+        let mut process = Process::start(terminal.stdin(Stdio::piped()).env("TMPDIR", folder.path("tmp")));
+        let mut keyboard = process.take_input();
+        while !process.next_line().expect("the command starts").contains("started") {}
+
+        keyboard.write_all(b"\x03").unwrap();
+
+        let ended = process.end();
+        assert_eq!((ended.code, &*ended.stdout), (Some(130), "^C"), "{ended:?}");
+        assert_eq!(folder.names("tmp"), [""; 0]);
+    }
+}
+
 #[test]
 fn command_is_terminated_if_the_store_fails() {
     let folder = folder();

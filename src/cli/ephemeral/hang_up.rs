@@ -19,7 +19,7 @@ pub fn watch(supervisor: Arc<Supervisor>) -> io::Result<()> {
         thread::Builder::new().name("stdin".into()).spawn(move || {
             // A stdin that cannot be polled is treated as hung up, because the store must not outlive its test.
             while matches!(is_hung_up(io::stdin(), None), Ok(false)) {}
-            supervisor.stop();
+            supervisor.hang_up();
         })?;
     }
     Ok(())

@@ -34,6 +34,9 @@ enum State {
     /// COMMAND has not been started. There may be none.
     Waiting,
     Running(Pid),
+    /// COMMAND has ended with this status, or stdin was hung up. The signal that ended COMMAND or the process at the other
+    /// end may still arrive here, and is no second request to stop.
+    Stopping(u8),
     /// The exit status of COMMAND, or of a shell that cannot start it.
     Ended(u8),
 }
@@ -58,8 +61,16 @@ impl Supervisor {
         Ok((supervisor, stops))
     }
 
-    /// Stops the service.
-    pub fn stop(&self) {
+    /// Stops the service because stdin was hung up. Does nothing after a signal.
+    pub fn hang_up(&self) {
+        let mut state = self.state();
+        if let State::Waiting = *state {
+            *state = State::Stopping(0);
+            self.stop();
+        }
+    }
+
+    fn stop(&self) {
         // The receiver is dropped when the service has ended.
         let _ = self.stop.send(());
     }
@@ -79,6 +90,10 @@ impl Supervisor {
                 let number = kind.as_raw() as u8;
                 interrupt::record(number);
                 *state = State::Ended(128 + number);
+            }
+            State::Stopping(status) => {
+                *state = State::Ended(status);
+                return;
             }
             State::Ended(_) => {}
         }
@@ -115,7 +130,7 @@ impl Supervisor {
         let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let _ = retry_on_intr(|| waitid(WaitId::Pid(Pid::from_child(&child)), end));
         let mut state = self.state();
-        *state = State::Ended(child.wait().map_or(1, exit_status));
+        *state = State::Stopping(child.wait().map_or(1, exit_status));
         self.ended.notify_all();
         self.stop();
     }
@@ -128,7 +143,7 @@ impl Supervisor {
         }
         let state = self.ended.wait_while(state, |state| matches!(state, State::Running(_)));
         match *state.unwrap_or_else(PoisonError::into_inner) {
-            State::Ended(status) => ExitCode::from(status),
+            State::Stopping(status) | State::Ended(status) => ExitCode::from(status),
             _ => ExitCode::SUCCESS,
         }
     }
