@@ -8,7 +8,7 @@ use super::first_animals::FirstAnimals;
 use super::progress::counted;
 use super::{Create, Failure, Outcome, interrupt, tell, with_store};
 use crate::config::Common;
-use crate::store::Contents;
+use crate::store::{Contents, StoreError};
 
 /// Give a staging store a first state
 ///
@@ -51,9 +51,11 @@ impl Reset {
             }
             // Caught only now, so that a signal can end the process while it asks.
             interrupt::catch()?;
-            let added = store.reset(animals).await.map_err(|error| match interrupt::is_received() {
-                true => Failure("interrupted: nothing was changed".into()),
-                false => error.into(),
+            let added = store.reset(animals, interrupt::is_received).await.map_err(|error| match error {
+                StoreError::Refused(_) if interrupt::is_received() => {
+                    Failure("interrupted: nothing was changed".into())
+                }
+                error => error.into(),
             })?;
             tell(Level::INFO, &format!("reset {target}: deleted {deleted}; added {}", counted(added, "animal")));
             Ok(())

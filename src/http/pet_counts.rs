@@ -84,7 +84,7 @@ mod tests {
         *counts.0.lock().await = Some(Kept { counts: million, until, resets: 0 });
         assert_eq!(counts.get(&store).await.unwrap(), million);
 
-        store.reset(Box::new(std::iter::empty())).await.unwrap();
+        store.reset(Box::new(std::iter::empty()), || false).await.unwrap();
 
         assert_eq!(counts.get(&store).await.unwrap(), StatusCounts::default());
     }

@@ -25,10 +25,15 @@ impl Store {
     }
 
     /// Deletes all orders, messages and stored responses, and replaces the animals by those of `animals`, in one
-    /// transaction. Ids start at 1 again. Returns the number of animals.
-    pub async fn reset(&self, animals: PetSource) -> Result<u64> {
+    /// transaction. Ids start at 1 again. Returns the number of animals. Fails and changes nothing if `is_interrupted` returns
+    /// true while it waits for the locks of other processes.
+    pub async fn reset(&self, animals: PetSource, is_interrupted: fn() -> bool) -> Result<u64> {
         self.refuse_production()?;
-        dispatch!(self, db => db.reset(animals).await)
+        match self {
+            // It waits 5 s at most.
+            Self::Sqlite(db) => db.reset(animals).await,
+            Self::Postgres(db) => db.reset(animals, is_interrupted).await,
+        }
     }
 
     /// Returns the number of resets so far, by any process. Counts that were read before a reset must not be shown after it.

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use serde_json::json;
 use testkit::console::between;
+use testkit::postgres::{self, OpenTransaction, sessions};
 use testkit::writers::Mix;
 use testkit::{
-    ConsoleUser, Database, Ledger, PostgresServer, Process, Random, Request, Response, Server, TIMEOUT, Writers,
-    succeed, within,
+    ConsoleUser, Database, Ledger, PostgresServer, Process, Random, Request, Response, Server, Signal, TIMEOUT,
+    Writers, succeed, within,
 };
 
 use crate::relay::grant_to_serve;
@@ -26,10 +27,12 @@ struct Shop {
 
 impl Shop {
     fn on_every_database() -> [Self; 2] {
-        [Database::temporary(), Database::postgres()].map(|database| {
-            database.run(CREATE);
-            Self { key: database.another_key(), database, folder: tempfile::tempdir().unwrap() }
-        })
+        [Database::temporary(), Database::postgres()].map(Self::in_database)
+    }
+
+    fn in_database(database: Database) -> Self {
+        database.run(CREATE);
+        Self { key: database.another_key(), database, folder: tempfile::tempdir().unwrap() }
     }
 
     /// The command that replaces the animals by `count` that are named after `prefix`.
@@ -252,6 +255,27 @@ fn wait_for_its_server_process(database: &Database) {
             WHERE datname = current_database() AND query LIKE '%added_pets%' AND pid <> pg_backend_pid()";
         within(TIMEOUT, "the end of the killed reset", || database.sql(active) == "0");
     }
+}
+
+#[test]
+fn interrupted_wait_for_tables_in_use_changes_nothing() {
+    let url = postgres::database();
+    let shop = Shop::in_database(Database::url(&url));
+    succeed(&mut shop.reset_to("old", 2));
+    let dump = OpenTransaction::begin(&url, "SELECT count(*) FROM orders");
+    let waiting = Process::start(&mut shop.reset_to("new", 3));
+    within(TIMEOUT, "waiting for the lock", || sessions(&url, "wait_event_type = 'Lock'") > 0);
+
+    waiting.signal(Signal::INT);
+
+    // Otherwise it would wait for 30 s.
+    let ended = waiting.end();
+    assert!(
+        ended.code == Some(130) && ended.stderr.ends_with("error: interrupted: nothing was changed\n"),
+        "{ended:?}"
+    );
+    dump.release();
+    assert_eq!(shop.animals().len(), 2);
 }
 
 #[test]

@@ -61,11 +61,11 @@ impl Postgres {
     }
 
     /// If it fails, the connection is dropped and the transaction with it.
-    pub async fn reset(&self, animals: PetSource) -> Result<u64> {
+    pub async fn reset(&self, animals: PetSource, is_interrupted: fn() -> bool) -> Result<u64> {
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = added_pets::begin(client, animals).await?;
-        replace_and_commit(client).await?;
+        replace_and_commit(client, is_interrupted).await?;
         connection.not_warned_since(warnings)?;
         Ok(added)
     }
@@ -76,10 +76,13 @@ impl Postgres {
     }
 }
 
-async fn replace_and_commit(client: &Client) -> Result<()> {
+async fn replace_and_commit(client: &Client, is_interrupted: fn() -> bool) -> Result<()> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match client.batch_execute(RESET).await {
+            Err(error) if is_in_use(&error) && is_interrupted() => {
+                return Err(StoreError::Refused("interrupted".into()));
+            }
             Err(error) if is_in_use(&error) && Instant::now() < until => {
                 client.batch_execute("ROLLBACK TO unlocked; RELEASE unlocked").await?;
                 sleep(PAUSE).await;
