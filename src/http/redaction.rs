@@ -115,7 +115,7 @@ impl Characters {
     fn value_after(&self, at: usize) -> Option<Range<usize>> {
         let is_in_name =
             |next: usize| next < at + LONGEST_NAME && (is_in_key(self.values[next]) || self.is_one_of(next, b"-.[]"));
-        let is_around = |next: usize| self.values[next].is_ascii_whitespace() || self.is_one_of(next, b"\\\"'");
+        let is_around = |next: usize| self.values[next].is_ascii_whitespace() || self.is_one_of(next, b"\\\"'[]");
         let separator = self.run(self.run(at, is_in_name).end, is_around).end;
         let is_field = match self.values.get(separator)? {
             b':' => true,
@@ -269,6 +269,7 @@ mod tests {
             (r#"{"password":["a","b"]}"#, r#"{"password":[hidden]"#),
             (r#"{"password":"secr"#, r#"{"password":"[hidden]"#),
             ("user[password]=secret", "user[password]=[hidden]"),
+            (r"password\[\]=secret", r"password\[\]=[hidden]"),
             ("password[]=secret&password[new][0]=secret", "password[]=[hidden]&password[new][0]=[hidden]"),
             ("pet_test_apassword=secret", "pet_test_[hidden]=[hidden]"),
             ("password=cookie:a b", "password=[hidden]"),
