@@ -147,11 +147,13 @@ impl ListenerService {
             };
             let (id, took) = record.end(api, target.at_path(), &caller, &mut response);
             self.write_headers(target, &caller, origin, id, response.headers_mut());
-            let recorded = recorded.map(|recorded| recorded.end(api, took, &response));
+            if let Some(recorded) = recorded {
+                recorded.end(api, took, &response, &mut caller);
+            }
             match caller.simulated {
                 None => Some(response),
                 // Boxed, because it is rarely needed.
-                Some(simulated) => Box::pin(simulated.send(response, recorded)).await,
+                Some(simulated) => Box::pin(simulated.send(response)).await,
             }
         }
     }

@@ -73,15 +73,18 @@ impl RecordedRequest {
         }))
     }
 
-    /// Completes the record with the response's headers, and stores it.
+    /// Completes the record with the response's headers, and stores it. A simulation keeps it until the body is sent.
     #[inline(never)]
-    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>) -> Arc<Self> {
+    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>, caller: &mut Caller) {
         if let Some(exchange) = self.exchange.as_mut().filter(|_| self.status.is_some()) {
             let line = format!("{:?} {}", response.version(), response.status());
             exchange.response_head = Text::of_head(&line, response.headers());
         }
         let id = response.headers().get(X_REQUEST_ID);
-        self.store(api, took, id)
+        let recorded = self.store(api, took, id);
+        if let Some(simulated) = &mut caller.simulated {
+            simulated.recorded = Some(recorded);
+        }
     }
 
     /// Stores the record. `id` is the request's, if the client got it.

@@ -37,16 +37,13 @@ pub struct Simulated {
     pub is_cut: bool,
     /// Bytes of the body per second.
     pub pace: Option<u16>,
+    /// The record of the request, if it is kept. Set once it is stored.
+    pub recorded: Option<Arc<RecordedRequest>>,
 }
 
 impl Simulated {
-    /// Returns the response as it is sent. `None` closes the connection without one. `recorded` is the record of the request,
-    /// if it is kept.
-    pub async fn send(
-        self,
-        response: Response<Sent>,
-        recorded: Option<Arc<RecordedRequest>>,
-    ) -> Option<Response<Sent>> {
+    /// Returns the response as it is sent. `None` closes the connection without one.
+    pub async fn send(self, response: Response<Sent>) -> Option<Response<Sent>> {
         if self.is_dropped {
             return None;
         }
@@ -56,16 +53,16 @@ impl Simulated {
         let (mut head, body) = response.into_parts();
         let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
         head.headers.insert(CONTENT_LENGTH, body.len().into());
-        Some(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body, recorded)))))
+        Some(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body)))))
     }
 
     /// The pieces of a body. An error closes the connection.
-    fn pieces(self, mut body: Bytes, recorded: Option<Arc<RecordedRequest>>) -> impl Stream<Item = io::Result<Bytes>> {
+    fn pieces(self, mut body: Bytes) -> impl Stream<Item = io::Result<Bytes>> {
         if self.is_cut {
             body.truncate(body.len() / 2);
         }
         let (is_cut, pace, began) = (self.is_cut, self.pace, Instant::now());
-        let unsent = Unsent(recorded.filter(|_| !body.is_empty()));
+        let unsent = Unsent(self.recorded.filter(|_| !body.is_empty()));
         stream::unfold(Some((body, unsent)), move |state| async move {
             let (mut rest, mut unsent) = state?;
             if rest.is_empty() {
@@ -113,7 +110,7 @@ mod tests {
     async fn rest_of_a_paced_body_follows_after_thirty_seconds() {
         let began = Instant::now();
         let slow = Simulated { pace: Some(1), ..Simulated::default() };
-        let pieces: Vec<_> = slow.pieces(Bytes::from_static(&[b'x'; 100]), None).try_collect().await.unwrap();
+        let pieces: Vec<_> = slow.pieces(Bytes::from_static(&[b'x'; 100])).try_collect().await.unwrap();
         assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [&[1; 30][..], &[70]].concat());
         assert_eq!(began.elapsed().as_secs(), 30);
     }

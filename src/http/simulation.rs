@@ -164,6 +164,7 @@ impl<'s> Simulation<'s> {
             is_dropped: matches!(self.dropped, Some(Dropped::Request | Dropped::Response)),
             is_cut: self.dropped == Some(Dropped::Body),
             pace: self.pace,
+            recorded: None,
         }));
         if let Some(delay) = self.delay {
             tokio::time::sleep(delay).await;
