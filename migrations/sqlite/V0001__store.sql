@@ -112,3 +112,17 @@ CREATE TABLE idempotency_records (
 
 -- Finds expired records, which are deleted.
 CREATE INDEX idempotency_records_by_expiry ON idempotency_records (expires_at);
+
+-- Who changed what (`src/domain/audit.rs`). Names are those of the time, and refer to no row, so that they outlive accounts.
+CREATE TABLE audit (
+    id             INTEGER PRIMARY KEY,
+    created_at     INTEGER NOT NULL,
+    action         TEXT NOT NULL,
+    actor          TEXT NOT NULL,           -- the address of an account, or 'command line'
+    subject        TEXT NOT NULL,
+    client_address TEXT,
+    request_id     TEXT
+) STRICT;
+
+-- Finds rows that are older than the retention time, which are deleted.
+CREATE INDEX audit_by_time ON audit (created_at);

@@ -1,14 +1,16 @@
 //! Jobs that run beside the requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
 use super::App;
 use super::backup_schedule::{Backups, Schedule};
+use super::expiry::delete_expired;
 use crate::clock::Clock;
 use crate::config::{Addresses, Scheme, ServiceSettings};
-use crate::http::{Api, idempotency};
+use crate::http::Api;
 use crate::relay::{self, Relay, Target};
 use crate::server::Tls;
 use crate::store::Store;
@@ -31,11 +33,18 @@ pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
             api.requests.follow(|| api.traffic.api_requests(), &api.clock),
             api.traffic.refusals.follow(),
             console.unstored_sessions.follow(),
+            console.wrong_passwords.follow(),
             api.clock.follow(),
-            idempotency::forget_expired(&api.store, &api.clock),
+            delete_expired("responses", |limit| api.store.delete_expired_responses(api.clock.steady(), limit)),
             certificate
         );
     })
+}
+
+/// Deletes rows of the audit after `retention`. Runs until it is aborted.
+pub async fn delete_old_audit(api: Arc<Api>, retention: Duration) {
+    let delete = |limit| api.store.delete_old_audit(api.clock.steady().minus(retention), limit);
+    delete_expired("rows of the audit", delete).await;
 }
 
 /// Starts the export of traces if the environment names an OpenTelemetry collector.

@@ -2,6 +2,7 @@
 
 mod background;
 mod backup_schedule;
+mod expiry;
 mod listeners;
 mod shutdown;
 mod systemd;
@@ -91,6 +92,7 @@ impl App {
         jobs.abort();
         self.api.traffic.refusals.report();
         self.console.unstored_sessions.report();
+        self.console.wrong_passwords.report();
         if *stop.borrow() != Stop::Now {
             let api = Arc::clone(&self.api);
             let flush = self.api.workers.spawn(async move { api.api_keys.flush().await });
@@ -112,6 +114,7 @@ pub struct Started {
     traces: Option<Exporting>,
     backups: Option<Backups>,
     relay: Option<Relay>,
+    audit_retention: Duration,
 }
 
 /// Fails if [`start`] would, as far as that is known without the store. `deployment` is that of the database, or of the new
@@ -166,7 +169,8 @@ pub async fn start(
         (socket, service.logging(settings.log_requests).tracing(tracer.clone()), access)
     });
     let listeners = listeners.collect();
-    Ok(Started { app, listeners, tls, limits: limits(settings), signals, log_level, traces, backups, relay })
+    let (limits, audit_retention) = (limits(settings), settings.audit_retention);
+    Ok(Started { app, listeners, tls, limits, signals, log_level, traces, backups, relay, audit_retention })
 }
 
 impl Started {
@@ -179,7 +183,8 @@ impl Started {
     ///
     /// `petstore serve` runs it on a thread other than the workers', because a disk that does not respond blocks those.
     pub async fn serve(self) -> Result<()> {
-        let Self { app, listeners, tls, limits, mut signals, log_level, traces, backups, relay } = self;
+        let Self { app, listeners, tls, limits, mut signals, log_level, traces, backups, relay, audit_retention } =
+            self;
         tokio::spawn(log_level.follow());
         let listeners = listeners.into_iter().map(|(socket, service, access)| {
             let socket = match access {
@@ -191,10 +196,12 @@ impl Started {
         });
         let listeners = listeners.collect::<std::io::Result<_>>()?;
         let api = Arc::clone(&app.api);
+        let retention = api.workers.spawn(background::delete_old_audit(Arc::clone(&api), audit_retention));
         let (stop, stopped) = watch::channel(Stop::No);
         let server = tokio::spawn(app.serve(listeners, tls, limits, stopped));
         systemd::notify(systemd::READY);
         let ended = shutdown::until_stopped(server, &api, &stop, &mut signals).await;
+        retention.abort();
         shutdown::finish(traces, backups, relay, &api, &mut signals).await;
         ended
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::confirm::confirms;
 use super::database::{find_account, no_account};
 use super::table::{print_list, strip_bidi};
-use super::{Create, Failure, Outcome, print_to, stdout, with_store};
+use super::{Create, Failure, Outcome, actor, print_to, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::Common;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
@@ -137,7 +137,7 @@ impl CreateAccount {
             let email = self.email.as_str().to_owned();
             let digest = password.as_ref().map(digest).transpose()?;
             let new = NewAccount { role: self.role, ..NewAccount::customer(self.email, digest, Clock::System.now()) };
-            match store.create_account(new).await? {
+            match store.create_account(new, actor()).await? {
                 // Loses nothing if stdout is closed.
                 Some(_) => print_to(&mut io::stdout(), &format!("{email}\n")),
                 None => Err(Failure(format!("account {email} already exists"))),
@@ -161,7 +161,7 @@ impl SetPassword {
         with_store(&self.common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
-            if !store.set_password(account.id, digest(&password)?).await? {
+            if !store.set_password(account.id, digest(&password)?, actor()).await? {
                 return Err(no_account(&self.email));
             }
             let Some(mut out) = out else { return Ok(()) };
@@ -176,7 +176,7 @@ impl SetRole {
     fn run(self) -> Outcome {
         with_store(&self.common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
-            match store.set_role(account.id, self.role).await? {
+            match store.set_role(account.id, self.role, actor()).await? {
                 true => Ok(()),
                 false => Err(no_account(&self.email)),
             }
@@ -192,7 +192,7 @@ impl DeleteAccount {
             if confirms(&format!("Delete {email}, revoke its keys and cancel its open orders?"))? == Some(false) {
                 return Err(Failure("nothing was deleted".into()));
             }
-            match store.delete_account(account.id, None, Clock::System.now()).await? {
+            match store.delete_account(account.id, None, actor()).await? {
                 true => Ok(()),
                 false => Err(no_account(&self.email)),
             }

@@ -7,7 +7,7 @@ use indicatif::HumanBytes;
 use tracing::Level;
 
 use super::progress::{self, BYTES};
-use super::{Failure, Outcome, interrupt, not_opened, tell};
+use super::{Failure, Outcome, actor, interrupt, not_opened, tell};
 use crate::config::{Common, ServiceSettings};
 use crate::store::sqlite::backup::{self, Target};
 
@@ -77,8 +77,9 @@ impl Restore {
         refuse_postgres(&self.common)?;
         interrupt::catch()?;
         let Common { data_dir, deployment, .. } = &self.common;
-        let (restored, stopped) =
-            with_bar("restoring", |progress| backup::restore(&self.file, data_dir, *deployment, self.force, progress));
+        let (restored, stopped) = with_bar("restoring", |progress| {
+            backup::restore(&self.file, data_dir, *deployment, self.force, &actor(), progress)
+        });
         let restored = restored.map_err(|error| match stopped {
             true => Failure(format!("interrupted: nothing was restored to {}", data_dir.display())),
             false => error.into(),

@@ -5,7 +5,7 @@ use tracing::Level;
 
 use super::progress::{self, counted};
 use super::serve::{block_on, runtime};
-use super::{Failure, Outcome, not_opened, tell};
+use super::{Failure, Outcome, actor, not_opened, tell};
 use crate::config::Common;
 use crate::store::copy_to_postgres;
 use crate::store::sqlite::{self, Sqlite};
@@ -41,8 +41,9 @@ impl Move {
         let embedded = Common { database_url: None, ..self.common };
         let from = Sqlite::open(&options).map_err(|error| not_opened(&embedded, error))?;
         let progress = progress::bar(0, "moving", "{msg} {wide_bar} {percent}%{left}");
+        let actor = actor();
         let moved = block_on(runtime()?, async {
-            let moved = copy_to_postgres::copy(&from, &to, |done, of| {
+            let moved = copy_to_postgres::copy(&from, &to, &actor, |done, of| {
                 progress.set_length(of);
                 progress.set_position(done);
             });
@@ -57,6 +58,7 @@ impl Move {
                 "pets" => "animal",
                 "api_keys" => "key",
                 "idempotency_records" => "stored response",
+                "audit" => "audit row",
                 table => table.trim_end_matches('s'),
             };
             counted(*rows, one)

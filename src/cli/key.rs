@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::database::find_account;
 use super::table::{or_dash, print_list, strip_bidi};
-use super::{Create, Failure, Outcome, stdout, with_store};
+use super::{Create, Failure, Outcome, actor, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
@@ -118,7 +118,7 @@ impl CreateKey {
                 prefer,
                 ..NewKey::of(&key, account.id, self.name, now, self.expires_in)
             };
-            show(out, &key, store.create_key(new).await?)
+            show(out, &key, store.create_key(new, actor()).await?)
         })
     }
 }
@@ -133,11 +133,9 @@ impl ListKeys {
 
 impl RevokeKey {
     fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
-            match store.revoke_key(self.id, Clock::System.now()).await? {
-                true => Ok(()),
-                false => Err(Failure(format!("there is no key {}", self.id.0))),
-            }
+        with_store(&self.common, Create::Never, async |store| match store.revoke_key(self.id, actor()).await? {
+            true => Ok(()),
+            false => Err(Failure(format!("there is no key {}", self.id.0))),
         })
     }
 }
@@ -147,7 +145,8 @@ impl RotateKey {
         let out = stdout()?;
         with_store(&self.common, Create::Never, async |store| {
             let key = ApiKey::generate(store.deployment());
-            match store.rotate_key(self.id, Rotation::to(&key, Clock::System.now(), self.overlap)).await? {
+            let rotation = Rotation::to(&key, Clock::System.now(), self.overlap);
+            match store.rotate_key(self.id, rotation, actor()).await? {
                 Some(new) => show(out, &key, new),
                 None => Err(Failure(format!("there is no active key {}", self.id.0))),
             }

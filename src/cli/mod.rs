@@ -2,6 +2,7 @@
 
 mod account;
 mod animal_file;
+mod audit;
 mod backup;
 mod completions;
 mod config;
@@ -42,7 +43,9 @@ use rustix::fs::OFlags;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
+use crate::clock::Clock;
 use crate::config::{Common, environment, settings};
+use crate::domain::Actor;
 use crate::telemetry;
 use database::{Create, not_opened, open, with_store};
 use parse::{Parsed, parse};
@@ -78,6 +81,7 @@ enum Command {
     /// Create, list, revoke and rotate API keys
     #[command(subcommand)]
     Key(key::Key),
+    Audit(audit::Audit),
     /// Import and export animals
     #[command(subcommand)]
     Pets(pets::Pets),
@@ -178,6 +182,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
         Command::Serve(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Key(command) => command.run(),
+        Command::Audit(command) => command.run(),
         Command::Pets(command) => command.run(),
         Command::Orders(command) => command.run(),
         Command::Messages(command) => command.run(),
@@ -208,6 +213,11 @@ fn tell(level: Level, text: &str) {
     } else if level <= LevelFilter::current() {
         telemetry::write(&format!("{}{text}\n", telemetry::label(level)));
     }
+}
+
+/// Returns the actor of a command, for the audit.
+fn actor() -> Actor {
+    Actor::command_line(Clock::System.now())
 }
 
 /// Writes the output of a command to stdout.

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::formats::quoted;
 use super::serve::{open_for, serve};
-use super::{Failure, Outcome, backup, print_to};
+use super::{Failure, Outcome, actor, backup, print_to};
 use crate::app;
 use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
@@ -111,7 +111,7 @@ async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure>
 async fn account(store: &Store) -> Result<Account, Failure> {
     let email = Email::parse(ACCOUNT)?;
     let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };
-    store.create_account(new).await?;
+    store.create_account(new, actor()).await?;
     store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
 }
 
@@ -121,7 +121,7 @@ async fn first_password(store: &Store, account: &Account) -> Result<Option<NewPa
         return Ok(None);
     }
     let password = NewPassword::generate();
-    store.set_password(account.id, password.hash(&mut HashingMemory::default())?).await?;
+    store.set_password(account.id, password.hash(&mut HashingMemory::default())?, actor()).await?;
     Ok(Some(password))
 }
 
@@ -129,7 +129,7 @@ async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<Strin
     let now = Clock::System.now();
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("quickstart".into())?;
-    store.create_key(NewKey::of(&key, account, name, now, None)).await?;
+    store.create_key(NewKey::of(&key, account, name, now, None), actor()).await?;
     if let Some(folder) = file.parent() {
         // Does not exist yet with PostgreSQL.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

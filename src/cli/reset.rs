@@ -6,7 +6,7 @@ use tracing::Level;
 use super::confirm::confirms;
 use super::first_animals::FirstAnimals;
 use super::progress::counted;
-use super::{Create, Failure, Outcome, interrupt, tell, with_store};
+use super::{Create, Failure, Outcome, actor, interrupt, tell, with_store};
 use crate::config::Common;
 use crate::store::{Contents, StoreError};
 
@@ -51,7 +51,7 @@ impl Reset {
             }
             // Caught only now, so that a signal can end the process while it asks.
             interrupt::catch()?;
-            let added = store.reset(animals, interrupt::is_received).await.map_err(|error| match error {
+            let added = store.reset(animals, actor(), interrupt::is_received).await.map_err(|error| match error {
                 StoreError::Refused(_) if interrupt::is_received() => {
                     Failure("interrupted: nothing was changed".into())
                 }

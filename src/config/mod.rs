@@ -161,6 +161,9 @@ pub struct ServiceSettings {
     /// Time for which sent messages are kept in the database
     #[arg(long, value_name = "DURATION", env = "PETSTORE_RELAY_RETENTION", default_value = "7d", value_parser = duration)]
     pub relay_retention: Duration,
+    /// Time for which changes of accounts, keys and orders are kept in the audit
+    #[arg(long, value_name = "DURATION", env = "PETSTORE_AUDIT_RETENTION", default_value = "365d", value_parser = at_least_a_second)]
+    pub audit_retention: Duration,
     /// Log every request, at level info
     #[arg(
         long,

@@ -44,7 +44,7 @@ pub async fn change_password(who: SignedIn, fields: Form) -> Result<Response, Pa
         let digest = place.hash(chosen).await?;
         let token = SessionToken::generate();
         let session = NewSession { hash: token.hash(), account, now: who.api().clock.steady() };
-        if who.api().store.change_password(session, checked, digest).await? {
+        if who.api().store.change_password(session, checked, digest, who.actor()).await? {
             return Ok(who.redirect_signed_in("account?notice=password-changed", &token));
         }
     }
@@ -64,7 +64,7 @@ pub async fn delete(who: SignedIn, fields: Form) -> Result<Response, PageError> 
     let place = begin_confirmation(&who)?;
     if let Some((account, checked)) =
         check_password(&who, &place, &who.session.email, fields.secret("password")).await?
-        && who.api().store.delete_account(account, Some(checked), who.api().clock.now()).await?
+        && who.api().store.delete_account(account, Some(checked), who.actor()).await?
     {
         who.api().api_keys.note_change();
         who.api().account_requests.forget(account);

@@ -49,7 +49,7 @@ impl ApiCall {
     pub async fn list(who: &SignedIn, operation: Operation, query: Option<String>) -> Option<Self> {
         let target = format!("{}?{}", operation.path(), query?);
         let shown = SampleRequest::get(address(who, operation, &target));
-        let mut caller = Caller::signed_in(who.session.account, who.session.role);
+        let mut caller = Caller::signed_in(who.session.account, who.session.role, &who.client);
         let answer = call(who, operation, Request::get(target), "", &mut caller).await;
         Some(Self::new(shown, answer, caller.simulated).await)
     }
@@ -98,7 +98,7 @@ impl ApiCall {
         let url = address(who, operation, &target);
         let shown = SampleRequest { method: "POST", url, headers, body: body.to_owned(), is_live: false };
 
-        let mut caller = Caller::signed_in(who.session.account, who.session.role);
+        let mut caller = Caller::signed_in(who.session.account, who.session.role, &who.client);
         let mut answer = match caller.count(who.api(), who.session.account) {
             Ok(()) => {
                 let request = shown
@@ -183,7 +183,7 @@ async fn call(
     operation: Operation,
     request: axum::http::request::Builder,
     body: &str,
-    caller: &mut Caller,
+    caller: &mut Caller<'_>,
 ) -> Response {
     let request = request.body(Full::new(Bytes::from(body.to_owned()))).expect("our requests are well-formed");
     let (head, mut body) = request.into_parts();

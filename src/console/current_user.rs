@@ -1,7 +1,6 @@
 //! The user of a page, signed in or not: the session behind the cookie.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -15,9 +14,9 @@ use super::Console;
 use super::form::Form;
 use crate::config::Addresses;
 use crate::domain::session::SessionHash;
-use crate::domain::{Session, SessionToken};
+use crate::domain::{Actor, Email, Session, SessionToken};
 use crate::http::Api;
-use crate::http::client_address::{Peer, client_address};
+use crate::http::client_address::{Arrival, client_address};
 use crate::store;
 
 /// The user of a page, signed in or not.
@@ -28,8 +27,8 @@ pub struct CurrentUser {
     pub root: String,
     /// The addresses by which this user reaches the service.
     pub addresses: Arc<Addresses>,
-    /// The network address of the client, if known.
-    pub address: Option<IpAddr>,
+    /// The network address of the client, not that of a trusted proxy, and the id of the request.
+    pub client: Arrival,
     /// A message from the previous page.
     pub notice: Option<&'static str>,
     pub session: Option<Session>,
@@ -42,12 +41,13 @@ impl CurrentUser {
     pub fn new(console: &Arc<Console>, request: &Request) -> Self {
         let (uri, headers) = (request.uri(), request.headers());
         let depth = uri.path().matches('/').count().saturating_sub(1);
-        let peer: Option<&Peer> = request.extensions().get();
+        let arrival: &Arrival = request.extensions().get().expect("the listener's service adds it");
+        let client = client_address(arrival.peer, headers, &console.api.trusted_proxies);
         Self {
             console: Arc::clone(console),
             root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
             addresses: console.api.addresses.reached_by(headers),
-            address: peer.map(|Peer(peer)| client_address(*peer, headers, &console.api.trusted_proxies)),
+            client: Arrival { peer: client, ..arrival.clone() },
             notice: notice(uri),
             session: None,
             presented: cookie(headers, cookie_name(console)).and_then(SessionToken::hash_presented),
@@ -80,6 +80,11 @@ impl CurrentUser {
 
     pub fn api(&self) -> &Api {
         &self.console.api
+    }
+
+    /// Returns the user of `account` as the actor of a change, for the audit.
+    pub fn actor_of(&self, account: &Email) -> Actor {
+        self.client.actor(account.clone(), self.client.peer, self.api().clock.now())
     }
 
     /// Redirects to another page with GET.
@@ -153,6 +158,13 @@ impl<S: Sync> FromRequestParts<S> for SignedIn {
     }
 }
 
+impl SignedIn {
+    /// Returns the user as the actor of a change, for the audit.
+    pub fn actor(&self) -> Actor {
+        self.actor_of(&self.session.email)
+    }
+}
+
 impl Deref for SignedIn {
     type Target = CurrentUser;
 
@@ -163,7 +175,7 @@ impl Deref for SignedIn {
 
 /// Returns `page` if it is the path and query of a page that requires a session, so that no link leads elsewhere.
 pub fn page_to_return_to(page: &str) -> Option<&str> {
-    const SECTIONS: [&str; 6] = ["account", "animals", "keys", "messages", "orders", "requests"];
+    const SECTIONS: [&str; 7] = ["account", "animals", "audit", "keys", "messages", "orders", "requests"];
     const LONGEST: usize = 200;
     let section = page.split(['/', '?']).next().unwrap_or_default();
     let is_plain = page.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=-_".contains(&byte));

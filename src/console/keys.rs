@@ -215,7 +215,7 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
         return Ok(new_key(&who, StatusCode::CONFLICT, form, opened));
     }
     let prefer = new.prefer.clone();
-    who.api().store.create_key(new).await?;
+    who.api().store.create_key(new, who.actor()).await?;
     who.api().api_keys.note_change();
     Ok(made(&who, &key, prefer, None))
 }
@@ -236,7 +236,7 @@ pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Resu
     }
     let key = ApiKey::generate(who.api().store.deployment());
     let replacement = Rotation::to(&key, who.api().clock.steady(), overlap);
-    if who.api().store.rotate_key(KeyId(before.id), replacement).await?.is_none() {
+    if who.api().store.rotate_key(KeyId(before.id), replacement, who.actor()).await?.is_none() {
         let message = "This key has expired or been revoked, so it cannot be rotated. Create a new key.";
         return Err(PageError::not_found(message));
     }
@@ -258,7 +258,7 @@ pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result
 
 pub async fn revoke(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&who, &id).await?;
-    who.api().store.revoke_key(KeyId(key.id), who.api().clock.now()).await?;
+    who.api().store.revoke_key(KeyId(key.id), who.actor()).await?;
     who.api().api_keys.note_change();
     Ok(who.redirect("keys?notice=key-revoked"))
 }

@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use super::current_user::CurrentUser;
 use super::error::PageError;
 use super::simulation::{CHOICES, Choices};
-use crate::domain::Deployment;
+use crate::domain::{Deployment, Role};
 
 /// Allows only our own files, no inline scripts or styles, forms to this host only, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; \
@@ -26,6 +26,7 @@ pub struct Site<'a> {
     pub notice: Option<&'a str>,
     /// The address of the signed-in user.
     pub email: Option<&'a str>,
+    is_staff: bool,
     pub deployment: Deployment,
     pub may_sign_up: bool,
     /// The failures that a form can simulate. Empty in production and if simulation is off.
@@ -42,6 +43,7 @@ impl<'a> Site<'a> {
             title,
             notice: user.notice,
             email: user.session.as_ref().map(|session| session.email.as_str()),
+            is_staff: user.session.as_ref().is_some_and(|session| session.role == Role::Staff),
             deployment: user.api().store.deployment(),
             may_sign_up: user.console.may_sign_up(),
             simulations: if user.api().is_simulating() { CHOICES } else { &[] },
@@ -51,8 +53,8 @@ impl<'a> Site<'a> {
     }
 
     /// Returns the links of the header: path and text.
-    pub fn links(&self) -> &'static [(&'static str, &'static str)] {
-        match self.email {
+    pub fn links(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let links: &[_] = match self.email {
             Some(_) => &[
                 ("", "Overview"),
                 ("animals", "Animals"),
@@ -60,10 +62,12 @@ impl<'a> Site<'a> {
                 ("messages", "Messages"),
                 ("keys", "Keys"),
                 ("requests", "Requests"),
+                ("audit", "Audit"),
                 ("docs", "Docs"),
             ],
             None => &[("docs", "Docs")],
-        }
+        };
+        links.iter().copied().filter(|(path, _)| *path != "audit" || self.is_staff)
     }
 
     pub fn is_here(&self, path: &str) -> bool {

@@ -31,10 +31,8 @@ impl LoginThrottle {
     /// Counts an attempt to sign in or up. The error is the time to wait until the next one.
     ///
     /// Addresses without an account count too, so the limit reveals nothing about accounts.
-    pub fn count(&self, from: Option<IpAddr>, email: &Email, now: Timestamp) -> Result<(), Duration> {
-        if let Some(from) = from {
-            self.take(&format!("address {}", network(from)), PER_ADDRESS, now)?;
-        }
+    pub fn count(&self, from: IpAddr, email: &Email, now: Timestamp) -> Result<(), Duration> {
+        self.take(&format!("address {}", network(from)), PER_ADDRESS, now)?;
         self.take(&format!("account {}", email.folded()), PER_ACCOUNT, now)
     }
 
@@ -67,9 +65,13 @@ fn network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
     fn email(address: &str) -> Email {
         Email::parse(address).unwrap()
@@ -80,21 +82,20 @@ mod tests {
         let throttle = LoginThrottle::new();
         for attempt in 0..10 {
             let from = IpAddr::from([10, 0, 0, attempt]);
-            assert_eq!(throttle.count(Some(from), &email("ada@example.com"), NOW), Ok(()), "{attempt}");
+            assert_eq!(throttle.count(from, &email("ada@example.com"), NOW), Ok(()), "{attempt}");
         }
-        assert_eq!(throttle.count(None, &email("ADA@example.com"), NOW), Err(Duration::from_secs(60)));
-        assert_eq!(throttle.count(None, &email("grace@example.com"), NOW), Ok(()));
+        assert_eq!(throttle.count(OTHER, &email("ADA@example.com"), NOW), Err(Duration::from_secs(60)));
+        assert_eq!(throttle.count(OTHER, &email("grace@example.com"), NOW), Ok(()));
         let later = NOW.plus(Duration::from_secs(60));
-        assert_eq!(throttle.count(None, &email("ada@example.com"), later), Ok(()));
-        assert!(throttle.count(None, &email("ada@example.com"), later).is_err());
+        assert_eq!(throttle.count(OTHER, &email("ada@example.com"), later), Ok(()));
+        assert!(throttle.count(OTHER, &email("ada@example.com"), later).is_err());
     }
 
     #[test]
     fn address_has_thirty_attempts_for_all_accounts() {
         let throttle = LoginThrottle::new();
-        let count = |from: &str, who: u32| {
-            throttle.count(Some(from.parse().unwrap()), &email(&format!("{who}@example.com")), NOW)
-        };
+        let count =
+            |from: &str, who: u32| throttle.count(from.parse().unwrap(), &email(&format!("{who}@example.com")), NOW);
         for who in 0..30 {
             assert_eq!(count(&format!("2001:db8::{who}"), who), Ok(()), "{who}");
         }

@@ -3,6 +3,7 @@
 
 mod account;
 mod api_call;
+mod audit;
 mod curl;
 mod current_user;
 mod docs;
@@ -58,6 +59,8 @@ pub struct Console {
     throttle: LoginThrottle,
     /// Samples warnings about session uses that could not be stored.
     pub unstored_sessions: Sampler,
+    /// Samples warnings about wrong passwords, by account.
+    pub wrong_passwords: Sampler,
 }
 
 impl Console {
@@ -67,6 +70,7 @@ impl Console {
             passwords: PasswordHasher::new(Arc::clone(&api.password_counters)),
             throttle: LoginThrottle::new(),
             unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),
+            wrong_passwords: Sampler::new(|account, attempts| tracing::warn!(attempts, account, "wrong passwords")),
             api,
         }
     }
@@ -103,6 +107,7 @@ pub fn routes(console: &Arc<Console>) -> Router {
         // The address of a step stays in the browser's address bar.
         .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(orders::step))
         .route("/messages", get(messages::list).post(messages::send))
+        .route("/audit", get(audit::list))
         .route("/requests", get(requests::list))
         .route("/requests/{id}", get(requests::show))
         .route("/reset", get(reset::confirm).post(reset::reset));
@@ -118,8 +123,10 @@ pub fn framed(console: &Arc<Console>, pages: Router<Arc<Console>>) -> Router<Arc
 
 /// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
 pub async fn not_found(State(console): State<Arc<Console>>, request: Request) -> Response {
-    const SECTIONS: [&str; 10] =
-        ["account", "animals", "keys", "messages", "orders", "requests", "reset", "sign-in", "sign-out", "sign-up"];
+    const SECTIONS: [&str; 11] = [
+        "account", "animals", "audit", "keys", "messages", "orders", "requests", "reset", "sign-in", "sign-out",
+        "sign-up",
+    ];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
     /// slashes would be many times as long as the path.
     const DEEPEST: usize = 16;

@@ -87,13 +87,25 @@ pub async fn check_password(
 ) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
     let known = user.api().store.find_password(email).await?;
     let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await?;
+    if !matches {
+        warn_of_wrong_password(user, known.as_ref().map(|(account, _)| *account));
+    }
     Ok(known.filter(|_| matches))
+}
+
+/// Names the account by its id. An address without an account is not logged, because people enter passwords there.
+fn warn_of_wrong_password(user: &CurrentUser, account: Option<AccountId>) {
+    let account = account.map_or("unknown".to_owned(), |account| account.0.to_string());
+    if user.console.wrong_passwords.is_first(&account) {
+        let request_id = user.client.request_id.to_str().unwrap_or_default();
+        tracing::warn!(request_id, account, "wrong password");
+    }
 }
 
 /// Counts an attempt to sign in or up. Fails if there were too many. Attempts rejected for lack of hashing capacity are
 /// not counted.
 pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<QueuePlace<'a>, PageError> {
-    begin(user, |throttle, now| throttle.count(user.address, email, now))
+    begin(user, |throttle, now| throttle.count(user.client.peer, email, now))
 }
 
 /// Counts an attempt of a signed-in user to confirm a change, like [`begin_attempt`].

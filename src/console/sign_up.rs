@@ -37,8 +37,9 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
         return Ok(form(&user, email, password));
     };
     let digest = begin_attempt(&user, &address)?.hash(chosen).await?;
+    let actor = user.actor_of(&address);
     let new = NewAccount::customer(address, Some(digest.clone()), user.api().clock.now());
-    let Some(account) = user.api().store.create_account(new).await? else {
+    let Some(account) = user.api().store.create_account(new, actor).await? else {
         email.error = Some("There is already an account with this address. Sign in instead.".to_owned());
         return Ok(form(&user, email, password));
     };

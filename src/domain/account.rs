@@ -87,6 +87,11 @@ impl Email {
         &self.0
     }
 
+    /// Names the account and its role in the audit.
+    pub fn with_role(&self, role: Role) -> String {
+        format!("{} ({})", self.0, role.as_str())
+    }
+
     /// Returns the lower-case form, by which addresses are compared.
     pub fn folded(&self) -> String {
         self.0.to_lowercase()

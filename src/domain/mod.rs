@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod api_key;
+pub mod audit;
 pub mod idempotency;
 pub mod message;
 pub mod order;
@@ -16,9 +17,10 @@ pub mod token_bucket;
 
 pub use account::{Account, AccountId, Email, NewAccount, Role};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
+pub use audit::{Action, Actor, AuditEntry, AuditQuery};
 pub use idempotency::{IdempotencyKey, KeyedRequest};
 pub use message::{Message, MessageId, MessageIds, MessageText};
-pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
+pub use order::{NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Transition};
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{Direction, PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts};

@@ -1,6 +1,6 @@
 //! Orders of animals, and the transitions between their statuses.
 
-use super::{AccountId, Invalid, PageQuery, PetStatus, Timestamp};
+use super::{AccountId, Actor, Invalid, PageQuery, PetStatus, Timestamp};
 
 /// The numbers are those in both databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,11 +107,20 @@ impl NewOrder {
     }
 }
 
+/// Who changes the status of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrderClerk {
+    /// The customer, whose order it must be.
+    Customer(AccountId),
+    /// An account of the staff. The audit records the step if the order is another account's. Boxed, because most
+    /// transitions have no actor, and they are moved.
+    Staff(AccountId, Box<Actor>),
+}
+
 /// A transition of an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderTransition {
-    /// The customer whose order it must be. `None` for staff.
-    pub customer: Option<AccountId>,
+    pub by: OrderClerk,
     pub order: i64,
     pub transition: Transition,
     pub now: Timestamp,

@@ -6,6 +6,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 
 use super::api_key_cache::{Authentication, KeyHolder};
+use super::client_address::Arrival;
 use super::error::{ApiError, Code};
 use super::operations::{Operation, Permission};
 use super::preferences::Preferences;
@@ -15,8 +16,9 @@ use super::state::Api;
 use crate::domain::{AccountId, KeyId, Role};
 
 /// The caller of an operation, as far as it is known. The log and the headers of the response need it.
-#[derive(Debug, Default)]
-pub struct Caller {
+#[derive(Debug)]
+pub struct Caller<'r> {
+    pub arrival: &'r Arrival,
     /// `None` before the API key is found to be valid.
     pub account: Option<AccountId>,
     pub role: Role,
@@ -34,20 +36,32 @@ pub struct Caller {
     pub simulated: Option<Box<Simulated>>,
 }
 
-impl Caller {
-    /// A user signed in to the console.
-    pub fn signed_in(account: AccountId, role: Role) -> Self {
-        Self { account: Some(account), role, ..Self::default() }
+impl<'r> Caller<'r> {
+    pub const fn unknown(arrival: &'r Arrival) -> Self {
+        Self {
+            arrival,
+            account: None,
+            role: Role::Customer,
+            key: None,
+            ended_key: None,
+            quota: None,
+            is_read_only: false,
+            preferences: None,
+            simulated: None,
+        }
     }
 
-    /// The caller of a path without an operation for it, where no credential is needed.
-    pub async fn recognized(api: &Api, headers: &HeaderMap) -> Self {
-        let mut caller = Self::default();
+    /// A user signed in to the console.
+    pub fn signed_in(account: AccountId, role: Role, arrival: &'r Arrival) -> Self {
+        Self { account: Some(account), role, ..Self::unknown(arrival) }
+    }
+
+    /// Finds the caller of a path without an operation for it, where no credential is needed.
+    pub async fn recognize(&mut self, api: &Api, headers: &HeaderMap) {
         if let Ok(key) = presented_key(headers) {
             // Without the store, the caller is not recognized.
-            _ = caller.find_holder(api, key).await;
+            _ = self.find_holder(api, key).await;
         }
-        caller
     }
 
     /// Checks the API key, the rate limit of its account, and the permission to call `operation`. Returns the account.
@@ -125,7 +139,7 @@ fn missing() -> ApiError {
 }
 
 /// One message for every reason, because only the key's owner may learn why it is rejected.
-fn invalid() -> ApiError {
+pub fn invalid() -> ApiError {
     ApiError::new(Code::InvalidApiKey, "The API key is not valid here.")
 }
 

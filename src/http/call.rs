@@ -30,7 +30,7 @@ impl<'r> Call<'r> {
         api: &'r Api,
         head: &'r Parts,
         body: &mut impl RequestBody,
-        caller: &mut Caller,
+        caller: &mut Caller<'_>,
     ) -> Result<Self, ApiError> {
         let account = caller.admit(api, operation, &head.headers).await?;
         input::check_declared_body(&head.headers)?;

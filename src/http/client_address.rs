@@ -6,13 +6,26 @@ use axum::http::header::FORWARDED;
 use axum::http::{HeaderMap, HeaderValue};
 
 use super::forwarded::{parse_address, parse_forwarded};
+use super::redaction::redacted;
 use crate::config::Network;
+use crate::domain::{Actor, Email, Timestamp};
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The network address that a request came from. An extension of requests for pages.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub IpAddr);
+/// The peer that a request came from, and the request's id. An extension of requests for pages.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub peer: IpAddr,
+    pub request_id: HeaderValue,
+}
+
+impl Arrival {
+    /// Returns the actor of a change that an account requests. A key in the request's id, which the client chose, is hidden.
+    pub fn actor(&self, account: Email, client_address: IpAddr, at: Timestamp) -> Actor {
+        let request_id = redacted(self.request_id.as_bytes());
+        Actor { at, account: Some(account), client_address: Some(client_address), request_id: Some(request_id) }
+    }
+}
 
 /// Returns the address of the client. If `peer` is a trusted proxy, that is the last address in `X-Forwarded-For` that is
 /// not a trusted proxy itself. Addresses before it are ignored, because the client may have forged them.

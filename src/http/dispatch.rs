@@ -25,7 +25,7 @@ impl Operation {
         api: &Api,
         head: &Parts,
         body: &mut impl RequestBody,
-        caller: &mut Caller,
+        caller: &mut Caller<'_>,
     ) -> Result<Response, ApiError> {
         if let Some(simulator) = &api.simulator
             && let Some(simulation) = Simulation::of(simulator, self, api, head, caller).await?
@@ -44,7 +44,7 @@ impl Operation {
         api: &Api,
         head: &Parts,
         body: &mut impl RequestBody,
-        caller: &mut Caller,
+        caller: &mut Caller<'_>,
     ) -> Result<Response, ApiError> {
         let mut check = async || Call::check(self, api, head, body, caller).await;
         match self {
@@ -55,9 +55,9 @@ impl Operation {
             ListOrders => orders::list(&check().await?).await,
             PlaceOrder => orders::place(&check().await?).await,
             GetOrder => Box::pin(orders::get(&check().await?)).await,
-            ApproveOrder => Box::pin(orders::change(&check().await?, Transition::Approve)).await,
-            DeliverOrder => Box::pin(orders::change(&check().await?, Transition::Deliver)).await,
-            CancelOrder => Box::pin(orders::change(&check().await?, Transition::Cancel)).await,
+            ApproveOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Approve)).await,
+            DeliverOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Deliver)).await,
+            CancelOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Cancel)).await,
             SendMessage => messages::send(&check().await?).await,
             ListMessages => Box::pin(messages::list(&check().await?)).await,
             GetLiveness => Ok(health::live()),

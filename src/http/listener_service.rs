@@ -18,7 +18,7 @@ use tower::Service;
 
 use super::auth::Caller;
 use super::body_copy::CopiedBody;
-use super::client_address::Peer;
+use super::client_address::Arrival;
 use super::cors::{Cors, is_preflight};
 use super::error::{ApiError, Cause, Code};
 use super::framing;
@@ -26,7 +26,7 @@ use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
 use super::recorded_request::RecordedRequest;
-use super::request_id::{X_REQUEST_ID, new_request_id};
+use super::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use super::request_record::{RequestRecord, log_cause};
 use super::request_recorder::Unanswered;
 use super::response::{self, Sent};
@@ -111,12 +111,13 @@ impl ListenerService {
             let target = Target::of(self.listener, &head.method, head.uri.path());
             let record = self.begin(&head, peer, target);
             let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
-            let mut caller = Caller::default();
+            let arrival = Arrival { peer, request_id: request_id(&head.headers) };
+            let mut caller = Caller::unknown(&arrival);
             let mut recorded = None;
             let mut response = match self.route(&head, &body, target) {
                 Route::Answered(response) => {
                     if self.listener != Listener::Ops {
-                        let caller = Box::pin(Caller::recognized(api, &head.headers)).await;
+                        Box::pin(caller.recognize(api, &head.headers)).await;
                         recorded = self.record(target, &head, None, &caller, &response);
                     }
                     (*response).map(Either::Left)
@@ -140,17 +141,21 @@ impl ListenerService {
                 }
                 Route::Pages(pages) => {
                     // Boxed, because it is large and rarely needed.
-                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body.body), peer));
+                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body.body), &arrival));
                     let answered = AssertUnwindSafe(page).catch_unwind().await;
                     answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
                 }
             };
-            let (id, took) = record.end(api, target.at_path(), &caller, &mut response);
-            self.write_headers(target, &caller, origin, id, response.headers_mut());
-            if let Some(recorded) = recorded {
-                recorded.end(api, took, &response, &mut caller);
+            let took = record.end(api, target.at_path(), &caller, &mut response);
+            self.write_headers(target, &caller, origin, response.headers_mut());
+            let mut simulated = caller.simulated;
+            if !simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
+                response.headers_mut().insert(X_REQUEST_ID, arrival.request_id);
             }
-            match caller.simulated {
+            if let Some(recorded) = recorded {
+                recorded.end(api, took, &response, simulated.as_deref_mut());
+            }
+            match simulated {
                 None => Some(response),
                 // Boxed, because it is rarely needed.
                 Some(simulated) => Box::pin(simulated.send(response)).await,
@@ -191,7 +196,7 @@ impl ListenerService {
         target: Target,
         head: &Parts,
         body: Option<&[u8]>,
-        caller: &Caller,
+        caller: &Caller<'_>,
         response: &response::Response,
     ) -> Option<Box<RecordedRequest>> {
         if !self.api.account_requests.keeps(response.status()) {
@@ -205,14 +210,7 @@ impl ListenerService {
     }
 
     /// Writes the headers that do not depend on the handler.
-    fn write_headers(
-        &self,
-        target: Target,
-        caller: &Caller,
-        origin: Option<HeaderValue>,
-        id: HeaderValue,
-        headers: &mut HeaderMap,
-    ) {
+    fn write_headers(&self, target: Target, caller: &Caller<'_>, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
         if self.cors.is_some() {
             Cors::write_headers(origin, headers);
         }
@@ -226,7 +224,6 @@ impl ListenerService {
         if self.is_https_only {
             headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
         }
-        headers.insert(X_REQUEST_ID, id);
     }
 }
 
@@ -235,9 +232,9 @@ fn of_panic(panic: &(dyn Any + Send)) -> ApiError {
 }
 
 /// Responds to requests for pages, and to those with an unknown path.
-async fn answer_page(mut pages: Router, request: Request<impl RequestBody>, peer: IpAddr) -> Response<Sent> {
+async fn answer_page(mut pages: Router, request: Request<impl RequestBody>, arrival: &Arrival) -> Response<Sent> {
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(Peer(peer));
+    request.extensions_mut().insert(arrival.clone());
     match pages.call(request).await {
         Ok(response) => response.map(Either::Right),
         Err(never) => match never {},

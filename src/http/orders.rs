@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
+use super::auth;
 use super::call::Call;
+use super::client_address::{Arrival, client_address};
 use super::error::{ApiError, Code};
 use super::idempotency;
 use super::input;
@@ -16,7 +18,9 @@ use super::response::{self, Response};
 use super::state::Api;
 use crate::config::Addresses;
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Role, Transition};
+use crate::domain::{
+    AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Role, Transition,
+};
 use crate::representation::{order_json, write_order};
 use crate::store::StoredResponse;
 
@@ -93,14 +97,27 @@ impl From<PlaceOrderError> for ApiError {
 }
 
 /// Handles `approveOrder`, `deliverOrder` and `cancelOrder`. They need no body, but accept an object.
-pub async fn change(call: &Call<'_>, transition: Transition) -> Result<Response, ApiError> {
+pub async fn change(call: &Call<'_>, arrival: &Arrival, transition: Transition) -> Result<Response, ApiError> {
     if !call.body.is_empty() {
         Fields::parse(&call.body, [])?;
     }
     let key = call.key(&changed)?;
     let order = call.id().ok_or_else(order_not_found)?;
-    let change = OrderTransition { customer: call.customer(), order, transition, now: call.api.clock.now() };
+    let by = match call.customer() {
+        Some(customer) => OrderClerk::Customer(customer),
+        None => OrderClerk::Staff(call.account, Box::new(actor(call, arrival).await?)),
+    };
+    let change = OrderTransition { by, order, transition, now: call.api.clock.now() };
     idempotency::respond(call.api.store.transition_order(change, key).await?, changed)
+}
+
+/// Returns the caller for the audit, which records steps of another account's order.
+async fn actor(call: &Call<'_>, arrival: &Arrival) -> Result<Actor, ApiError> {
+    let api = call.api;
+    // Without an account, the key is not valid any more.
+    let email = api.store.find_email(call.account).await?.ok_or_else(auth::invalid)?;
+    let client = client_address(arrival.peer, &call.head.headers, &api.trusted_proxies);
+    Ok(arrival.actor(email, client, api.clock.now()))
 }
 
 /// The 200 response for an order after its transition.

@@ -57,7 +57,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::domain::Deployment;
+    use crate::domain::{Actor, Deployment, Timestamp};
     use crate::store::sqlite::{Options, Sqlite};
 
     #[tokio::test]
@@ -84,7 +84,8 @@ mod tests {
         *counts.0.lock().await = Some(Kept { counts: million, until, resets: 0 });
         assert_eq!(counts.get(&store).await.unwrap(), million);
 
-        store.reset(Box::new(std::iter::empty()), || false).await.unwrap();
+        let actor = Actor::command_line(Timestamp::from_milliseconds(0));
+        store.reset(Box::new(std::iter::empty()), actor, || false).await.unwrap();
 
         assert_eq!(counts.get(&store).await.unwrap(), StatusCounts::default());
     }

@@ -11,7 +11,6 @@ use super::auth::Caller;
 use super::client_address::client_address;
 use super::error::Cause;
 use super::operations::Operation;
-use super::request_id::request_id;
 use super::state::Api;
 use super::traffic::RequestInProgress;
 use crate::telemetry::request_log::RequestLogEntry;
@@ -19,7 +18,6 @@ use crate::telemetry::traces::{Recording, Tracer};
 
 /// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
 pub struct RequestRecord<'s> {
-    pub id: HeaderValue,
     in_progress: RequestInProgress<'s>,
     /// Boxed, as is the log entry, because most requests have neither, and this record is moved.
     span: Option<Box<Recording<'s>>>,
@@ -34,7 +32,7 @@ impl<'s> RequestRecord<'s> {
             Box::new(RequestLogEntry::of(head, client))
         });
         let span = tracer.and_then(|tracer| tracer.begin(head)).map(Box::new);
-        Self { id: request_id(&head.headers), in_progress, span, log_entry }
+        Self { in_progress, span, log_entry }
     }
 
     /// The time since the head arrived.
@@ -42,15 +40,16 @@ impl<'s> RequestRecord<'s> {
         self.in_progress.elapsed()
     }
 
-    /// Records the response to a request at the path of `operation`, if any. Returns the request's id and duration.
+    /// Records the response to a request at the path of `operation`, if any. Returns the request's duration.
     pub fn end<B>(
         self,
         api: &Api,
         operation: Option<Operation>,
-        caller: &Caller,
+        caller: &Caller<'_>,
         response: &mut Response<B>,
-    ) -> (HeaderValue, Duration) {
-        let Self { id, in_progress, span, log_entry } = self;
+    ) -> Duration {
+        let Self { in_progress, span, log_entry } = self;
+        let id = &caller.arrival.request_id;
         let is_simulated = caller.simulated.is_some();
         let page;
         let route = match (operation, response.extensions_mut().remove::<MatchedPath>()) {
@@ -68,7 +67,7 @@ impl<'s> RequestRecord<'s> {
         let took = in_progress.end(route, response.status());
         let trace = span.as_ref().and_then(|span| span.trace());
         if let Some(span) = span {
-            span.end(route.template(), response.status(), &id);
+            span.end(route.template(), response.status(), id);
         }
         if let Some(mut entry) = log_entry {
             if is_simulated {
@@ -77,12 +76,12 @@ impl<'s> RequestRecord<'s> {
             if let Some(trace) = trace {
                 entry.is_in(trace);
             }
-            entry.write(&id, caller.account, route.label(), response.status(), took);
+            entry.write(id, caller.account, route.label(), response.status(), took);
         }
         if let Some(cause) = response.extensions_mut().remove() {
-            log_cause(api, response.status(), &cause, &id);
+            log_cause(api, response.status(), &cause, id);
         }
-        (id, took)
+        took
     }
 }
 

@@ -19,6 +19,7 @@ use super::recorded_request::{Exchange, LISTED, Loss, RecordedError, RecordedReq
 use super::request_id::X_REQUEST_ID;
 use super::request_record::RequestRecord;
 use super::response;
+use super::simulated::Simulated;
 use super::state::Api;
 use crate::config::Listener;
 
@@ -34,7 +35,7 @@ impl RecordedRequest {
         target: (Listener, Option<Operation>),
         head: &Parts,
         body: Option<&[u8]>,
-        caller: &Caller,
+        caller: &Caller<'_>,
         response: Option<&response::Response>,
     ) -> Option<Box<Self>> {
         let sender = Sender::of(caller)?;
@@ -75,14 +76,14 @@ impl RecordedRequest {
 
     /// Completes the record with the response's headers, and stores it. A simulation keeps it until the body is sent.
     #[inline(never)]
-    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>, caller: &mut Caller) {
+    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>, simulated: Option<&mut Simulated>) {
         if let Some(exchange) = self.exchange.as_mut().filter(|_| self.status.is_some()) {
             let line = format!("{:?} {}", response.version(), response.status());
             exchange.response_head = Text::of_head(&line, response.headers());
         }
         let id = response.headers().get(X_REQUEST_ID);
         let recorded = self.store(api, took, id);
-        if let Some(simulated) = &mut caller.simulated {
+        if let Some(simulated) = simulated {
             simulated.recorded = Some(recorded);
         }
     }
@@ -96,26 +97,26 @@ impl RecordedRequest {
 }
 
 /// A request in progress. Dropped before [`Self::end`], it is recorded as one whose client closed the connection.
-pub struct Unanswered<'r, B> {
+pub struct Unanswered<'r, 'a, B> {
     pub api: &'r Api,
     pub target: (Listener, Option<Operation>),
     pub head: &'r Parts,
     pub body: &'r mut CopiedBody<B>,
-    pub caller: &'r mut Caller,
+    pub caller: &'r mut Caller<'a>,
     pub record: &'r RequestRecord<'r>,
 }
 
-impl<B> Unanswered<'_, B> {
+impl<B> Unanswered<'_, '_, B> {
     pub fn end(self) {
         std::mem::forget(self);
     }
 }
 
-impl<B> Drop for Unanswered<'_, B> {
+impl<B> Drop for Unanswered<'_, '_, B> {
     fn drop(&mut self) {
         let body = self.body.copy.as_deref();
         if let Some(recorded) = RecordedRequest::begin(self.api, self.target, self.head, body, self.caller, None) {
-            recorded.store(self.api, self.record.elapsed(), Some(&self.record.id));
+            recorded.store(self.api, self.record.elapsed(), Some(&self.caller.arrival.request_id));
         }
     }
 }
@@ -132,7 +133,7 @@ fn is_longer(headers: &HeaderMap, read: usize) -> bool {
 }
 
 impl Sender {
-    fn of(caller: &Caller) -> Option<Self> {
+    fn of(caller: &Caller<'_>) -> Option<Self> {
         if let Some(KeyHolder { account, key }) = caller.ended_key {
             return Some(Self { account, key, is_key_ended: true });
         }

@@ -65,7 +65,7 @@ impl<'s> Simulation<'s> {
         operation: Operation,
         api: &Api,
         head: &Parts,
-        caller: &mut Caller,
+        caller: &mut Caller<'_>,
     ) -> Result<Option<Self>, ApiError> {
         // A removed operation responds with 410 even to clients without a key.
         if !operation.is_documented() || operation.is_removed(api.clock.recent()) {
@@ -141,7 +141,7 @@ impl<'s> Simulation<'s> {
         api: &Api,
         head: &Parts,
         body: &mut impl RequestBody,
-        caller: &mut Caller,
+        caller: &mut Caller<'_>,
     ) -> Response {
         let is_past_removal = self.day.is_some_and(|day| day >= REMOVED_AT);
         let mut response = match self.failure {
@@ -201,7 +201,7 @@ fn check_strictly(preferences: &Preferences, reject: impl Fn(&Preference) -> Opt
 pub fn respond_at_date(
     api: &Api,
     headers: &HeaderMap,
-    caller: &mut Caller,
+    caller: &mut Caller<'_>,
     respond: impl FnOnce(Timestamp) -> Response,
 ) -> Result<Response, ApiError> {
     let now = api.clock.now();
@@ -243,7 +243,7 @@ fn gateway_response(status: StatusCode) -> Response {
 }
 
 /// The response to a request for a documented error, with the headers about the rate limit that the real error has.
-fn error_response(error: &DocumentedError, operation: Operation, api: &Api, caller: &mut Caller) -> Response {
+fn error_response(error: &DocumentedError, operation: Operation, api: &Api, caller: &mut Caller<'_>) -> Response {
     match (error.code, &api.rate_limits, &mut caller.quota) {
         (Code::MethodNotAllowed, ..) => {
             caller.quota = None;

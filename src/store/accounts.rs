@@ -3,17 +3,17 @@
 use super::{Result, Store};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
-use crate::domain::{Account, AccountId, Email, NewAccount, Role, Session, SessionHash, Timestamp};
+use crate::domain::{Account, AccountId, Actor, Email, NewAccount, Role, Session, SessionHash, Timestamp};
 
 impl Store {
     /// Creates an account. `None` if its address is taken.
-    pub async fn create_account(&self, new: NewAccount) -> Result<Option<AccountId>> {
-        dispatch!(self, db => db.create_account(new).await)
+    pub async fn create_account(&self, new: NewAccount, actor: Actor) -> Result<Option<AccountId>> {
+        dispatch!(self, db => db.create_account(new, actor).await)
     }
 
     /// Changes the role of an account. Returns `false` if the account has been deleted.
-    pub async fn set_role(&self, account: AccountId, role: Role) -> Result<bool> {
-        dispatch!(self, db => db.set_role(account, role).await)
+    pub async fn set_role(&self, account: AccountId, role: Role, actor: Actor) -> Result<bool> {
+        dispatch!(self, db => db.set_role(account, role, actor).await)
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
@@ -30,12 +30,12 @@ impl Store {
         dispatch!(self, db => db.list_accounts().await)
     }
 
-    /// Returns whether any account exists that is not deleted.
     /// Returns those of `accounts` that are deleted.
     pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
         dispatch!(self, db => db.deleted_among(accounts).await)
     }
 
+    /// Returns whether any account exists that is not deleted.
     pub async fn has_accounts(&self) -> Result<bool> {
         dispatch!(self, db => db.has_accounts().await)
     }
@@ -52,14 +52,15 @@ impl Store {
         session: NewSession,
         checked: PasswordDigest,
         new: PasswordDigest,
+        actor: Actor,
     ) -> Result<bool> {
-        dispatch!(self, db => db.change_password(session, checked, new).await)
+        dispatch!(self, db => db.change_password(session, checked, new, actor).await)
     }
 
     /// Sets a password without checking the current one, and ends every session of the account. Returns `false` if the
     /// account has been deleted.
-    pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
-        dispatch!(self, db => db.set_password(account, new).await)
+    pub async fn set_password(&self, account: AccountId, new: PasswordDigest, actor: Actor) -> Result<bool> {
+        dispatch!(self, db => db.set_password(account, new, actor).await)
     }
 
     /// Erases an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
@@ -72,9 +73,9 @@ impl Store {
         &self,
         account: AccountId,
         checked: Option<PasswordDigest>,
-        now: Timestamp,
+        actor: Actor,
     ) -> Result<bool> {
-        dispatch!(self, db => db.delete_account(account, checked, now).await)
+        dispatch!(self, db => db.delete_account(account, checked, actor).await)
     }
 
     /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer

@@ -15,9 +15,10 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::postgres::{self, DatabaseUrl, Postgres};
+use super::postgres::{self, DatabaseUrl, Postgres, audit};
 use super::sqlite::{Atomicity, Sqlite};
 use super::{Result, StoreError};
+use crate::domain::{Action, Actor};
 
 /// Number of rows sent at once.
 const CHUNK: u64 = 1_000;
@@ -29,7 +30,7 @@ struct Table {
 }
 
 /// Every table except `meta`. A table follows those that it references.
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 8] = [
     Table { name: "accounts", key: "id" },
     Table { name: "api_keys", key: "id" },
     Table { name: "pets", key: "id" },
@@ -37,6 +38,7 @@ const TABLES: [Table; 7] = [
     Table { name: "messages", key: "account_id, id" },
     Table { name: "sessions", key: "token_hash" },
     Table { name: "idempotency_records", key: "key_hash" },
+    Table { name: "audit", key: "id" },
 ];
 
 /// A part of the embedded database, as the writer thread sends it.
@@ -52,16 +54,22 @@ enum Part {
 /// The number of rows copied from each table.
 type Copied = Vec<(&'static str, u64)>;
 
-/// Copies everything or nothing. Calls `progress` with the number of rows done and their total. Each row counts twice,
+/// Copies everything or nothing, and records the copy in the new database. Calls `progress` with the number of rows done and their total. Each row counts twice,
 /// because it is read back.
-pub async fn copy(from: &Sqlite, to: &DatabaseUrl, progress: impl Fn(u64, u64) + Sync) -> Result<Copied> {
+pub async fn copy(
+    from: &Sqlite,
+    to: &DatabaseUrl,
+    actor: &Actor,
+    progress: impl Fn(u64, u64) + Sync,
+) -> Result<Copied> {
+    let subject = super::audit::of_path(from.data_dir());
     let deployment = from.deployment();
     let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::new(to.clone()) };
     let target = Postgres::open(&options).await?;
     let (parts, mut received) = mpsc::channel(4);
     let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));
     let (read, written) = tokio::join!(reading, async {
-        let written = receive(&target, &mut received, &progress).await;
+        let written = receive(&target, &mut received, (actor, &subject), &progress).await;
         // The sender stops when the receiver is gone.
         drop(received);
         written
@@ -145,6 +153,7 @@ fn append(text: &mut Vec<u8>, value: ValueRef<'_>, is_uuid: bool) -> Result<()> 
 async fn receive(
     target: &Postgres,
     parts: &mut mpsc::Receiver<Part>,
+    (actor, subject): (&Actor, &str),
     progress: &(impl Fn(u64, u64) + Sync),
 ) -> Result<Option<Copied>> {
     let mut connection = target.connect().await?;
@@ -166,6 +175,7 @@ async fn receive(
         let Some(inserted) = receive_table(table, &transaction, parts, &mut report).await? else { return Ok(None) };
         copied.push((table.name, inserted));
     }
+    audit::record(transaction.client(), actor, Action::MoveStore, subject).await?;
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
     Ok(Some(copied))

@@ -2,12 +2,12 @@
 
 use super::{Result, Store};
 use crate::domain::api_key::{KeyGrant, KeyQuery, NewKey, Rotation};
-use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::domain::{AccountId, Actor, KeyHash, KeyId, KeyRecord, Timestamp};
 
 impl Store {
     /// Fails with [`StoreError::Refused`](super::StoreError::Refused) if the account was deleted.
-    pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
-        dispatch!(self, db => db.create_key(key).await)
+    pub async fn create_key(&self, key: NewKey, actor: Actor) -> Result<KeyId> {
+        dispatch!(self, db => db.create_key(key, actor).await)
     }
 
     /// Returns all keys, in order of their creation.
@@ -34,15 +34,15 @@ impl Store {
         }
     }
 
-    /// Revokes a key at `now`. Returns whether the key exists. A key revoked earlier keeps its time of revocation.
-    pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
-        dispatch!(self, db => db.revoke_key(id, now).await)
+    /// Revokes a key. Returns whether the key exists. A key revoked earlier keeps its time of revocation.
+    pub async fn revoke_key(&self, id: KeyId, actor: Actor) -> Result<bool> {
+        dispatch!(self, db => db.revoke_key(id, actor).await)
     }
 
     /// Creates a successor with the key's account, name and lifetime, and returns its id. `None` if the key is unknown,
     /// revoked or expired.
-    pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
-        dispatch!(self, db => db.rotate_key(id, rotation).await)
+    pub async fn rotate_key(&self, id: KeyId, rotation: Rotation, actor: Actor) -> Result<Option<KeyId>> {
+        dispatch!(self, db => db.rotate_key(id, rotation, actor).await)
     }
 
     /// Records when keys were last used.

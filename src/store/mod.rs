@@ -16,6 +16,7 @@ macro_rules! dispatch {
 }
 
 mod accounts;
+mod audit;
 mod backup_status;
 pub mod copy_to_postgres;
 mod deployment;

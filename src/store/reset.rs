@@ -1,7 +1,7 @@
 //! A new first state for a staging store.
 
 use super::{PetSource, Result, Store, StoreError};
-use crate::domain::Deployment;
+use crate::domain::{Actor, Deployment};
 
 /// The numbers of rows that a reset deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,12 @@ impl Store {
     /// Deletes all orders, messages and stored responses, and replaces the animals by those of `animals`, in one
     /// transaction. Ids start at 1 again. Returns the number of animals. Fails and changes nothing if `is_interrupted` returns
     /// true while it waits for the locks of other processes.
-    pub async fn reset(&self, animals: PetSource, is_interrupted: fn() -> bool) -> Result<u64> {
+    pub async fn reset(&self, animals: PetSource, actor: Actor, is_interrupted: fn() -> bool) -> Result<u64> {
         self.refuse_production()?;
         match self {
             // It waits 5 s at most.
-            Self::Sqlite(db) => db.reset(animals).await,
-            Self::Postgres(db) => db.reset(animals, is_interrupted).await,
+            Self::Sqlite(db) => db.reset(animals, actor).await,
+            Self::Postgres(db) => db.reset(animals, actor, is_interrupted).await,
         }
     }
 

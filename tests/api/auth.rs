@@ -11,7 +11,7 @@ use petstore::store::sqlite::{Options, Sqlite};
 use sha2::{Digest, Sha256};
 use testkit::{Response, raw};
 
-use crate::service::{NOW, Service, Setup};
+use crate::service::{NOW, OPERATOR, Service, Setup};
 
 const NO_KEY: &str = r#"Bearer realm="petstore""#;
 const BAD_KEY: &str = r#"Bearer realm="petstore", error="invalid_token""#;
@@ -107,7 +107,7 @@ async fn revoked_key_is_rejected_immediately() {
     let (id, key) = service.another_key(None).await;
     assert_eq!(list(&service, &key).await.status(), 200);
 
-    assert!(service.store.revoke_key(id, NOW).await.unwrap());
+    assert!(service.store.revoke_key(id, OPERATOR).await.unwrap());
     service.api.api_keys.note_change();
 
     assert_invalid(&service, &key).await;
@@ -120,7 +120,7 @@ async fn key_created_by_another_process_works() {
     let elsewhere = Store::Sqlite(Sqlite::open(&Options::new(service.folder.path())).unwrap());
     let key = ApiKey::generate(elsewhere.deployment());
     assert_invalid(&service, key.expose()).await;
-    elsewhere.create_key(new_key(&service, key.hash(), None)).await.unwrap();
+    elsewhere.create_key(new_key(&service, key.hash(), None), OPERATOR).await.unwrap();
     assert_eq!(list(&service, key.expose()).await.status(), 200);
 }
 
@@ -146,7 +146,7 @@ async fn rotated_key_works_during_the_overlap() {
     assert_eq!(list(&service, &old).await.status(), 200);
 
     let rotation = Rotation { hash: new.hash(), hint: new.hint(), now: NOW, old_until };
-    service.store.rotate_key(id, rotation).await.unwrap().unwrap();
+    service.store.rotate_key(id, rotation, OPERATOR).await.unwrap().unwrap();
     service.api.api_keys.note_change();
 
     for (now, old_status) in [(NOW, 200), (old_until.minus(Duration::from_millis(1)), 200), (old_until, 401)] {
@@ -184,7 +184,7 @@ fn assert_rejected(answer: &Response, code: &str, challenge: &str, case: &str) {
 /// Stores any text as a key.
 async fn store(service: &Service, key: &str) {
     let hash = KeyHash(Sha256::digest(key).into());
-    service.store.create_key(new_key(service, hash, None)).await.unwrap();
+    service.store.create_key(new_key(service, hash, None), OPERATOR).await.unwrap();
 }
 
 fn new_key(service: &Service, hash: KeyHash, expires_at: Option<Timestamp>) -> NewKey {

@@ -8,7 +8,7 @@ use petstore::domain::{ApiKey, KeyId};
 use petstore::http::Operation;
 use testkit::{Request, Response};
 
-use crate::service::{LARGEST, NOW, REX, Service, Setup};
+use crate::service::{LARGEST, NOW, OPERATOR, REX, Service, Setup};
 
 fn applied(answer: &Response) -> &str {
     answer.header("preference-applied").unwrap_or_default()
@@ -36,7 +36,7 @@ async fn failing_key(service: &Service, prefer: &str) -> (KeyId, String) {
     let key = ApiKey::generate(service.store.deployment());
     let new = NewKey::of(&key, service.account, KeyName::parse("failing".into()).unwrap(), NOW, None);
     let new = NewKey { prefer: Some(prefer.to_owned()), ..new };
-    (service.store.create_key(new).await.unwrap(), key.expose().to_owned())
+    (service.store.create_key(new, OPERATOR).await.unwrap(), key.expose().to_owned())
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn rotation_keeps_the_preferences_of_a_key() {
         let (id, _) = failing_key(service, "code=503").await;
         let successor = ApiKey::generate(service.store.deployment());
         let rotation = Rotation::to(&successor, NOW, Duration::ZERO);
-        service.store.rotate_key(id, rotation).await.unwrap().unwrap();
+        service.store.rotate_key(id, rotation, OPERATOR).await.unwrap().unwrap();
         assert_eq!(failures(service, successor.expose(), None, 1).await, [true]);
         let listed = service.store.list_keys().await.unwrap();
         assert_eq!(listed.last().unwrap().prefer.as_deref(), Some("code=503"));

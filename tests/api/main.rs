@@ -1,6 +1,7 @@
 //! The API over real sockets.
 
 mod any_host;
+mod audit;
 mod auth;
 mod caching;
 mod cors;

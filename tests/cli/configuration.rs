@@ -30,6 +30,7 @@ fn defaults_are_shown_without_settings() {
         # relay is not set
         # relay-secret-file is not set
         relay-retention = "7d" # default
+        audit-retention = "365d" # default
         log-requests = "false" # default
         data-dir = "petstore-data" # default
         # database-url is not set
@@ -112,6 +113,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("relay", "nats://broker:4222"),
         ("relay-secret-file", "secrets"),
         ("relay-retention", "30d"),
+        ("audit-retention", "90d"),
         ("log-requests", "true"),
         ("data-dir", "elsewhere"),
         ("database-url", "postgres://db:5432/shop"),

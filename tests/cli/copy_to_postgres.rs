@@ -41,7 +41,7 @@ fn everything_is_copied_and_stays_usable() {
     expect![[r#"
         exit 0
         warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
-        moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 stored response to URL
+        moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 stored response, 4 audit rows to URL
     "#]]
     .assert_eq(&moved);
 

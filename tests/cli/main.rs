@@ -3,6 +3,7 @@
 mod accounts;
 mod animals;
 mod artefacts;
+mod audit;
 mod backups;
 mod configuration;
 mod copy_to_postgres;

@@ -7,7 +7,7 @@ use petstore::domain::NewAccount;
 use testkit::console::PASSWORD;
 use testkit::{ConsoleUser, Response};
 
-use crate::service::{NOW, Service, Setup};
+use crate::service::{NOW, OPERATOR, Service, Setup};
 use crate::users::{ADA, signed_in, status};
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     let email = petstore::domain::Email::parse(ADA).unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
     let digest = password.hash(&mut Default::default()).unwrap();
-    service.store.create_account(NewAccount::customer(email, Some(digest), NOW)).await.unwrap().unwrap();
+    service.store.create_account(NewAccount::customer(email, Some(digest), NOW), OPERATOR).await.unwrap().unwrap();
     ada.sign_in(ADA, PASSWORD).await;
 }
 

@@ -103,7 +103,7 @@ async fn get_requests_change_nothing() {
             assert!(expected.contains(&status), "{method} {path}: {status}");
         }
     }
-    for path in ["/", "/keys", "/animals", "/orders", "/messages", "/requests", "/account", "/docs"] {
+    for path in ["/", "/keys", "/animals", "/orders", "/messages", "/requests", "/audit", "/account", "/docs"] {
         assert_eq!(ada.get(path).await.status(), 200, "{path}");
     }
     assert_eq!(service.store.version(), version, "nothing was committed");

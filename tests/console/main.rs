@@ -3,6 +3,7 @@
 
 mod accessibility;
 mod accounts;
+mod audit;
 mod browser;
 mod cross_site;
 mod forms;

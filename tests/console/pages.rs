@@ -16,12 +16,13 @@ use crate::service::{NOW, REMOVAL, Service};
 use crate::users::{ADA, signed_in};
 
 /// The pages of the console that a user can open, and a page of the reference.
-pub const PAGES: [&str; 11] = [
+pub const PAGES: [&str; 12] = [
     "/",
     "/account",
     "/account/delete",
     "/animals",
     "/animals/new",
+    "/audit",
     "/keys",
     "/keys/new",
     "/messages",
@@ -72,7 +73,7 @@ async fn pages_are_small_and_self_contained() {
 async fn signed_out_users_are_redirected_to_sign_in() {
     let service = Service::start().await;
     let mut somebody = ConsoleUser::new(&service);
-    for path in &PAGES[1..10] {
+    for path in &PAGES[1..11] {
         let answer = somebody.get(path).await;
         let up = "../".repeat(path.matches('/').count() - 1);
         let root = if up.is_empty() { "./".to_owned() } else { up };

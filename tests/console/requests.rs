@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::forms::unescaped;
-use crate::service::{LARGEST, NOW, REX, Service, Setup};
+use crate::service::{LARGEST, NOW, OPERATOR, REX, Service, Setup};
 use crate::users::{ADA, signed_in};
 
 /// The rows of the list at `path`, and its whole text.
@@ -404,7 +404,7 @@ async fn account_deleted_elsewhere_leaves_no_requests() {
             assert_eq!(service.request("GET", "/v1/pets").key(key).send().await.status(), 200);
         }
         // As another process does, without telling this one.
-        assert!(service.store.delete_account(other, None, NOW).await.unwrap());
+        assert!(service.store.delete_account(other, None, OPERATOR).await.unwrap());
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_millis(100)).await;
             if service.api.account_requests.of(other).is_empty() {

@@ -3,7 +3,7 @@
 use petstore::domain::{Email, Role};
 use testkit::ConsoleUser;
 
-use crate::service::Service;
+use crate::service::{OPERATOR, Service};
 use crate::users::{ADA, signed_in, staff};
 
 const GRACE: &str = "grace@hopper.example";
@@ -50,10 +50,10 @@ async fn changed_role_applies_to_the_next_page() {
     let (service, mut ada, mut grace) = shop().await;
     let account =
         async |email: &str| service.store.find_account(&Email::parse(email).unwrap()).await.unwrap().unwrap().id;
-    service.store.set_role(account(ADA).await, Role::Customer).await.unwrap();
+    service.store.set_role(account(ADA).await, Role::Customer, OPERATOR).await.unwrap();
     assert!(!ada.get("/orders").await.body.contains(GRACE));
     assert_eq!(ada.post("/orders/1/approve", &[]).await.status(), 403);
-    service.store.set_role(account(GRACE).await, Role::Staff).await.unwrap();
+    service.store.set_role(account(GRACE).await, Role::Staff, OPERATOR).await.unwrap();
     assert_eq!(grace.post("/orders/1/approve", &[]).await.status(), 200);
 }
 

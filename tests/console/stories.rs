@@ -253,7 +253,9 @@ async fn narrow_screen_cuts_nothing_off() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.set_width(360).await;
-    ada.sign_up("a.rather.long.address.of.ada.lovelace@lovelace-and-daughters.example").await;
+    let email = "a.rather.long.address.of.ada.lovelace@lovelace-and-daughters.example";
+    ada.sign_up(email).await;
+    make_staff(&service, email).await;
     service.post("/v1/pets", &format!(r#"{{"name":"{}","categoryId":-9223372036854775808}}"#, "Rex".repeat(80))).await;
     service.create_pets(1).await;
     ada.submit("/orders", &[("petId", "2")]).await;
@@ -273,6 +275,7 @@ async fn pages_share_a_left_edge_and_end_with_the_footer() {
     let service = Service::start().await;
     let ada = Browser::start(&service, Scripts::On).await;
     ada.sign_up(ADA).await;
+    make_staff(&service, ADA).await;
     for width in [360, 1280] {
         ada.set_width(width).await;
         for path in PAGES {

@@ -3,7 +3,7 @@
 use petstore::domain::{Email, Role};
 use testkit::ConsoleUser;
 
-use crate::service::Service;
+use crate::service::{OPERATOR, Service};
 
 pub const ADA: &str = "ada@lovelace.example";
 
@@ -23,7 +23,7 @@ pub async fn staff(service: &Service, email: &str) -> ConsoleUser {
 
 pub async fn make_staff(service: &Service, email: &str) {
     let account = service.store.find_account(&Email::parse(email).unwrap()).await.unwrap().unwrap();
-    assert!(service.store.set_role(account.id, Role::Staff).await.unwrap());
+    assert!(service.store.set_role(account.id, Role::Staff, OPERATOR).await.unwrap());
 }
 
 /// Another browser with the cookie of `user`.

@@ -8,7 +8,7 @@ use petstore::http::{Operation, Permission};
 use testkit::console::{PASSWORD, between};
 use testkit::{ConsoleUser, Request, new_message, new_pet, postgres, trial};
 
-use crate::service::{Service, Setup};
+use crate::service::{OPERATOR, Service, Setup};
 
 /// Texts in the data of Ada, which only she may see: her address, the name of her key and her message.
 const CANARIES: [&str; 3] = ["canary-ada@lovelace.example", "canary-of-her-key", "canary-of-her-message"];
@@ -22,7 +22,7 @@ async fn accounts_neither_see_nor_change_each_others_data() {
         let mut ada = ConsoleUser::signed_in(&service, CANARIES[0]).await;
         // She is staff, so that she can call every operation.
         let account = service.store.find_account(&Email::parse(CANARIES[0]).unwrap()).await.unwrap().unwrap();
-        assert!(service.store.set_role(account.id, Role::Staff).await.unwrap());
+        assert!(service.store.set_role(account.id, Role::Staff, OPERATOR).await.unwrap());
         let adas_key = ada.key(CANARIES[1]).await;
         let id = ada.key_id().await;
         let hint = &adas_key[adas_key.len() - 4..];

@@ -7,7 +7,9 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use petstore::domain::{AccountId, Email, Message, MessageIds, MessageText, NewAccount, NewPet, PetName, Timestamp};
+use petstore::domain::{
+    AccountId, Actor, Email, Message, MessageIds, MessageText, NewAccount, NewPet, PetName, Timestamp,
+};
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
@@ -123,7 +125,11 @@ async fn open(folder: &Path, wal_pages: u32) -> (Arc<Store>, AccountId) {
     let options = Options { wal_pages, ..Options::new(folder) };
     let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
     let email = Email::parse("ada@example.com").unwrap();
-    let account = store.create_account(NewAccount::customer(email, None, now())).await.unwrap().unwrap();
+    let account = store
+        .create_account(NewAccount::customer(email, None, now()), Actor::command_line(now()))
+        .await
+        .unwrap()
+        .unwrap();
     (store, account)
 }
 

@@ -7,7 +7,7 @@ use petstore::domain::{ApiKey, Deployment};
 use petstore::http::Operation;
 use testkit::{Request, trial};
 
-use crate::service::{NOW, Service};
+use crate::service::{NOW, OPERATOR, Service};
 
 struct Target {
     address: SocketAddr,
@@ -20,7 +20,7 @@ async fn every_operation_checks_the_key_first() {
     let service = Service::start().await;
     assert_eq!(service.post("/v1/pets", r#"{"name":"Rex","categoryId":3}"#).await.status(), 201);
     let (revoked_id, revoked) = service.another_key(None).await;
-    assert!(service.store.revoke_key(revoked_id, NOW).await.unwrap());
+    assert!(service.store.revoke_key(revoked_id, OPERATOR).await.unwrap());
     let (_, expired) = service.another_key(Some(NOW.plus(Duration::from_secs(1)))).await;
     service.clock.set(NOW.plus(Duration::from_secs(1)));
     let (unknown, elsewhere) = (ApiKey::generate(Deployment::Staging), ApiKey::generate(Deployment::Production));

@@ -13,7 +13,8 @@ use petstore::config::{
 };
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
-    AccountId, ApiKey, Deployment, Direction, Email, KeyId, NewAccount, PageLimit, Role, Timestamp, TrackedMessage,
+    AccountId, Actor, ApiKey, Deployment, Direction, Email, KeyId, NewAccount, PageLimit, Role, Timestamp,
+    TrackedMessage,
 };
 use petstore::http::{Api, Operation, Permission};
 use petstore::server::{Limits, Stop, Tls};
@@ -26,6 +27,9 @@ use tokio::sync::watch;
 
 /// 2026-11-20T09:30:00.123Z, the fixed time of a test service.
 pub const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+/// The actor of changes that a test makes.
+pub const OPERATOR: Actor = Actor::command_line(NOW);
 
 /// 2030-12-05T00:00:00Z, when `getPet` is removed.
 pub const REMOVAL: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000);
@@ -163,7 +167,7 @@ impl Service {
         let running = tokio::spawn(app.clone().serve(sockets.serving(&app), setup.tls, setup.limits, stopped));
         let email = Email::parse("ada@example.com").unwrap();
         let account = store
-            .create_account(NewAccount { role: Role::Staff, ..NewAccount::customer(email, None, NOW) })
+            .create_account(NewAccount { role: Role::Staff, ..NewAccount::customer(email, None, NOW) }, OPERATOR)
             .await
             .unwrap()
             .unwrap();
@@ -282,7 +286,7 @@ impl Service {
     pub async fn another_account(&self, email: &str) -> (AccountId, String) {
         let account = self
             .store
-            .create_account(NewAccount::customer(Email::parse(email).unwrap(), None, NOW))
+            .create_account(NewAccount::customer(Email::parse(email).unwrap(), None, NOW), OPERATOR)
             .await
             .unwrap()
             .unwrap();
@@ -293,7 +297,7 @@ impl Service {
     pub async fn reading_key(&self, account: AccountId) -> (KeyId, String) {
         let key = ApiKey::generate(self.store.deployment());
         let new = NewKey::of(&key, account, KeyName::parse("reading".into()).unwrap(), NOW, None);
-        let id = self.store.create_key(NewKey { read_only: true, ..new }).await.unwrap();
+        let id = self.store.create_key(NewKey { read_only: true, ..new }, OPERATOR).await.unwrap();
         (id, key.expose().to_owned())
     }
 
@@ -350,7 +354,7 @@ async fn make_key(store: &Store, account: AccountId, expires_at: Option<Timestam
         read_only: false,
         prefer: None,
     };
-    (store.create_key(new).await.unwrap(), key.expose().to_owned())
+    (store.create_key(new, OPERATOR).await.unwrap(), key.expose().to_owned())
 }
 
 async fn listener() -> TcpListener {

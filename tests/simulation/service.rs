@@ -6,8 +6,8 @@ use std::time::Duration;
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::order::OrderStatus;
 use petstore::domain::{
-    AccountId, ApiKey, IdempotencyKey, KeyId, KeyedRequest, Message, MessageId, MessageIds, MessageText, NewOrder,
-    NewPet, Order, OrderTransition, Pet, PetName, PetQuery, Role, Timestamp, Transition,
+    AccountId, Actor, ApiKey, IdempotencyKey, KeyId, KeyedRequest, Message, MessageId, MessageIds, MessageText,
+    NewOrder, NewPet, Order, OrderClerk, OrderTransition, Pet, PetName, PetQuery, Role, Timestamp, Transition,
 };
 use petstore::http::api_key_cache::Authentication;
 use petstore::store::{Outcome, Store, StoreError, StoredResponse, WriteKey};
@@ -113,7 +113,11 @@ async fn carry_out(
             Ok(Response::Refused)
         }
         Operation::MoveOrder { order, transition } => {
-            let transition = OrderTransition { customer, order, transition, now: wall };
+            let by = match role {
+                Role::Customer => OrderClerk::Customer(account),
+                Role::Staff => OrderClerk::Staff(account, Box::new(Actor::command_line(wall))),
+            };
+            let transition = OrderTransition { by, order, transition, now: wall };
             Ok(respond(store.transition_order(transition, None).await?, |order| Response::Status(order.status)))
         }
         Operation::FindPet(id) => Ok(Response::Pet(store.find_pet(id).await?.map(|pet| named(&pet)))),
@@ -175,7 +179,7 @@ pub async fn create_key(
     let name = KeyName::parse("simulated".into()).expect("a name");
     let new = NewKey::of(&key, account, name, world.clock.steady(), lifetime);
     let expires_at = new.expires_at;
-    let id = store.create_key(new).await?;
+    let id = store.create_key(new, Actor::command_line(world.clock.now())).await?;
     let text = key.expose().to_owned();
     let known = KnownKey { text, id: id.0, account, expires_at, is_revoking: false, revoked: None };
     world.ledger.borrow_mut().keys.push(known);
@@ -188,7 +192,7 @@ async fn revoke_key(world: &Rc<World>, process: &Process, key: usize) -> petstor
         known.is_revoking = true;
         KeyId(known.id)
     };
-    process.store.revoke_key(id, world.clock.now()).await?;
+    process.store.revoke_key(id, Actor::command_line(world.clock.now())).await?;
     process.keys.note_change();
     let now = (tokio::time::Instant::now(), process.incarnation);
     world.ledger.borrow_mut().keys[key].revoked.get_or_insert(now);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use petstore::clock::Clock;
-use petstore::domain::{AccountId, NewAccount, Timestamp};
+use petstore::domain::{AccountId, Actor, NewAccount, Timestamp};
 use testkit::Random;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
@@ -193,7 +193,8 @@ impl World {
             let email = petstore::domain::Email::parse(&format!("{name}@example.com")).unwrap();
             let role = role(AccountId(id));
             let new = NewAccount { role, ..NewAccount::customer(email, None, self.clock.now()) };
-            let account = process.store.create_account(new).await.unwrap().unwrap();
+            let account =
+                process.store.create_account(new, Actor::command_line(self.clock.now())).await.unwrap().unwrap();
             crate::service::create_key(&self, &process.store, account, None).await.unwrap();
         }
         drop(process);

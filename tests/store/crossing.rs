@@ -11,7 +11,7 @@ use testkit::postgres::{self, query, try_query};
 use testkit::{TIMEOUT, within};
 use tokio::task::JoinHandle;
 
-use crate::fixtures::{NOW, email, new_key, open_postgresql};
+use crate::fixtures::{NOW, OPERATOR, email, new_key, open_postgresql};
 
 /// Inserts a session as another process does, with the account's row locked.
 const BEGIN_SESSION: &str = "SELECT id FROM accounts WHERE id = 1 FOR SHARE;
@@ -28,7 +28,7 @@ async fn deleting_an_account_includes_concurrently_created_rows() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(&format!("{BEGIN_SESSION}; {MAKE_KEY}")).await;
 
-    assert!(ada.store.delete_account(ada.account, Some(ada.digest.clone()), NOW).await.unwrap());
+    assert!(ada.store.delete_account(ada.account, Some(ada.digest.clone()), OPERATOR).await.unwrap());
 
     other.await.unwrap();
     assert_eq!(query(&ada.url, "SELECT count(*), count(revoked_at) FROM api_keys"), "2|2");
@@ -42,7 +42,7 @@ async fn new_password_ends_a_session_that_began_concurrently() {
 
     let new = PasswordDigest("$argon2id$new".into());
     let session = ada.session();
-    assert!(ada.store.change_password(session, ada.digest.clone(), new).await.unwrap());
+    assert!(ada.store.change_password(session, ada.digest.clone(), new, OPERATOR).await.unwrap());
 
     other.await.unwrap();
     assert_eq!(query(&ada.url, "SELECT count(*) FROM sessions"), "1");
@@ -53,7 +53,8 @@ async fn new_password_ends_a_session_that_began_concurrently() {
 async fn account_being_deleted_gets_no_key() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(DELETE_ACCOUNT).await;
-    let made = ada.store.create_key(new_key(&ApiKey::generate(ada.store.deployment()), ada.account, None)).await;
+    let made =
+        ada.store.create_key(new_key(&ApiKey::generate(ada.store.deployment()), ada.account, None), OPERATOR).await;
     assert!(matches!(made, Err(StoreError::Refused(_))), "{made:?}");
     other.await.unwrap();
 }
@@ -64,7 +65,7 @@ async fn key_of_an_account_being_deleted_is_not_rotated() {
     let other = ada.meanwhile(DELETE_ACCOUNT).await;
     let successor = ApiKey::generate(ada.store.deployment());
     let rotation = Rotation { hash: successor.hash(), hint: successor.hint(), now: NOW, old_until: NOW };
-    assert_eq!(ada.store.rotate_key(ada.key, rotation).await.unwrap(), None);
+    assert_eq!(ada.store.rotate_key(ada.key, rotation, OPERATOR).await.unwrap(), None);
     other.await.unwrap();
 }
 
@@ -93,12 +94,12 @@ impl Ada {
         let store = open_postgresql(&url).await;
         let digest = PasswordDigest("$argon2id$old".into());
         let account = store
-            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW))
+            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW), OPERATOR)
             .await
             .unwrap()
             .unwrap();
         let key = ApiKey::generate(store.deployment());
-        let key = store.create_key(new_key(&key, account, None)).await.unwrap();
+        let key = store.create_key(new_key(&key, account, None), OPERATOR).await.unwrap();
         Self { url, store, account, digest, key }
     }
 

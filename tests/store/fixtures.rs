@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{AccountId, ApiKey, Email, NewAccount, NewPet, PetName, PetStatus, Timestamp};
+use petstore::domain::{AccountId, Actor, ApiKey, Email, NewAccount, NewPet, PetName, PetStatus, Timestamp};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
 
 /// 2026-11-20T09:30:00.123Z.
 pub const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+/// The actor of changes that a test makes.
+pub const OPERATOR: Actor = Actor::command_line(NOW);
 
 /// Tells `story` to a new store on each database.
 pub async fn on_every_database(story: impl AsyncFn(Arc<Store>)) {
@@ -45,7 +48,7 @@ pub fn email(address: &str) -> Email {
 
 /// Creates an account without a password.
 pub async fn account(store: &Store, address: &str) -> AccountId {
-    store.create_account(NewAccount::customer(email(address), None, NOW)).await.unwrap().unwrap()
+    store.create_account(NewAccount::customer(email(address), None, NOW), OPERATOR).await.unwrap().unwrap()
 }
 
 pub fn new_key(key: &ApiKey, account: AccountId, expires_at: Option<Timestamp>) -> NewKey {

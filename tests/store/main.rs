@@ -1,5 +1,6 @@
 //! The store: stories on both databases, and behaviour specific to each.
 
+mod audit;
 mod crossing;
 mod fixtures;
 mod idempotency;

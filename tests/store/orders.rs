@@ -5,13 +5,13 @@ use std::sync::Arc;
 use petstore::domain::account::PasswordDigest;
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
-    AccountId, Direction, NewAccount, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PageLimit, PageQuery,
-    PetStatus, Timestamp, Transition,
+    AccountId, Actor, Direction, NewAccount, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition,
+    PageLimit, PageQuery, PetStatus, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Store};
 use testkit::postgres::{self, query};
 
-use crate::fixtures::{NOW, account, create_pet, email, on_every_database, open_postgresql, open_sqlite};
+use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, on_every_database, open_postgresql, open_sqlite};
 
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
 
@@ -52,7 +52,7 @@ async fn deleting_an_account_cancels_its_open_orders() {
     on_every_database(async |store| {
         let digest = PasswordDigest("$argon2id$ada".into());
         let ada = store
-            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW))
+            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW), OPERATOR)
             .await
             .unwrap()
             .unwrap();
@@ -71,7 +71,7 @@ async fn deleting_an_account_cancels_its_open_orders() {
         change(&store, ada, orders[2], Transition::Deliver).await.executed().unwrap();
         change(&store, ada, orders[3], Transition::Cancel).await.executed().unwrap();
 
-        assert!(store.delete_account(ada, Some(digest), LATER).await.unwrap());
+        assert!(store.delete_account(ada, Some(digest), Actor::command_line(LATER)).await.unwrap());
 
         let left = list(&store, ada).await;
         let left: Vec<_> = left.iter().map(|order| order.status).collect();
@@ -192,7 +192,7 @@ async fn change(
     transition: Transition,
 ) -> Outcome<Order, TransitionError> {
     store
-        .transition_order(OrderTransition { customer: Some(account), order, transition, now: LATER }, None)
+        .transition_order(OrderTransition { by: OrderClerk::Customer(account), order, transition, now: LATER }, None)
         .await
         .unwrap()
 }

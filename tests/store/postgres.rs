@@ -16,7 +16,7 @@ use petstore::store::{Store, StoreError};
 use testkit::postgres::{binaries, database, query, sessions, try_query};
 use testkit::{PostgresServer, TIMEOUT, within};
 
-use crate::fixtures::{NOW, account, create_pet, new_key, new_pet, open_postgresql, open_with, options};
+use crate::fixtures::{NOW, OPERATOR, account, create_pet, new_key, new_pet, open_postgresql, open_with, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id() {
@@ -282,7 +282,7 @@ async fn every_key_of_a_batch_gets_its_own_grant() {
     let keys: Vec<_> = (0..20).map(|_| ApiKey::generate(Deployment::Production)).collect();
     let mut ids = HashMap::new();
     for key in &keys {
-        ids.insert(key.hash().0, store.create_key(new_key(key, account, None)).await.unwrap());
+        ids.insert(key.hash().0, store.create_key(new_key(key, account, None), OPERATOR).await.unwrap());
     }
     let unknown = (0..20).map(|n| KeyHash([n; 32]));
     let lookups = keys.iter().map(ApiKey::hash).chain(unknown).cycle().take(400).map(|hash| {

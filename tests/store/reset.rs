@@ -15,7 +15,9 @@ use petstore::store::{Contents, Outcome, PetSource, Store, StoreError, StoredRes
 use testkit::postgres::{self, OpenTransaction, query, sessions};
 use testkit::{TIMEOUT, within};
 
-use crate::fixtures::{NOW, account, create_pet, new_key, new_pet, on_every_database, open_sqlite, open_with, options};
+use crate::fixtures::{
+    NOW, OPERATOR, account, create_pet, new_key, new_pet, on_every_database, open_sqlite, open_with, options,
+};
 
 const EMPTY: Contents = Contents { animals: 0, orders: 0, messages: 0, responses: 0 };
 
@@ -24,11 +26,11 @@ async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
     on_every_staging_store(async |store| {
         let ada = fill(&store).await;
         let key = ApiKey::generate(Deployment::Staging);
-        store.create_key(new_key(&key, ada, None)).await.unwrap();
+        store.create_key(new_key(&key, ada, None), OPERATOR).await.unwrap();
         let full = Contents { animals: 3, orders: 1, messages: 1, responses: 1 };
         assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (full, 0));
 
-        assert_eq!(store.reset(animals(2), || false).await.unwrap(), 2);
+        assert_eq!(store.reset(animals(2), OPERATOR, || false).await.unwrap(), 2);
 
         assert_eq!(store.before_reset().await.unwrap(), Contents { animals: 2, ..EMPTY });
         assert_eq!(store.resets().await.unwrap(), 1);
@@ -42,7 +44,7 @@ async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
         assert_eq!(create_pet(&store, "Mimi", PetStatus::Available).await.unwrap(), 3);
         assert!(matches!(place(&store, ada, 3).await, Outcome::Executed(Order { id: 1, .. })));
 
-        assert_eq!(store.reset(animals(0), || false).await.unwrap(), 0);
+        assert_eq!(store.reset(animals(0), OPERATOR, || false).await.unwrap(), 0);
         assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (EMPTY, 2));
         assert_eq!(create_pet(&store, "Rex", PetStatus::Available).await.unwrap(), 1);
     })
@@ -56,7 +58,7 @@ async fn reset_that_fails_changes_nothing() {
         let before = store.before_reset().await.unwrap();
         let broken = animals(1_500).chain([Err("line 1501: broken".to_owned())]);
 
-        let failed = store.reset(Box::new(broken), || false).await;
+        let failed = store.reset(Box::new(broken), OPERATOR, || false).await;
 
         assert!(matches!(failed, Err(StoreError::Refused(why)) if why == "line 1501: broken"));
         assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (before, 0));
@@ -71,7 +73,7 @@ async fn reset_that_fails_changes_nothing() {
 async fn readers_see_the_old_or_the_new_animals() {
     on_every_staging_store(async |store| {
         let named = |turn: u32| Box::new((0..50).map(move |_| Ok(new_pet(&turn.to_string(), PetStatus::Available))));
-        store.reset(named(0), || false).await.unwrap();
+        store.reset(named(0), OPERATOR, || false).await.unwrap();
         let done = Arc::new(AtomicBool::new(false));
         let readers = [0, 1].map(|_| {
             let (store, done) = (Arc::clone(&store), Arc::clone(&done));
@@ -89,7 +91,7 @@ async fn readers_see_the_old_or_the_new_animals() {
             })
         });
         for turn in 1..=9 {
-            store.reset(named(turn), || false).await.unwrap();
+            store.reset(named(turn), OPERATOR, || false).await.unwrap();
             assert_eq!(store.find_pet(50).await.unwrap().unwrap().name, turn.to_string());
         }
         done.store(true, Ordering::SeqCst);
@@ -104,7 +106,7 @@ async fn readers_see_the_old_or_the_new_animals() {
 async fn production_store_is_not_reset() {
     on_every_database(async |store| {
         create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
-        for refused in [store.before_reset().await.map(|_| 0), store.reset(animals(0), || false).await] {
+        for refused in [store.before_reset().await.map(|_| 0), store.reset(animals(0), OPERATOR, || false).await] {
             let Err(StoreError::Refused(why)) = refused else { panic!("{refused:?}") };
             assert!(why.contains("production"), "{why}");
         }
@@ -126,8 +128,8 @@ async fn role_that_does_not_own_the_tables_is_told_the_owner() {
 
     assert_eq!(why, "the role clerk does not own the tables: run `petstore reset` with the role petstore");
     // Control: PostgreSQL would refuse it too.
-    assert!(store.reset(animals(0), || false).await.unwrap_err().to_string().contains("must be owner"));
-    assert_eq!(owner.reset(animals(1), || false).await.unwrap(), 1);
+    assert!(store.reset(animals(0), OPERATOR, || false).await.unwrap_err().to_string().contains("must be owner"));
+    assert_eq!(owner.reset(animals(1), OPERATOR, || false).await.unwrap(), 1);
 }
 
 /// A dump reads a table for a long time. Requests are served meanwhile, because a reset does not wait in front of them.
@@ -139,7 +141,7 @@ async fn reset_that_waits_for_a_dump_lets_requests_pass() {
     let dump = OpenTransaction::begin(&url, "SELECT count(*) FROM orders");
     let reset = tokio::spawn({
         let store = Arc::clone(&store);
-        async move { store.reset(animals(2), || false).await }
+        async move { store.reset(animals(2), OPERATOR, || false).await }
     });
     within(TIMEOUT, "waiting for the lock", || sessions(&url, "wait_event_type = 'Lock'") > 0);
 
@@ -158,7 +160,8 @@ async fn reset_that_waits_for_a_dump_lets_requests_pass() {
 async fn concurrent_resets_follow_each_other() {
     let url = postgres::database();
     let (one, other) = (open_staging_postgresql(&url).await, open_staging_postgresql(&url).await);
-    let (first, second) = tokio::join!(one.reset(animals(1_000), || false), other.reset(animals(1_000), || false));
+    let (first, second) =
+        tokio::join!(one.reset(animals(1_000), OPERATOR, || false), other.reset(animals(1_000), OPERATOR, || false));
     assert_eq!((first.unwrap(), second.unwrap()), (1_000, 1_000));
     assert_eq!(query(&url, "SELECT count(*), min(id), max(id) FROM pets"), "1000|1|1000");
     assert_eq!(one.resets().await.unwrap(), 2);

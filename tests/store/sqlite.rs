@@ -10,7 +10,7 @@ use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use rusqlite::Connection;
 use testkit::{TIMEOUT, within};
 
-use crate::fixtures::{NOW, create_pet, email, new_pet, open_sqlite};
+use crate::fixtures::{NOW, OPERATOR, create_pet, email, new_pet, open_sqlite};
 
 #[tokio::test]
 async fn wal_stays_bounded_under_long_readers() {
@@ -146,8 +146,10 @@ async fn failing_statement_does_not_fail_its_batch() {
         .execute("INSERT INTO pets (id, name, category_id, status) VALUES (9007199254740991, 'last', 1, 0)", [])
         .unwrap();
     let ada = email("ada@example.com");
-    let (pet, account) =
-        tokio::join!(store.create_pet(rex(), None), store.create_account(NewAccount::customer(ada.clone(), None, NOW)));
+    let (pet, account) = tokio::join!(
+        store.create_pet(rex(), None),
+        store.create_account(NewAccount::customer(ada.clone(), None, NOW), OPERATOR)
+    );
     assert!(matches!(pet, Err(StoreError::Failed(_))), "{pet:?}");
     account.unwrap().unwrap();
     assert!(store.find_account(&ada).await.unwrap().is_some());

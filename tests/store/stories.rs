@@ -7,12 +7,12 @@ use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
-    AccountId, ApiKey, Deployment, Direction, KeyId, Message, MessageIds, MessageText, NewAccount, PageLimit,
+    AccountId, Actor, ApiKey, Deployment, Direction, KeyId, Message, MessageIds, MessageText, NewAccount, PageLimit,
     PageQuery, PetStatus, SessionToken, StatusCounts, Timestamp,
 };
 use petstore::store::{ExportError, Store, StoreError};
 
-use crate::fixtures::{NOW, account, create_pet, email, new_key, new_pet, on_every_database};
+use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, new_key, new_pet, on_every_database};
 
 #[tokio::test]
 async fn import_is_all_or_nothing() {
@@ -96,11 +96,15 @@ async fn write_is_executed_after_its_caller_is_gone() {
 #[tokio::test]
 async fn address_is_unique_ignoring_case() {
     on_every_database(async |store| {
-        let created = store.create_account(NewAccount::customer(email("Ädä@Example.com"), None, NOW)).await.unwrap();
+        let created =
+            store.create_account(NewAccount::customer(email("Ädä@Example.com"), None, NOW), OPERATOR).await.unwrap();
         let id = created.expect("the address is free");
         let digest = PasswordDigest("$argon2id$…".into());
         assert_eq!(
-            store.create_account(NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest), NOW)).await.unwrap(),
+            store
+                .create_account(NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest), NOW), OPERATOR)
+                .await
+                .unwrap(),
             None
         );
         let found = store.find_account(&email("äDä@example.com")).await.unwrap().unwrap();
@@ -122,14 +126,14 @@ async fn key_is_found_by_hash_with_its_state() {
         assert_eq!(store.find_key(&ApiKey::generate(Deployment::Production).hash()).await.unwrap(), None);
 
         let before = store.keys_version().await.unwrap();
-        assert!(store.revoke_key(id, NOW).await.unwrap());
+        assert!(store.revoke_key(id, OPERATOR).await.unwrap());
         assert!(store.keys_version().await.unwrap() > before);
         let grant = store.find_key(&key.hash()).await.unwrap().unwrap();
         assert_eq!((grant.account, grant.is_revoked), (ada, true));
 
         // The first revocation is kept, and an unknown key is reported.
-        assert!(store.revoke_key(id, NOW.plus(Duration::from_secs(9))).await.unwrap());
-        assert!(!store.revoke_key(KeyId(id.0 + 1), NOW).await.unwrap());
+        assert!(store.revoke_key(id, Actor::command_line(NOW.plus(Duration::from_secs(9)))).await.unwrap());
+        assert!(!store.revoke_key(KeyId(id.0 + 1), OPERATOR).await.unwrap());
         let listed = store.list_keys().await.unwrap();
         assert_eq!(listed.len(), 1);
         assert_eq!(listed[0].revoked_at, Some(NOW));
@@ -151,23 +155,23 @@ async fn rotated_key_passes_on_its_name_and_lifetime() {
             Rotation { hash: successor.hash(), hint: successor.hint(), now, old_until }
         };
 
-        let successor = store.rotate_key(id, rotation(now, 100)).await.unwrap().unwrap();
+        let successor = store.rotate_key(id, rotation(now, 100), OPERATOR).await.unwrap().unwrap();
         let listed = store.list_keys().await.unwrap();
         assert_eq!((listed[0].id, listed[0].expires_at), (id, Some(now.plus(Duration::from_secs(100)))));
         assert_eq!((listed[1].id, listed[1].expires_at), (successor, Some(now.plus(Duration::from_secs(1000)))));
         assert_eq!((listed[1].created_at, listed[1].name.as_str()), (now, "test"));
 
         // An overlap does not prolong what expires earlier, and a second successor lives as long as the first.
-        let second = store.rotate_key(id, rotation(now, 5_000)).await.unwrap().unwrap();
+        let second = store.rotate_key(id, rotation(now, 5_000), OPERATOR).await.unwrap().unwrap();
         let listed = store.list_keys().await.unwrap();
         assert_eq!((listed[2].id, listed[2].expires_at), (second, Some(now.plus(Duration::from_secs(1000)))));
         assert_eq!(store.list_keys().await.unwrap()[0].expires_at, Some(now.plus(Duration::from_secs(100))));
 
         let later = now.plus(Duration::from_secs(100));
-        assert_eq!(store.rotate_key(id, rotation(later, 9)).await.unwrap(), None, "it has expired");
-        store.revoke_key(successor, now).await.unwrap();
-        assert_eq!(store.rotate_key(successor, rotation(now, 9)).await.unwrap(), None, "it was revoked");
-        assert_eq!(store.rotate_key(KeyId(99), rotation(now, 9)).await.unwrap(), None, "it is unknown");
+        assert_eq!(store.rotate_key(id, rotation(later, 9), OPERATOR).await.unwrap(), None, "it has expired");
+        store.revoke_key(successor, Actor::command_line(now)).await.unwrap();
+        assert_eq!(store.rotate_key(successor, rotation(now, 9), OPERATOR).await.unwrap(), None, "it was revoked");
+        assert_eq!(store.rotate_key(KeyId(99), rotation(now, 9), OPERATOR).await.unwrap(), None, "it is unknown");
         assert_eq!(store.list_keys().await.unwrap().len(), 3);
     })
     .await;
@@ -284,7 +288,7 @@ async fn account_lists_its_own_keys_newest_first() {
         assert_eq!((next[0].id, more), (ids[1], true), "the next key in ascending order");
 
         let (expiring, _) = key(&store, ada, Some(NOW.plus(Duration::from_secs(60)))).await;
-        store.revoke_key(ids[1], NOW).await.unwrap();
+        store.revoke_key(ids[1], OPERATOR).await.unwrap();
         for (after, active, expired) in
             [(59, vec![expiring, ids[0], ids[2]], vec![]), (60, vec![ids[0], ids[2]], vec![expiring])]
         {
@@ -337,7 +341,11 @@ async fn session_requires_the_current_password() {
         assert!(found.is_some_and(|(account, kept)| account == ada && kept.0 == digest.0));
         assert!(!store.create_session(session(ada, NOW), PasswordDigest("another".into())).await.unwrap());
 
-        store.create_account(NewAccount::customer(email("cli@example.com"), None, NOW)).await.unwrap().unwrap();
+        store
+            .create_account(NewAccount::customer(email("cli@example.com"), None, NOW), OPERATOR)
+            .await
+            .unwrap()
+            .unwrap();
         for none in ["cli@example.com", "nobody@example.com"] {
             assert!(store.find_password(&email(none)).await.unwrap().is_none(), "{none}");
         }
@@ -398,17 +406,20 @@ async fn new_password_ends_all_sessions_but_its_own() {
         let changed = PasswordDigest("$argon2id$new".into());
 
         let stale = PasswordDigest("another".into());
-        assert!(!store.change_password(new, stale, changed.clone()).await.unwrap());
+        assert!(!store.change_password(new, stale, changed.clone(), OPERATOR).await.unwrap());
         assert_eq!((is_open(&store, old).await, is_open(&store, new).await), (true, false), "nothing happened");
 
-        assert!(store.change_password(new, digest.clone(), changed.clone()).await.unwrap());
+        assert!(store.change_password(new, digest.clone(), changed.clone(), OPERATOR).await.unwrap());
         assert_eq!(
             (is_open(&store, old).await, is_open(&store, new).await, is_open(&store, other).await),
             (false, true, true)
         );
         let kept = store.find_password(&email("ada@example.com")).await.unwrap().unwrap();
         assert_eq!(kept.1.0, changed.0);
-        assert!(!store.change_password(session(ada, NOW), digest, changed).await.unwrap(), "the old one is gone");
+        assert!(
+            !store.change_password(session(ada, NOW), digest, changed, OPERATOR).await.unwrap(),
+            "the old one is gone"
+        );
     })
     .await;
 }
@@ -431,10 +442,10 @@ async fn deleting_an_account_removes_sessions_and_keys() {
             .unwrap();
         let version = store.keys_version().await.unwrap();
 
-        assert!(!store.delete_account(ada, Some(PasswordDigest("another".into())), NOW).await.unwrap());
+        assert!(!store.delete_account(ada, Some(PasswordDigest("another".into())), OPERATOR).await.unwrap());
         assert!(store.find_key(&granted.hash()).await.unwrap().is_some(), "nothing happened");
 
-        assert!(store.delete_account(ada, Some(digest.clone()), NOW).await.unwrap());
+        assert!(store.delete_account(ada, Some(digest.clone()), OPERATOR).await.unwrap());
         assert!(!store.has_accounts().await.unwrap());
         assert_eq!(store.find_key(&granted.hash()).await.unwrap(), None);
         assert!(store.keys_version().await.unwrap() > version);
@@ -447,14 +458,14 @@ async fn deleting_an_account_removes_sessions_and_keys() {
 
         // Concurrent requests of the deleted account have no effect, and its address can be taken.
         assert!(!store.create_session(session(ada, NOW), digest.clone()).await.unwrap());
-        assert!(!store.delete_account(ada, Some(digest), NOW).await.unwrap());
+        assert!(!store.delete_account(ada, Some(digest), OPERATOR).await.unwrap());
         let late = ApiKey::generate(store.deployment());
-        assert!(matches!(store.create_key(new_key(&late, ada, None)).await, Err(StoreError::Refused(_))));
+        assert!(matches!(store.create_key(new_key(&late, ada, None), OPERATOR).await, Err(StoreError::Refused(_))));
         assert_ne!(account_with_password(&store, "ada@example.com").await.0, ada);
         // An account with the placeholder address of a deleted account does not prevent a deletion.
         account_with_password(&store, "deleted-3@account.invalid").await;
         let (third, digest) = account_with_password(&store, "third@example.com").await;
-        assert!(store.delete_account(third, Some(digest), NOW).await.unwrap());
+        assert!(store.delete_account(third, Some(digest), OPERATOR).await.unwrap());
     })
     .await;
 }
@@ -472,16 +483,16 @@ async fn operator_sets_passwords_and_deletes_accounts_without_one() {
 
         let new = PasswordDigest("$argon2id$new".into());
         for account in [ada, grace] {
-            assert!(store.set_password(account, new.clone()).await.unwrap());
+            assert!(store.set_password(account, new.clone(), OPERATOR).await.unwrap());
         }
 
         assert_eq!(store.find_session(&adas.hash).await.unwrap(), None);
         assert!(!store.create_session(session(ada, NOW), digest).await.unwrap(), "the old password is gone");
         assert!(store.create_session(graces, new.clone()).await.unwrap());
         let before = store.find_session(&graces.hash).await.unwrap();
-        assert!(store.delete_account(ada, None, NOW).await.unwrap());
-        assert!(!store.delete_account(ada, None, NOW).await.unwrap(), "it is deleted already");
-        assert!(!store.set_password(ada, new).await.unwrap());
+        assert!(store.delete_account(ada, None, OPERATOR).await.unwrap());
+        assert!(!store.delete_account(ada, None, OPERATOR).await.unwrap(), "it is deleted already");
+        assert!(!store.set_password(ada, new, OPERATOR).await.unwrap());
         assert!(store.find_password(&email("ada@example.com")).await.unwrap().is_none());
         assert_eq!(store.list_accounts().await.unwrap().len(), 1);
         assert_eq!(store.find_session(&graces.hash).await.unwrap(), before, "other accounts keep their sessions");
@@ -504,8 +515,11 @@ async fn closed_store_is_unavailable() {
 
 async fn account_with_password(store: &Store, address: &str) -> (AccountId, PasswordDigest) {
     let digest = PasswordDigest(format!("$argon2id${address}"));
-    let account =
-        store.create_account(NewAccount::customer(email(address), Some(digest.clone()), NOW)).await.unwrap().unwrap();
+    let account = store
+        .create_account(NewAccount::customer(email(address), Some(digest.clone()), NOW), OPERATOR)
+        .await
+        .unwrap()
+        .unwrap();
     (account, digest)
 }
 
@@ -515,7 +529,7 @@ fn session(account: AccountId, now: Timestamp) -> NewSession {
 
 async fn key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, ApiKey) {
     let key = ApiKey::generate(store.deployment());
-    (store.create_key(new_key(&key, account, expires_at)).await.unwrap(), key)
+    (store.create_key(new_key(&key, account, expires_at), OPERATOR).await.unwrap(), key)
 }
 
 async fn is_open(store: &Store, session: NewSession) -> bool {

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::first_animals::FirstAnimals;
 use super::quickstart::print_banner;
 use super::serve::serve;
-use super::{Failure, stdout};
+use super::{Failure, actor, stdout};
 use crate::app::{self, Started};
 use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, ServiceSettings};
@@ -181,9 +181,10 @@ impl Access {
 async fn new_account(store: &Store, email: &str, role: Role, password: &PasswordDigest) -> Result<ApiKey, Failure> {
     let now = Clock::System.now();
     let new = NewAccount { email: Email::parse(email)?, password: Some(password.clone()), role, now };
-    let created = store.create_account(new).await?;
+    let created = store.create_account(new, actor()).await?;
     let account = created.ok_or_else(|| Failure(format!("the account {email} exists")))?;
     let key = ApiKey::generate(store.deployment());
-    store.create_key(NewKey::of(&key, account, KeyName::parse("ephemeral".into())?, now, None)).await?;
+    let new = NewKey::of(&key, account, KeyName::parse("ephemeral".into())?, now, None);
+    store.create_key(new, actor()).await?;
     Ok(key)
 }

@@ -1,15 +1,22 @@
 //! Accounts.
 
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::database::Postgres;
 use super::rows;
 use crate::domain::account::PasswordDigest;
-use crate::domain::{Account, AccountId, Email, NewAccount, Role};
+use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role};
 use crate::store::Result;
+use crate::store::audit::Values;
 
-const INSERT: &str = "INSERT INTO accounts (email, email_folded, password_hash, role, created_at)
-    VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id";
+const INSERT: &str = "WITH new AS (
+        INSERT INTO accounts (email, email_folded, password_hash, role, created_at)
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id
+    ), recorded AS (
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $6, $7, $8, $9, $10, $11 FROM new
+    ) SELECT id FROM new";
 
 const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM accounts WHERE email_folded = $1 AND password_hash IS NOT NULL";
@@ -29,10 +36,15 @@ const FIND: &str = select!("WHERE email_folded = $1");
 const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
 
 /// Other processes forget what they know of the account's keys.
-const SET_ROLE: &str = "WITH changed AS (
-        UPDATE accounts SET role = $2 WHERE id = $1 AND deleted_at IS NULL RETURNING id
+const SET_ROLE: &str = "WITH account AS (
+        SELECT id, email, role FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE
+    ), changed AS (
+        UPDATE accounts SET role = $2 WHERE id IN (SELECT id FROM account) RETURNING id
     ), bumped AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM changed)
+    ), recorded AS (
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $3, $4, $5, email || ' (' || $6::text || ')', $7, $8 FROM account WHERE role <> $2
     ) SELECT pg_notify('petstore_keys', '') FROM changed";
 
 const FIND_DELETED: &str = "SELECT id FROM accounts WHERE id = ANY ($1::bigint[]) AND deleted_at IS NOT NULL";
@@ -44,11 +56,15 @@ pub const READS: &[&str] = &[FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_
 pub const WRITES: &[&str] = &[INSERT, SET_ROLE];
 
 impl Postgres {
-    pub async fn create_account(&self, new: NewAccount) -> Result<Option<AccountId>> {
+    pub async fn create_account(&self, new: NewAccount, actor: Actor) -> Result<Option<AccountId>> {
         let NewAccount { email, password, role, now } = new;
         let password = password.as_ref().map(|digest| &*digest.0);
         let (folded, now) = (email.folded(), now.as_milliseconds());
-        let rows = self.write(INSERT, &[&email.as_str(), &folded, &password, &role.code(), &now]).await?;
+        let (email, subject, role) = (email.as_str(), email.with_role(role), role.code());
+        let Values { at, action, actor, client_address, request_id } = Values::of(&actor, Action::CreateAccount);
+        let account: [&(dyn ToSql + Sync); 5] = [&email, &folded, &password, &role, &now];
+        let recorded: [&(dyn ToSql + Sync); 6] = [&at, &action, &actor, &subject, &client_address, &request_id];
+        let rows = self.write(INSERT, &[&account[..], &recorded[..]].concat()).await?;
         rows.first().map(|row| Ok(AccountId(row.try_get(0)?))).transpose()
     }
 
@@ -62,8 +78,12 @@ impl Postgres {
         rows.first().map(|row| rows::email(row, 0)).transpose()
     }
 
-    pub async fn set_role(&self, account: AccountId, role: Role) -> Result<bool> {
-        Ok(!self.write(SET_ROLE, &[&account.0, &role.code()]).await?.is_empty())
+    pub async fn set_role(&self, account: AccountId, role: Role, actor: Actor) -> Result<bool> {
+        let Values { at, action, actor, client_address, request_id } = Values::of(&actor, Action::SetRole);
+        let (code, name) = (role.code(), role.as_str());
+        let parameters: [&(dyn ToSql + Sync); 8] =
+            [&account.0, &code, &at, &action, &actor, &name, &client_address, &request_id];
+        Ok(!self.write(SET_ROLE, &parameters).await?.is_empty())
     }
 
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {

@@ -11,17 +11,23 @@ use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows;
 use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
-use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::domain::{AccountId, Action, Actor, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::store::audit::Values;
 use crate::store::{Result, StoreError, page_of};
 
-/// Locks the account's row first, so that an account that is being deleted gets no key.
+/// Locks the account's row first, so that an account that is being deleted gets no key. In the audit, the key's name comes
+/// last, because its owner could write anything there.
 const INSERT: &str = "WITH owner AS (
-        SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
+        SELECT id, email FROM accounts WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
     ), new AS (
         INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only, prefer)
         SELECT id, $2, $3, $4, $5::bigint, $6::bigint - $5, $6, $7, $8 FROM owner RETURNING id
     ), bumped AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
+    ), recorded AS (
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $9, $10, $11, 'key ' || new.id || ' (' || $4 || ') of ' || owner.email || ': ' || $2, $12, $13
+        FROM new, owner
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
 
 /// Not a join, which PostgreSQL could begin with all accounts.
@@ -66,17 +72,23 @@ const FIND: &str = "SELECT hash, id, account_id, revoked_at IS NOT NULL, expires
     FROM api_keys WHERE hash = ANY ($1::bytea[]) AND CASE WHEN revoked_at IS NULL THEN true
         ELSE EXISTS (SELECT FROM accounts a WHERE a.id = account_id AND a.deleted_at IS NULL) END";
 
-const REVOKE: &str = "WITH revoked AS (
-        UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING id
+const REVOKE: &str = "WITH given AS (
+        SELECT id, account_id, hint, name, revoked_at FROM api_keys WHERE id = $1 FOR NO KEY UPDATE
+    ), revoked AS (
+        UPDATE api_keys SET revoked_at = $2 WHERE id IN (SELECT id FROM given WHERE revoked_at IS NULL)
     ), bumped AS (
-        UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM revoked)
-    ) SELECT id, pg_notify('petstore_keys', '') FROM revoked";
+        UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM given)
+    ), recorded AS (
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $2, $3, $4, 'key ' || given.id || ' (' || hint || ') of ' || email || ': ' || name, $5, $6
+        FROM given JOIN accounts ON accounts.id = account_id WHERE revoked_at IS NULL
+    ) SELECT id, pg_notify('petstore_keys', '') FROM given";
 
 /// Locks the account's row and then the old key's row, so that a key that is being revoked gets no successor.
 const ROTATE: &str = "WITH owner AS (
-        SELECT a.id FROM accounts a JOIN api_keys k ON k.account_id = a.id WHERE k.id = $1 FOR KEY SHARE OF a
+        SELECT a.id, a.email FROM accounts a JOIN api_keys k ON k.account_id = a.id WHERE k.id = $1 FOR KEY SHARE OF a
     ), old AS (
-        SELECT id, account_id, name, lifetime, read_only, prefer FROM api_keys
+        SELECT id, account_id, name, hint, lifetime, read_only, prefer FROM api_keys
         WHERE id = $1 AND account_id IN (SELECT id FROM owner)
             AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4) FOR UPDATE
     ), new AS (
@@ -86,6 +98,11 @@ const ROTATE: &str = "WITH owner AS (
         UPDATE api_keys SET expires_at = least(expires_at, $5) WHERE id IN (SELECT id FROM old)
     ), bumped AS (
         UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM new)
+    ), recorded AS (
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $6, $7, $8, 'key ' || old.id || ' (' || old.hint || ') to key ' || new.id || ' (' || $3 || ') of '
+            || owner.email || ': ' || old.name, $9, $10
+        FROM old, new, owner
     ) SELECT id, pg_notify('petstore_keys', '') FROM new";
 
 const TOUCH: &str = "UPDATE api_keys SET last_used_at = used.at
@@ -104,12 +121,14 @@ pub const LOOKUPS: &[&str] = &[FIND];
 pub const WRITES: &[&str] = &[INSERT, REVOKE, ROTATE, TOUCH];
 
 impl Postgres {
-    pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
+    pub async fn create_key(&self, key: NewKey, actor: Actor) -> Result<KeyId> {
         let expires_at = key.expires_at.map(Timestamp::as_milliseconds);
         let (name, hash, created_at) = (key.name.as_str(), &key.hash.0[..], key.created_at.as_milliseconds());
-        let parameters: [&(dyn ToSql + Sync); 8] =
+        let new: [&(dyn ToSql + Sync); 8] =
             [&key.account.0, &name, &hash, &key.hint, &created_at, &expires_at, &i16::from(key.read_only), &key.prefer];
-        let rows = self.write(INSERT, &parameters).await?;
+        let Values { at, action, actor, client_address, request_id } = Values::of(&actor, Action::CreateKey);
+        let recorded: [&(dyn ToSql + Sync); 5] = [&at, &action, &actor, &client_address, &request_id];
+        let rows = self.write(INSERT, &[&new[..], &recorded[..]].concat()).await?;
         id(&rows)?.ok_or_else(|| StoreError::Refused("the account no longer exists".into()))
     }
 
@@ -136,15 +155,19 @@ impl Postgres {
         self.keys.read(*hash).await
     }
 
-    pub async fn revoke_key(&self, key: KeyId, now: Timestamp) -> Result<bool> {
-        let rows = self.write(REVOKE, &[&key.0, &now.as_milliseconds()]).await?;
+    pub async fn revoke_key(&self, key: KeyId, actor: Actor) -> Result<bool> {
+        let Values { at, action, actor, client_address, request_id } = Values::of(&actor, Action::RevokeKey);
+        let rows = self.write(REVOKE, &[&key.0, &at, &action, &actor, &client_address, &request_id]).await?;
         Ok(!rows.is_empty())
     }
 
-    pub async fn rotate_key(&self, key: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
+    pub async fn rotate_key(&self, key: KeyId, rotation: Rotation, actor: Actor) -> Result<Option<KeyId>> {
         let (now, old_until) = (rotation.now.as_milliseconds(), rotation.old_until.as_milliseconds());
         let hash = &rotation.hash.0[..];
-        id(&self.write(ROTATE, &[&key.0, &hash, &rotation.hint, &now, &old_until]).await?)
+        let Values { at, action, actor, client_address, request_id } = Values::of(&actor, Action::RotateKey);
+        let parameters: [&(dyn ToSql + Sync); 10] =
+            [&key.0, &hash, &rotation.hint, &now, &old_until, &at, &action, &actor, &client_address, &request_id];
+        id(&self.write(ROTATE, &parameters).await?)
     }
 
     pub async fn touch_keys(&self, mut used: Vec<(KeyId, Timestamp)>) -> Result<()> {

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod added_pets;
+pub(super) mod audit;
 mod batch_writer;
 mod connection;
 mod database;
@@ -71,11 +72,19 @@ impl Postgres {
             sessions::READS,
             keys::READS,
             reset::READS,
+            audit::READS,
         ]
         .concat();
-        let writes =
-            [orders::WRITES, outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES]
-                .concat();
+        let writes = [
+            orders::WRITES,
+            outbox::WRITES,
+            accounts::WRITES,
+            sessions::WRITES,
+            keys::WRITES,
+            idempotency::WRITES,
+            audit::WRITES,
+        ]
+        .concat();
         let one_reader = Settings { readers: 1, ..*settings };
         let (readers, key_readers, pets, messages, orders, keyed_transitions, single) = tokio::try_join!(
             Readers::open(&connector, settings, &meter, &reads, "read"),

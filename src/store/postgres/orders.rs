@@ -14,8 +14,10 @@ use super::rows::page;
 use super::write::{Write, WriteResult};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
-    AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp, Transition,
+    AccountId, Action, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
+    Timestamp, Transition,
 };
+use crate::store::audit::Values;
 use crate::store::{Outcome, Result, WriteKey};
 
 /// A query of rows that begin with the columns of [`order`].
@@ -53,17 +55,37 @@ const PLACE: &str = "WITH given AS (
     )
     SELECT pet_id, id FROM placed UNION ALL SELECT id, NULL FROM pets WHERE id IN (SELECT pet_id FROM given)";
 
+/// Changes the order that `own` has locked, and its animal.
+macro_rules! transition {
+    ($own:expr, $recorded:literal) => {
+        concat!(
+            "WITH own AS (",
+            $own,
+            "), moved AS (
+                UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
+                WHERE orders.id = own.id AND own.status = ANY ($3::smallint[])
+                RETURNING orders.pet_id, orders.updated_at
+            ), animal AS (
+                UPDATE pets SET status = $5 FROM moved WHERE pets.id = moved.pet_id AND pets.status <> $5
+            )",
+            $recorded,
+            "SELECT own.id, own.pet_id, own.account_id, own.status, own.created_at, moved.updated_at
+            FROM own LEFT JOIN moved ON true"
+        )
+    };
+}
+
 /// Locks the order first. A transition therefore waits for the one before it, and sees its result.
-const TRANSITION: &str = concat!(
-    "WITH own AS (",
-    select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2) FOR UPDATE"),
-    "), moved AS (
-        UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
-        WHERE orders.id = own.id AND own.status = ANY ($3::smallint[]) RETURNING orders.pet_id, orders.updated_at
-    ), animal AS (
-        UPDATE pets SET status = $5 FROM moved WHERE pets.id = moved.pet_id AND pets.status <> $5
-    )
-    SELECT own.id, own.pet_id, own.account_id, own.status, own.created_at, moved.updated_at FROM own LEFT JOIN moved ON true"
+const TRANSITION: &str = transition!(select!("WHERE id = $1 AND account_id = $2 FOR UPDATE"), "");
+
+/// As [`TRANSITION`], for staff. Records the step of another account's order.
+const TRANSITION_BY_STAFF: &str = transition!(
+    select!("WHERE id = $1 FOR UPDATE"),
+    ", recorded AS (
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $7, $8, $9, 'order ' || own.id || ' of ' || accounts.email, $10, $11
+        FROM moved, own JOIN accounts ON accounts.id = own.account_id WHERE own.account_id <> $2
+    )"
 );
 
 /// Compares rows, as `LIST_BY_STATUS` of `pets.rs` does.
@@ -105,7 +127,7 @@ pub const READS: &[&str] = &[
 ];
 
 /// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[TRANSITION];
+pub const WRITES: &[&str] = &[TRANSITION, TRANSITION_BY_STAFF];
 
 impl Postgres {
     pub async fn place_order(
@@ -208,7 +230,7 @@ impl Write for OrderTransition {
     /// If transactions had several transitions, two processes could wait for each other's orders.
     const KEYED_BATCH: usize = 1;
 
-    const STATEMENTS: &[&str] = &[TRANSITION];
+    const STATEMENTS: &[&str] = &[TRANSITION, TRANSITION_BY_STAFF];
 
     async fn run(
         prepared: &PreparedConnection,
@@ -230,9 +252,16 @@ async fn apply(
     let (from, to) = transition.rule();
     let from: Vec<_> = from.iter().map(|status| status.code()).collect();
     let (status, pet, now) = (to.code(), to.pet().code(), request.now.as_milliseconds());
-    let parameters: [&(dyn ToSql + Sync); 6] =
-        [&request.order, &request.customer.map(|id| id.0), &from, &status, &pet, &now];
-    let rows = prepared.query(TRANSITION, &parameters).await?;
+    let (OrderClerk::Customer(account) | OrderClerk::Staff(account, _)) = &request.by;
+    let parameters: [&(dyn ToSql + Sync); 6] = [&request.order, &account.0, &from, &status, &pet, &now];
+    let rows = match &request.by {
+        OrderClerk::Customer(_) => prepared.query(TRANSITION, &parameters).await?,
+        OrderClerk::Staff(_, actor) => {
+            let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(transition));
+            let recorded: [&(dyn ToSql + Sync); 5] = [&at, &action, &actor, &client_address, &request_id];
+            prepared.query(TRANSITION_BY_STAFF, &[&parameters[..], &recorded[..]].concat()).await?
+        }
+    };
     let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };
     Ok(match row.try_get(5)? {
         Some(updated_at) => Ok(order(row, to, updated_at)?),
@@ -242,16 +271,28 @@ async fn apply(
 
 /// Cancels an account's open orders, in a transaction that has locked the account's row. After the account's deletion,
 /// nobody else could release their animals.
-pub async fn cancel_all(client: &Client, account: AccountId, now: Timestamp) -> std::result::Result<(), Error> {
+pub async fn cancel_all(
+    client: &Client,
+    account: AccountId,
+    email: &str,
+    actor: &Actor,
+) -> std::result::Result<(), Error> {
     let (from, to) = Transition::Cancel.rule();
     let from: Vec<_> = from.iter().map(|status| status.code()).collect();
     let cancel = "WITH cancelled AS (
             UPDATE orders SET status = $3, updated_at = greatest(updated_at, $5)
-            WHERE account_id = $1 AND status = ANY ($2::smallint[]) RETURNING pet_id
+            WHERE account_id = $1 AND status = ANY ($2::smallint[]) RETURNING id, pet_id
+        ), recorded AS (
+            INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+            SELECT $5, $6, $7, 'order ' || id || ' of ' || $8::text, $9, $10 FROM cancelled WHERE $11::boolean ORDER BY id
         )
         UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
-    let (status, pet, now) = (to.code(), to.pet().code(), now.as_milliseconds());
-    client.execute(cancel, &[&account.0, &from, &status, &pet, &now]).await.map(|_| ())
+    let (status, pet) = (to.code(), to.pet().code());
+    let is_of_another = actor.account.as_ref().is_none_or(|account| account.as_str() != email);
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(Transition::Cancel));
+    let parameters: [&(dyn ToSql + Sync); 11] =
+        [&account.0, &from, &status, &pet, &at, &action, &actor, &email, &client_address, &request_id, &is_of_another];
+    client.execute(cancel, &parameters).await.map(|_| ())
 }
 
 fn from_row(row: &Row) -> Result<Order> {

@@ -6,8 +6,9 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
-use super::added_pets;
 use super::database::Postgres;
+use super::{added_pets, audit};
+use crate::domain::{Action, Actor};
 use crate::store::reset::Contents;
 use crate::store::{PetSource, Result, StoreError};
 
@@ -61,10 +62,11 @@ impl Postgres {
     }
 
     /// If it fails, the connection is dropped and the transaction with it.
-    pub async fn reset(&self, animals: PetSource, is_interrupted: fn() -> bool) -> Result<u64> {
+    pub async fn reset(&self, animals: PetSource, actor: Actor, is_interrupted: fn() -> bool) -> Result<u64> {
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = added_pets::begin(client, animals).await?;
+        audit::record(client, &actor, Action::ResetStore, self.deployment().as_str()).await?;
         replace_and_commit(client, is_interrupted).await?;
         connection.not_warned_since(warnings)?;
         Ok(added)

@@ -10,11 +10,12 @@ use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
 use super::database::Postgres;
-use super::{orders, rows};
+use super::{audit, orders, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
-use crate::domain::{AccountId, Session, SessionHash, Timestamp};
+use crate::domain::{AccountId, Action, Actor, Session, SessionHash, Timestamp};
 use crate::store::Result;
+use crate::store::audit::Values;
 
 /// Also deletes expired sessions, which otherwise accumulate. Locks the account's row, so that no session starts with a
 /// password that is being changed.
@@ -77,12 +78,13 @@ impl Postgres {
         session: NewSession,
         checked: PasswordDigest,
         new: PasswordDigest,
+        actor: Actor,
     ) -> Result<bool> {
         self.write_steps(async |client: &Client| {
-            let change = "UPDATE accounts SET password_hash = $3 WHERE id = $1 AND password_hash = $2";
-            if client.execute(change, &[&session.account.0, &checked.0, &new.0]).await? == 0 {
-                return Ok(false);
-            }
+            let change = "UPDATE accounts SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNING email";
+            let changed = client.query_opt(change, &[&session.account.0, &checked.0, &new.0]).await?;
+            let Some(changed) = changed else { return Ok(false) };
+            audit::record(client, &actor, Action::SetPassword, changed.try_get(0)?).await?;
             client.execute("DELETE FROM sessions WHERE account_id = $1", &[&session.account.0]).await?;
             let (hash, now) = (&session.hash.0[..], session.now.as_milliseconds());
             let begin =
@@ -93,12 +95,13 @@ impl Postgres {
         .await
     }
 
-    pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
+    pub async fn set_password(&self, account: AccountId, new: PasswordDigest, actor: Actor) -> Result<bool> {
         self.write_steps(async |client: &Client| {
-            let change = "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND deleted_at IS NULL";
-            let changed = client.execute(change, &[&account.0, &new.0]).await?;
+            let change = "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND deleted_at IS NULL RETURNING email";
+            let Some(changed) = client.query_opt(change, &[&account.0, &new.0]).await? else { return Ok(false) };
+            audit::record(client, &actor, Action::SetPassword, changed.try_get(0)?).await?;
             client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
-            Ok(changed == 1)
+            Ok(true)
         })
         .await
     }
@@ -107,21 +110,22 @@ impl Postgres {
         &self,
         account: AccountId,
         checked: Option<PasswordDigest>,
-        now: Timestamp,
+        actor: Actor,
     ) -> Result<bool> {
         self.write_steps(async |client: &Client| {
+            let find = "SELECT email FROM accounts
+                WHERE id = $1 AND deleted_at IS NULL AND ($2::text IS NULL OR password_hash = $2) FOR UPDATE";
+            let checked = checked.as_ref().map(|digest| &*digest.0);
+            let Some(found) = client.query_opt(find, &[&account.0, &checked]).await? else { return Ok(false) };
+            let email: &str = found.try_get(0)?;
             // Email addresses have no spaces, so nobody can sign up under this folded address.
             let delete = "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid',
-                email_folded = 'deleted ' || id, password_hash = NULL, deleted_at = $3
-            WHERE id = $1 AND deleted_at IS NULL AND ($2::text IS NULL OR password_hash = $2)";
-            let (at, checked) = (now.as_milliseconds(), checked.as_ref().map(|digest| &*digest.0));
-            if client.execute(delete, &[&account.0, &checked, &at]).await? == 0 {
-                return Ok(false);
-            }
+                email_folded = 'deleted ' || id, password_hash = NULL, deleted_at = $2 WHERE id = $1";
+            client.execute(delete, &[&account.0, &actor.at.as_milliseconds()]).await?;
             client.execute("DELETE FROM sessions WHERE account_id = $1", &[&account.0]).await?;
-            let revoke = "UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL";
-            client.execute(revoke, &[&account.0, &at]).await?;
-            orders::cancel_all(client, account, now).await?;
+            revoke_all(client, account, email, &actor).await?;
+            orders::cancel_all(client, account, email, &actor).await?;
+            audit::record(client, &actor, Action::DeleteAccount, email).await?;
             // Last, because every change of any key waits for this row.
             let bump = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version'";
             client.execute(bump, &[]).await?;
@@ -130,4 +134,21 @@ impl Postgres {
         })
         .await
     }
+}
+
+async fn revoke_all(
+    client: &Client,
+    account: AccountId,
+    email: &str,
+    actor: &Actor,
+) -> std::result::Result<(), tokio_postgres::Error> {
+    let revoke = "WITH revoked AS (
+            UPDATE api_keys SET revoked_at = $2 WHERE account_id = $1 AND revoked_at IS NULL RETURNING id, hint, name
+        )
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $2, $3, $4, 'key ' || id || ' (' || hint || ') of ' || $5::text || ': ' || name, $6, $7
+        FROM revoked ORDER BY id";
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::RevokeKey);
+    let parameters: [&(dyn ToSql + Sync); 7] = [&account.0, &at, &action, &actor, &email, &client_address, &request_id];
+    client.execute(revoke, &parameters).await.map(|_| ())
 }

@@ -4,9 +4,9 @@ use rusqlite::Row;
 
 use super::history::Effect;
 use super::job::Atomicity;
-use super::{Sqlite, keys, rows};
+use super::{Sqlite, audit, keys, rows};
 use crate::domain::account::PasswordDigest;
-use crate::domain::{Account, AccountId, Email, NewAccount, Role};
+use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role};
 use crate::store::Result;
 
 const INSERT: &str =
@@ -23,7 +23,9 @@ const FIND: &str = select!("WHERE email_folded = ?1");
 
 const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
 
-const SET_ROLE: &str = "UPDATE accounts SET role = ?2 WHERE id = ?1 AND deleted_at IS NULL";
+const FIND_ROLE: &str = "SELECT email, role FROM accounts WHERE id = ?1 AND deleted_at IS NULL";
+
+const SET_ROLE: &str = "UPDATE accounts SET role = ?2 WHERE id = ?1";
 
 const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = ?1";
 
@@ -35,13 +37,17 @@ const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL";
 
 impl Sqlite {
-    pub async fn create_account(&self, new: NewAccount) -> Result<Option<AccountId>> {
-        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
+    pub async fn create_account(&self, new: NewAccount, actor: Actor) -> Result<Option<AccountId>> {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let NewAccount { email, password, role, now } = new;
             let password = password.map(|digest| digest.0);
             let params = (email.as_str(), email.folded(), password, role.code(), now.as_milliseconds());
-            let inserted = conn.execute(INSERT, params)?;
-            Ok((inserted == 1).then(|| AccountId(conn.last_insert_rowid())))
+            if conn.execute(INSERT, params)? == 0 {
+                return Ok(None);
+            }
+            let id = AccountId(conn.last_insert_rowid());
+            audit::record(conn, &actor, Action::CreateAccount, &email.with_role(role))?;
+            Ok(Some(id))
         })
         .await
     }
@@ -72,11 +78,17 @@ impl Sqlite {
         self.read(|conn| Ok(rows::first(conn, EXIST, [], |_| Ok(()))?.is_some()))
     }
 
-    pub async fn set_role(&self, account: AccountId, role: Role) -> Result<bool> {
+    pub async fn set_role(&self, account: AccountId, role: Role, actor: Actor) -> Result<bool> {
         self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
-            let changed = conn.execute(SET_ROLE, (account.0, role.code()))?;
-            keys::bump_version(conn)?;
-            Ok(changed == 1)
+            let found =
+                conn.find(FIND_ROLE, [account.0], |row| Ok((row.get::<_, Email>(0)?, row.get::<_, Role>(1)?)))?;
+            let Some((email, before)) = found else { return Ok(false) };
+            if before != role {
+                conn.execute(SET_ROLE, (account.0, role.code()))?;
+                keys::bump_version(conn)?;
+                audit::record(conn, &actor, Action::SetRole, &email.with_role(role))?;
+            }
+            Ok(true)
         })
         .await
     }

@@ -18,8 +18,9 @@ use super::data_dir::{
 };
 use super::files::Files;
 use super::open::{connect_unmigrated, stored_deployment};
-use super::{Sqlite, keys, migrations};
-use crate::domain::Deployment;
+use super::{Sqlite, audit, keys, migrations};
+use crate::domain::{Action, Actor, Deployment};
+use crate::store::audit::of_path;
 use crate::store::{Result, StoreError};
 
 /// Number of pages (of 4 KiB) copied between two calls of the progress function.
@@ -104,7 +105,7 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
 /// Replaces a data directory's database by a backup. Fails if another process has the database open. If the process
 /// fails or is killed, the directory holds the old database or the new one, whole:
 ///
-/// 1. The backup is copied into an unfinished file and checked.
+/// 1. The backup is copied into an unfinished file and checked. The restore is recorded there.
 /// 2. The old database becomes a single file: SQLite applies its write-ahead log or its rollback journal.
 /// 3. The old log, index and journal are removed, because SQLite would apply them to the new file, and the directory is
 ///    synced.
@@ -114,6 +115,7 @@ pub fn restore(
     data_dir: &Path,
     deployment: Option<Deployment>,
     replace: bool,
+    actor: &Actor,
     progress: Progress<'_>,
 ) -> Result<Copied> {
     fs::metadata(backup).map_err(failed(backup))?;
@@ -140,7 +142,10 @@ pub fn restore(
         false => Err(stopped()),
     });
     let copied = copied.map_err(of_backup)?;
-    end_sessions(partial.path())?;
+    let restored = open_unpublished(partial.path())?;
+    end_sessions(&restored)?;
+    audit::record(&restored, actor, Action::RestoreStore, &of_path(backup))?;
+    drop(restored);
     // SQLite ignores the log and the journal of an empty file.
     if is_there {
         close_old(&file, data_dir)?;
@@ -156,8 +161,8 @@ pub fn restore(
 
 /// Deletes all sessions. Otherwise sessions that were ended since the backup, perhaps because they were stolen, would be
 /// valid again.
-fn end_sessions(file: &Path) -> Result<()> {
-    open_unpublished(file)?.execute("DELETE FROM sessions", [])?;
+fn end_sessions(restored: &Connection) -> Result<()> {
+    restored.execute("DELETE FROM sessions", [])?;
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! API keys in SQLite. Every change increments `keys_version`, which other processes poll.
 
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Params, Row};
 
 use super::history::Effect;
 use super::job::Atomicity;
 use super::write_connection::WriteConnection;
-use super::{Sqlite, rows};
+use super::{Sqlite, audit, rows};
 use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
-use crate::domain::{AccountId, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::domain::{AccountId, Action, Actor, Email, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::store::audit::Values;
 use crate::store::{Result, StoreError, page_of};
 
 const INSERT: &str = "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only,
@@ -54,7 +55,22 @@ const FIND: &str =
         k.prefer
     FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.hash = ?1 AND a.deleted_at IS NULL";
 
-const REVOKE: &str = "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1";
+const REVOKE: &str = "UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
+
+/// Names a key in the audit. Its name comes last, because its owner could write anything there.
+const SUBJECT: &str = "SELECT 'key ' || k.id || ' (' || k.hint || ') of ' || a.email || ': ' || k.name
+    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.id = ?1";
+
+/// As [`SUBJECT`], with the successor, which has the same name.
+const ROTATED: &str =
+    "SELECT 'key ' || old.id || ' (' || old.hint || ') to key ' || new.id || ' (' || new.hint || ') of '
+        || a.email || ': ' || old.name
+    FROM api_keys old JOIN api_keys new ON new.id = ?2 JOIN accounts a ON a.id = old.account_id WHERE old.id = ?1";
+
+/// Records that all keys of an account are revoked.
+const RECORD_ALL: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+    SELECT ?3, ?4, ?5, 'key ' || id || ' (' || hint || ') of ' || ?2 || ': ' || name, ?6, ?7
+    FROM api_keys WHERE account_id = ?1 AND revoked_at IS NULL ORDER BY id";
 
 const INSERT_SUCCESSOR: &str =
     "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only,
@@ -68,7 +84,7 @@ const TOUCH: &str =
     "UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)";
 
 impl Sqlite {
-    pub async fn create_key(&self, key: NewKey) -> Result<KeyId> {
+    pub async fn create_key(&self, key: NewKey, actor: Actor) -> Result<KeyId> {
         self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let (created_at, expires_at) =
                 (key.created_at.as_milliseconds(), key.expires_at.map(Timestamp::as_milliseconds));
@@ -80,13 +96,14 @@ impl Sqlite {
             }
             let id = KeyId(conn.last_insert_rowid());
             bump_version(conn)?;
+            record(conn, &actor, Action::CreateKey, SUBJECT, [id.0])?;
             Ok(id)
         })
         .await
     }
 
     pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
-        self.read_long(|conn| rows::all(conn, LIST, [], record)).await
+        self.read_long(|conn| rows::all(conn, LIST, [], from_row)).await
     }
 
     pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
@@ -94,27 +111,30 @@ impl Sqlite {
         let sql = page.direction.choose(LIST_OF, LIST_OF_DESCENDING);
         let (start, one_more) = (page.start(), page.limit.get() + 1);
         let params = (account.0, start, one_more, page.status.map(KeyState::code), now.as_milliseconds());
-        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, record))?, page.limit))
+        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, from_row))?, page.limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
-        self.read(|conn| rows::first(conn, FIND_OF, (account.0, id.0), record))
+        self.read(|conn| rows::first(conn, FIND_OF, (account.0, id.0), from_row))
     }
 
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
         self.read(|conn| rows::first(conn, FIND, [hash.0], grant))
     }
 
-    pub async fn revoke_key(&self, id: KeyId, now: Timestamp) -> Result<bool> {
+    pub async fn revoke_key(&self, id: KeyId, actor: Actor) -> Result<bool> {
         self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
-            let revoked = conn.execute(REVOKE, (id.0, now.as_milliseconds()))?;
+            if conn.execute(REVOKE, (id.0, actor.at.as_milliseconds()))? == 0 {
+                return Ok(conn.find("SELECT 1 FROM api_keys WHERE id = ?1", [id.0], |_| Ok(()))?.is_some());
+            }
             bump_version(conn)?;
-            Ok(revoked == 1)
+            record(conn, &actor, Action::RevokeKey, SUBJECT, [id.0])?;
+            Ok(true)
         })
         .await
     }
 
-    pub async fn rotate_key(&self, id: KeyId, rotation: Rotation) -> Result<Option<KeyId>> {
+    pub async fn rotate_key(&self, id: KeyId, rotation: Rotation, actor: Actor) -> Result<Option<KeyId>> {
         self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let params = (id.0, rotation.hash.0, &rotation.hint, rotation.now.as_milliseconds());
             if conn.execute(INSERT_SUCCESSOR, params)? == 0 {
@@ -123,6 +143,7 @@ impl Sqlite {
             let new = KeyId(conn.last_insert_rowid());
             conn.execute(SHORTEN, (id.0, rotation.old_until.as_milliseconds()))?;
             bump_version(conn)?;
+            record(conn, &actor, Action::RotateKey, ROTATED, [id.0, new.0])?;
             Ok(Some(new))
         })
         .await
@@ -143,9 +164,17 @@ impl Sqlite {
     }
 }
 
-pub fn revoke_all(conn: &WriteConnection<'_>, account: AccountId, now: Timestamp) -> Result<()> {
+/// `subject` is a query for the name of the key.
+fn record(conn: &Connection, actor: &Actor, action: Action, subject: &str, params: impl Params) -> Result<()> {
+    let subject: String = conn.prepare_cached(subject)?.query_row(params, |row| row.get(0))?;
+    audit::record(conn, actor, action, &subject)
+}
+
+pub fn revoke_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::RevokeKey);
+    conn.execute(RECORD_ALL, (account.0, email.as_str(), at, action, actor, client_address, request_id))?;
     let revoke = "UPDATE api_keys SET revoked_at = ?2 WHERE account_id = ?1 AND revoked_at IS NULL";
-    conn.execute(revoke, (account.0, now.as_milliseconds()))?;
+    conn.execute(revoke, (account.0, at))?;
     bump_version(conn)
 }
 
@@ -171,7 +200,7 @@ fn grant(row: &Row<'_>) -> rusqlite::Result<KeyGrant> {
     })
 }
 
-fn record(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
+fn from_row(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
     Ok(KeyRecord {
         id: KeyId(row.get(0)?),
         name: row.get(1)?,

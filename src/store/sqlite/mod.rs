@@ -5,6 +5,7 @@
 
 mod accounts;
 mod atomic_file;
+pub(super) mod audit;
 pub mod backup;
 mod connection;
 mod data_dir;

@@ -5,11 +5,13 @@ use rusqlite::Row;
 use super::history::Effect;
 use super::job::Atomicity;
 use super::write_connection::WriteConnection;
-use super::{Sqlite, pets, rows};
+use super::{Sqlite, audit, pets, rows};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
-    AccountId, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp, Transition,
+    AccountId, Action, Actor, Email, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
+    Transition,
 };
+use crate::store::audit::Values;
 use crate::store::{Outcome, Result, WriteKey};
 
 /// A query whose rows [`from_row`] reads.
@@ -59,6 +61,13 @@ const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id 
 const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
 
 const FIND: &str = select!("WHERE id = ?1 AND (?2 IS NULL OR account_id = ?2)");
+
+const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = ?1";
+
+/// Records that all orders of an account with a status are cancelled.
+const RECORD_ALL: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+    SELECT ?4, ?5, ?6, 'order ' || id || ' of ' || ?3, ?7, ?8
+    FROM orders WHERE account_id = ?1 AND status = ?2 ORDER BY id";
 
 impl Sqlite {
     pub async fn place_order(
@@ -135,8 +144,12 @@ fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<std::result::Re
 }
 
 fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
-    let OrderTransition { customer, order: id, transition, now } = request;
-    let found = conn.find(FIND, (id, customer.map(|id| id.0)), from_row)?;
+    let OrderTransition { by, order: id, transition, now } = request;
+    let customer = match by {
+        OrderClerk::Customer(customer) => Some(customer.0),
+        OrderClerk::Staff(..) => None,
+    };
+    let found = conn.find(FIND, (id, customer), from_row)?;
     let Some(order) = found else { return Ok(Err(TransitionError::NotFound)) };
     let Some(moved) = order.after(transition, now) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
@@ -148,20 +161,33 @@ fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::re
     if moved.status.pet() != order.status.pet() {
         pets::set_status(conn, moved.pet_id, moved.status.pet())?;
     }
+    if let OrderClerk::Staff(account, actor) = by
+        && account != order.account
+    {
+        let customer: Email = conn.query_row(FIND_EMAIL, [order.account.0], |row| row.get(0))?;
+        let subject = format!("order {id} of {}", customer.as_str());
+        audit::record(conn, &actor, Action::Step(transition), &subject)?;
+    }
     Ok(Ok(moved))
 }
 
 /// Cancels an account's open orders. After the account's deletion, nobody else could release their animals.
-pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, now: Timestamp) -> Result<()> {
+pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
     let (from, to) = Transition::Cancel.rule();
+    let is_customer = actor.account.as_ref() == Some(email);
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(Transition::Cancel));
     for status in from {
+        if !is_customer {
+            let params = (account.0, status.code(), email.as_str(), at, action, actor, &client_address, request_id);
+            conn.execute(RECORD_ALL, params)?;
+        }
         conn.execute(
             "UPDATE pets SET status = ?3 WHERE id IN (SELECT pet_id FROM orders WHERE account_id = ?1 AND status = ?2)",
             (account.0, status.code(), to.pet().code()),
         )?;
         conn.execute(
             "UPDATE orders SET status = ?3, updated_at = max(updated_at, ?4) WHERE account_id = ?1 AND status = ?2",
-            (account.0, status.code(), to.code(), now.as_milliseconds()),
+            (account.0, status.code(), to.code(), at),
         )?;
     }
     Ok(())

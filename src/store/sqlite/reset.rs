@@ -4,7 +4,8 @@ use rusqlite::config::DbConfig;
 
 use super::job::Atomicity;
 use super::write_connection::WriteConnection;
-use super::{Sqlite, pets, rows};
+use super::{Sqlite, audit, pets, rows};
+use crate::domain::{Action, Actor};
 use crate::store::reset::Contents;
 use crate::store::{PetSource, Result};
 
@@ -29,10 +30,12 @@ impl Sqlite {
     }
 
     /// A new id is the greatest one plus one, so ids of empty tables start at 1.
-    pub async fn reset(&self, animals: PetSource) -> Result<u64> {
+    pub async fn reset(&self, animals: PetSource, actor: Actor) -> Result<u64> {
+        let subject = self.deployment().as_str();
         self.submit_long(Atomicity::Savepoint, move |conn| {
             without_foreign_keys(conn, |conn| Ok(conn.execute_batch(DELETE_ALL)?))?;
             conn.execute(COUNT_RESET, [])?;
+            audit::record(conn, &actor, Action::ResetStore, subject)?;
             pets::insert_all(conn, animals)
         })
         .await
@@ -58,6 +61,7 @@ fn without_foreign_keys(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::Timestamp;
     use crate::store::StoreError;
     use crate::store::sqlite::Options;
 
@@ -65,9 +69,10 @@ mod tests {
     async fn foreign_keys_are_checked_after_a_reset() {
         let folder = tempfile::tempdir().unwrap();
         let db = Sqlite::open(&Options::new(folder.path())).unwrap();
+        let actor = Actor::command_line(Timestamp::from_milliseconds(0));
         for animals in [Vec::new(), vec![Err("line 1: broken".to_owned())]] {
             let is_valid = animals.is_empty();
-            assert_eq!(db.reset(Box::new(animals.into_iter())).await.is_ok(), is_valid);
+            assert_eq!(db.reset(Box::new(animals.into_iter()), actor.clone()).await.is_ok(), is_valid);
             let insert = "INSERT INTO orders VALUES (1, 1, 1, 0, 0, 0)";
             let inserted = db.submit_long(Atomicity::Savepoint, |conn| Ok(conn.execute(insert, [])?)).await;
             assert!(matches!(&inserted, Err(StoreError::Failed(why)) if why.contains("FOREIGN KEY")), "{inserted:?}");

@@ -3,13 +3,15 @@
 //! Checking a password takes long, so it happens before the transaction. The statements compare the digest that was
 //! checked again and change nothing if the password has changed since.
 
+use rusqlite::Row;
+
 use super::history::Effect;
 use super::job::Atomicity;
 use super::write_connection::WriteConnection;
-use super::{Sqlite, keys, orders, rows};
+use super::{Sqlite, audit, keys, orders, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
-use crate::domain::{AccountId, Session, SessionHash, Timestamp};
+use crate::domain::{AccountId, Action, Actor, Email, Session, SessionHash, Timestamp};
 use crate::store::Result;
 
 const INSERT: &str = "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
@@ -23,11 +25,14 @@ const TOUCH: &str = "UPDATE sessions SET last_used_at = ?2 WHERE token_hash = ?1
 const DELETE_ENDED: &str =
     "DELETE FROM sessions WHERE created_at <= ?1 OR last_used_at <= ?2 OR created_at > ?3 OR last_used_at > ?3";
 
+const FIND_DELETABLE: &str = "SELECT email FROM accounts
+    WHERE id = ?1 AND deleted_at IS NULL AND (?2 IS NULL OR password_hash = ?2)";
+
 /// Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
 const DELETE_ACCOUNT: &str =
     "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid', email_folded = 'deleted ' || id,
-        password_hash = NULL, deleted_at = ?3
-    WHERE id = ?1 AND deleted_at IS NULL AND (?2 IS NULL OR password_hash = ?2)";
+        password_hash = NULL, deleted_at = ?2
+    WHERE id = ?1";
 
 impl Sqlite {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
@@ -67,24 +72,26 @@ impl Sqlite {
         session: NewSession,
         checked: PasswordDigest,
         new: PasswordDigest,
+        actor: Actor,
     ) -> Result<bool> {
         self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
-            let change = "UPDATE accounts SET password_hash = ?3 WHERE id = ?1 AND password_hash = ?2";
-            if conn.execute(change, (session.account.0, &checked.0, &new.0))? == 0 {
-                return Ok(false);
-            }
+            let change = "UPDATE accounts SET password_hash = ?3 WHERE id = ?1 AND password_hash = ?2 RETURNING email";
+            let changed = (session.account.0, &checked.0, &new.0);
+            let Some(email) = conn.find(change, changed, email)? else { return Ok(false) };
+            audit::record(conn, &actor, Action::SetPassword, email.as_str())?;
             delete_all(conn, session.account)?;
             insert(conn, &session, &new)
         })
         .await
     }
 
-    pub async fn set_password(&self, account: AccountId, new: PasswordDigest) -> Result<bool> {
+    pub async fn set_password(&self, account: AccountId, new: PasswordDigest, actor: Actor) -> Result<bool> {
         self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
-            let set = "UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL";
-            let changed = conn.execute(set, (account.0, &new.0))?;
+            let set = "UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL RETURNING email";
+            let Some(email) = conn.find(set, (account.0, &new.0), email)? else { return Ok(false) };
+            audit::record(conn, &actor, Action::SetPassword, email.as_str())?;
             delete_all(conn, account)?;
-            Ok(changed == 1)
+            Ok(true)
         })
         .await
     }
@@ -93,16 +100,16 @@ impl Sqlite {
         &self,
         account: AccountId,
         checked: Option<PasswordDigest>,
-        now: Timestamp,
+        actor: Actor,
     ) -> Result<bool> {
         self.submit(Atomicity::Savepoint, Effect::Any, move |conn| {
             let checked = checked.map(|digest| digest.0);
-            if conn.execute(DELETE_ACCOUNT, (account.0, checked, now.as_milliseconds()))? == 0 {
-                return Ok(false);
-            }
+            let Some(email) = conn.find(FIND_DELETABLE, (account.0, checked), email)? else { return Ok(false) };
+            conn.execute(DELETE_ACCOUNT, (account.0, actor.at.as_milliseconds()))?;
             delete_all(conn, account)?;
-            keys::revoke_all(conn, account, now)?;
-            orders::cancel_all(conn, account, now)?;
+            keys::revoke_all(conn, account, &email, &actor)?;
+            orders::cancel_all(conn, account, &email, &actor)?;
+            audit::record(conn, &actor, Action::DeleteAccount, email.as_str())?;
             Ok(true)
         })
         .await
@@ -115,6 +122,10 @@ fn insert(conn: &WriteConnection<'_>, session: &NewSession, checked: &PasswordDi
     let (began, used, future) = (now.minus(ABSOLUTE), now.minus(IDLE), now.plus(SKEW));
     conn.execute(DELETE_ENDED, (began.as_milliseconds(), used.as_milliseconds(), future.as_milliseconds()))?;
     Ok(conn.execute(INSERT, (session.hash.0, session.account.0, now.as_milliseconds(), &checked.0))? == 1)
+}
+
+fn email(row: &Row<'_>) -> rusqlite::Result<Email> {
+    row.get(0)
 }
 
 fn delete_all(conn: &WriteConnection<'_>, account: AccountId) -> Result<()> {

@@ -1,0 +1,85 @@
+//! Deletes rows that have expired.
+
+use std::time::Duration;
+
+use crate::store::Result;
+
+/// Number of rows deleted per transaction, the pause between two transactions, and the pause once no expired row is left.
+const STEP: u32 = 256;
+const PAUSE: Duration = Duration::from_millis(20);
+const REST: Duration = Duration::from_secs(30);
+
+/// Deletes rows in transactions short enough not to delay other writes. `delete` deletes at most the given number of `rows`,
+/// and returns the number deleted. Never returns.
+pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete: impl Fn(u32) -> D) {
+    loop {
+        let full = match delete(STEP).await {
+            Ok(deleted) => deleted == u64::from(STEP),
+            Err(error) => {
+                tracing::warn!(%error, "cannot delete expired {rows}, retrying");
+                false
+            }
+        };
+        tokio::time::sleep(if full { PAUSE } else { REST }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::domain::{
+        Actor, Email, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewAccount, Timestamp,
+    };
+    use crate::store::sqlite::{Options, Sqlite};
+    use crate::store::{Store, StoredResponse, WriteKey};
+
+    #[tokio::test]
+    async fn expired_responses_are_deleted_in_steps() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap());
+        let (then, now) = (Timestamp::from_milliseconds(0), Timestamp::from_milliseconds(86_400_000));
+        let account = store
+            .create_account(
+                NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, then),
+                Actor::command_line(then),
+            )
+            .await
+            .unwrap()
+            .unwrap();
+        let keys: Vec<_> = (0..2 * STEP + 1).map(|n| (n.to_string(), then)).chain([("new".into(), now)]).collect();
+        join_all(keys.iter().map(|(key, at)| {
+            let key = IdempotencyKey::parse(key.as_bytes()).unwrap();
+            let request = KeyedRequest::new(account, "sendMessage", &key, "/v1/messages", "{}", *at);
+            let message =
+                Message::new(&MessageIds::default(), account, MessageText::parse("Hello".into()).unwrap(), *at);
+            let key = WriteKey::new(request, |_: &Message| StoredResponse::json(202, b"{}".to_vec()));
+            store.create_message(message, Some(key))
+        }))
+        .await;
+        let stored = || {
+            let Store::Sqlite(db) = &store else { unreachable!() };
+            let count = "SELECT count(*) FROM idempotency_records";
+            db.read(|conn| Ok(conn.query_row(count, [], |row| row.get::<_, u32>(0))?)).unwrap()
+        };
+        assert_eq!(stored(), 2 * STEP + 2);
+
+        let deleted = async {
+            while stored() > 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let clock = Clock::fixed(now);
+        // The system clock does not count, even two days ahead.
+        clock.jump_to(now.plus(Duration::from_hours(48)));
+        let deletion = delete_expired("responses", |limit| store.delete_expired_responses(clock.steady(), limit));
+        tokio::select! {
+            () = deletion => unreachable!("never returns"),
+            done = tokio::time::timeout(Duration::from_secs(10), deleted) => done.expect("no long pause before all are deleted"),
+        }
+        assert_eq!(stored(), 1);
+        store.close().await;
+    }
+}

@@ -1,0 +1,90 @@
+//! The audit: who changed accounts, roles, keys, the orders of others, and the store as a whole.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+
+use super::{Email, PageQuery, Timestamp, Transition};
+
+/// The name of the actor of a command, which has no account.
+const COMMAND_LINE: &str = "command line";
+
+/// An audited change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    CreateAccount,
+    SetPassword,
+    SetRole,
+    DeleteAccount,
+    CreateKey,
+    RevokeKey,
+    RotateKey,
+    /// A step of an order by another than its customer.
+    Step(Transition),
+    ResetStore,
+    RestoreStore,
+    MoveStore,
+}
+
+impl Action {
+    /// The name in both databases, which never changes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CreateAccount => "account.create",
+            Self::SetPassword => "account.set_password",
+            Self::SetRole => "account.set_role",
+            Self::DeleteAccount => "account.delete",
+            Self::CreateKey => "key.create",
+            Self::RevokeKey => "key.revoke",
+            Self::RotateKey => "key.rotate",
+            Self::Step(Transition::Approve) => "order.approve",
+            Self::Step(Transition::Deliver) => "order.deliver",
+            Self::Step(Transition::Cancel) => "order.cancel",
+            Self::ResetStore => "store.reset",
+            Self::RestoreStore => "store.restore",
+            Self::MoveStore => "store.move",
+        }
+    }
+}
+
+/// Who makes a change, when and from where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    pub at: Timestamp,
+    /// The address of the account. `None` for the command line.
+    pub account: Option<Email>,
+    /// `None` for the command line, as is the request's id.
+    pub client_address: Option<IpAddr>,
+    pub request_id: Option<String>,
+}
+
+impl Actor {
+    pub const fn command_line(at: Timestamp) -> Self {
+        Self { at, account: None, client_address: None, request_id: None }
+    }
+
+    /// Returns the address of the account, or `command line`, which is no address.
+    pub fn name(&self) -> &str {
+        self.account.as_ref().map_or(COMMAND_LINE, Email::as_str)
+    }
+}
+
+/// A row of the audit. Names are those at its time, and stay when an account is deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    pub id: i64,
+    pub at: Timestamp,
+    /// Not an [`Action`], because a newer process may have written the row.
+    pub action: String,
+    pub actor: String,
+    pub subject: String,
+    pub client_address: Option<String>,
+    pub request_id: Option<String>,
+}
+
+/// Selects one page of the audit.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditQuery {
+    pub page: PageQuery<Infallible>,
+    /// Lists only rows of this time or later.
+    pub since: Timestamp,
+}
