@@ -2,18 +2,21 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use indicatif::ProgressBar;
 use tracing::Level;
 
 use super::export::named;
-use super::{Failure, formats, interrupt, progress, tell};
+use super::{Failure, interrupt, progress, tell};
 use crate::domain::NewPet;
 use crate::http::{InvalidObject, parse_new_pet};
 
 /// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
+
+/// UTF-8's byte order mark, which Windows programs write at the start of a file.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 const INTERRUPTED: &str = "interrupted: nothing was imported";
 
@@ -21,10 +24,7 @@ const INTERRUPTED: &str = "interrupted: nothing was imported";
 const REPORTED: u64 = 20;
 
 /// An open file of animals, at its start.
-pub struct AnimalFile {
-    file: File,
-    path: PathBuf,
-}
+pub struct AnimalFile(File);
 
 impl AnimalFile {
     /// Opens the file, or stdin for `-`. Stdin and pipes are copied to a temporary file, because the input is read twice.
@@ -36,16 +36,14 @@ impl AnimalFile {
                 false => spool(&mut file),
             }),
         };
-        Ok(Self { file: opened.map_err(|error| named(path, &error))?, path: path.to_owned() })
+        opened.map(Self).map_err(|error| named(path, &error))
     }
 
-    /// Reports invalid lines and returns the numbers of animals and of these lines. Fails if the file has another format, or
-    /// after a signal.
+    /// Reports invalid lines and returns the numbers of animals and of these lines. Fails after a signal.
     pub fn check(&mut self) -> Result<(u64, u64), Failure> {
-        formats::refuse_others(&mut self.file, &self.path)?;
-        let progress = progress::of_file(&self.file, "checking");
+        let progress = progress::of_file(&self.0, "checking");
         let (mut animals, mut invalid) = (0, 0);
-        for line in Lines::new(self.file.try_clone()?, progress.clone()) {
+        for line in Lines::new(self.0.try_clone()?, progress.clone()) {
             let line = line?;
             if interrupt::is_received() {
                 progress.finish_and_clear();
@@ -65,7 +63,10 @@ impl AnimalFile {
             }
         }
         progress.finish_and_clear();
-        self.file.rewind()?;
+        if invalid > 0 {
+            tell(Level::WARN, "each line must be one JSON object: see `petstore pets import --help`");
+        }
+        self.0.rewind()?;
         Ok((animals, invalid))
     }
 
@@ -75,8 +76,8 @@ impl AnimalFile {
         self,
         keep_going: bool,
     ) -> (impl Iterator<Item = Result<NewPet, String>> + Send + use<>, ProgressBar) {
-        let progress = progress::of_file(&self.file, "importing");
-        let animals = Lines::new(self.file, progress.clone()).filter_map(move |line| match line {
+        let progress = progress::of_file(&self.0, "importing");
+        let animals = Lines::new(self.0, progress.clone()).filter_map(move |line| match line {
             _ if interrupt::is_received() => Some(Err(INTERRUPTED.to_owned())),
             Ok(line) => match line.animal {
                 Err(_) if keep_going => None,
@@ -123,7 +124,7 @@ impl Lines {
             self.progress.inc(bytes.len() as u64);
             let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let line = line.strip_prefix(formats::BYTE_ORDER_MARK).filter(|_| self.number == 1).unwrap_or(line);
+            let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| self.number == 1).unwrap_or(line);
             let animal = if line.len() as u64 > LONGEST_LINE {
                 if !bytes.ends_with(b"\n") {
                     let skipped = self.reader.skip_until(b'\n')?;

@@ -12,7 +12,6 @@ mod database;
 mod ephemeral;
 mod export;
 mod first_animals;
-mod formats;
 mod healthcheck;
 mod interrupt;
 mod key;

@@ -21,7 +21,7 @@ pub enum Pets {
 
 /// Import animals from newline-delimited JSON
 ///
-/// Each line is an object as in `POST /pets`. All lines are validated before any animal is added, and all animals are
+/// Each line is an object as in `POST /pets`, such as `{"name":"Rex","categoryId":3}`. All lines are validated before any animal is added, and all animals are
 /// added in one transaction. They get new ids: an `id`, as in an export, is ignored.
 ///
 /// The service may be running. Adding a million animals takes a few seconds. Meanwhile, reads continue and writes wait;

@@ -13,12 +13,12 @@ use askama::Template;
 use clap::Args;
 use tokio::sync::oneshot;
 
-use super::formats::quoted;
 use super::serve::{open_for, serve};
 use super::{Failure, Outcome, actor, backup, print_to};
 use crate::app;
 use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
+use crate::console::shell_quoted;
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, Role, sample_animals};
@@ -198,5 +198,12 @@ fn program() -> String {
 /// Returns a curl command that trusts `certificate` and works in any folder.
 fn curl_with(certificate: &Path) -> String {
     let certificate = std::path::absolute(certificate).unwrap_or_else(|_| certificate.to_owned());
-    format!("curl --cacert '{}'", certificate.display().to_string().replace('\'', r"'\''"))
+    format!("curl --cacert {}", quoted(&certificate))
+}
+
+/// Quotes a path for a shell.
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
+    if is_plain { path } else { shell_quoted(&path) }
 }

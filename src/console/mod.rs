@@ -49,6 +49,7 @@ use error::PageError;
 use layout::error_page;
 use login_throttle::LoginThrottle;
 use password_hasher::PasswordHasher;
+pub use sample_request::shell_quoted;
 
 /// The console's state: the API's, and what only the pages need.
 #[derive(Debug)]

@@ -179,6 +179,7 @@ fn first_animals_are_those_of_a_file_or_none() {
     expect![[r#"
         exit 1
         warning: line 1: The field `categoryId` is required.
+        warning: each line must be one JSON object: see `petstore pets import --help`
         error: nothing was imported: 1 invalid line; correct them
     "#]]
     .assert_eq(&rejected.shown());

@@ -264,6 +264,6 @@ fn log_level_hides_lower_levels() {
 
     assert_eq!(errors.stderr.lines().count(), 1, "{errors:?}");
     assert!(errors.stderr.starts_with("error: nothing was imported"));
-    assert_eq!(warnings.stderr.lines().count(), 1, "{warnings:?}");
+    assert_eq!(warnings.stderr.lines().count(), 2, "{warnings:?}");
     assert!(warnings.stderr.starts_with("warning: line 2"));
 }
