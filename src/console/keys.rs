@@ -70,9 +70,14 @@ impl KeyForm {
         let lifetime = self.expiry.parse("Choose when it expires.", "The time", |text| {
             if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
         });
+        let read_only = self.access.parse("Choose an access.", "The access", |access| match access.as_str() {
+            "write" => Ok(false),
+            "read" => Ok(true),
+            _ => Err(Invalid("must be one of the options".into())),
+        });
         let prefer = self.prefer.parse_optional("The text", |text| Preferences::for_key(&text, deployment, now));
         let new = NewKey::of(key, who.session.account, name?, now, lifetime?);
-        let read_only = self.access.value == "read";
+        let read_only = read_only?;
         self.prefer.error.is_none().then_some(NewKey { read_only, prefer, ..new })
     }
 }

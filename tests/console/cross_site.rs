@@ -13,7 +13,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
         form("/sign-out", &[]),
         form("/account/password", &[("current", PASSWORD), ("new", "chosen by another site")]),
         form("/account/delete", &[("password", PASSWORD)]),
-        form("/keys/new", &[("name", "planted"), ("expiry", "never"), ("newest", "99")]),
+        form("/keys/new", &[("name", "planted"), ("expiry", "never"), ("access", "write"), ("newest", "99")]),
         form(&format!("/keys/{key}/rotate"), &[("overlap", "0s"), ("newest", "99")]),
         form(&format!("/keys/{key}/revoke"), &[]),
         form("/animals/new", &[("name", "planted"), ("categoryId", "1"), ("status", "sold")]),

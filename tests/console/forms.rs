@@ -126,7 +126,7 @@ async fn empty_fields_are_requested() {
     ];
     for (path, fields) in expected {
         let person = if path.starts_with("/sign") { &mut somebody } else { &mut ada };
-        let others = [("newest", "0"), ("expiry", "90d"), ("status", "sold")];
+        let others = [("newest", "0"), ("expiry", "90d"), ("access", "write"), ("status", "sold")];
         let page = person.post(path, &others).await;
         assert_eq!(page.status(), 422, "{path}: {}", page.body);
         for (field, expected) in fields {

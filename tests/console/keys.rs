@@ -52,9 +52,13 @@ async fn rotated_key_works_for_the_chosen_overlap() {
 #[tokio::test]
 async fn key_may_expire_and_is_listed_by_its_hint() {
     let (_service, mut ada) = signed_in().await;
-    assert_eq!(ada.fill_in("/keys/new", &[("name", ""), ("expiry", "30d")]).await.status(), 422);
-    assert_eq!(ada.fill_in("/keys/new", &[("name", "x"), ("expiry", "31d")]).await.status(), 422);
-    let made = ada.fill_in("/keys/new", &[("name", "ci"), ("expiry", "30d")]).await;
+    assert_eq!(ada.fill_in("/keys/new", &[("name", ""), ("expiry", "30d"), ("access", "write")]).await.status(), 422);
+    assert_eq!(ada.fill_in("/keys/new", &[("name", "x"), ("expiry", "31d"), ("access", "write")]).await.status(), 422);
+    for access in ["", "Read"] {
+        let form = [("name", "x"), ("expiry", "30d"), ("access", access)];
+        assert_eq!(ada.fill_in("/keys/new", &form).await.status(), 422, "no key with more access than was chosen");
+    }
+    let made = ada.fill_in("/keys/new", &[("name", "ci"), ("expiry", "30d"), ("access", "write")]).await;
     let key = between(&made.body, "<code id=\"key\">", "</code>").to_owned();
     assert_eq!(made.header("cache-control"), Some("no-store"));
 
@@ -67,7 +71,7 @@ async fn repeated_form_creates_one_key() {
     let (service, mut ada) = signed_in().await;
     let keys = async || service.store.list_keys().await.unwrap().len();
     let before = keys().await;
-    let form = [("name", "laptop"), ("expiry", "90d"), ("newest", "0")];
+    let form = [("name", "laptop"), ("expiry", "90d"), ("access", "write"), ("newest", "0")];
     let key = between(&ada.post("/keys/new", &form).await.body, "<code id=\"key\">", "</code>").to_owned();
 
     let again = ada.post("/keys/new", &form).await;
@@ -84,9 +88,13 @@ async fn repeated_form_creates_one_key() {
 
     // The form in the response creates another key.
     let newest = between(&again.body, "name=\"newest\" value=\"", "\"").to_owned();
-    let another = ada.post("/keys/new", &[("name", "laptop"), ("expiry", "90d"), ("newest", &newest)]).await;
+    let another =
+        ada.post("/keys/new", &[("name", "laptop"), ("expiry", "90d"), ("access", "write"), ("newest", &newest)]).await;
     assert_eq!((another.status(), keys().await), (200, before + 2), "{}", another.body);
-    assert_eq!(ada.post("/keys/new", &[("name", "laptop"), ("expiry", "90d")]).await.status(), 400);
+    assert_eq!(
+        ada.post("/keys/new", &[("name", "laptop"), ("expiry", "90d"), ("access", "write")]).await.status(),
+        400
+    );
 }
 
 #[tokio::test]
@@ -112,12 +120,12 @@ async fn key_rotated_twice_by_one_form_has_one_successor() {
 async fn key_that_fails_is_created_and_listed_with_its_preferences() {
     let (service, mut ada) = signed_in().await;
     assert!(ada.get("/keys/new").await.body.contains("Simulate failures"));
-    let refused = [("name", "ci"), ("expiry", "never"), ("prefer", "code=503, rate=2")];
+    let refused = [("name", "ci"), ("expiry", "never"), ("access", "write"), ("prefer", "code=503, rate=2")];
     let page = ada.fill_in("/keys/new", &refused).await;
     assert_eq!(page.status(), 422);
     assert!(page.body.contains("The text has an invalid rate: it must be 0 to 1, such as 0.1."), "{}", page.body);
 
-    let form = [("name", "ci"), ("expiry", "never"), ("prefer", "code=503, every=2")];
+    let form = [("name", "ci"), ("expiry", "never"), ("access", "write"), ("prefer", "code=503, every=2")];
     let made = ada.fill_in("/keys/new", &form).await;
 
     assert!(made.body.contains("Requests with this key get simulated failures"), "{}", made.body);
@@ -135,6 +143,6 @@ async fn production_console_offers_no_preferences() {
     let service = Service::start_with(setup).await;
     let mut ada = ConsoleUser::signed_in(&service, ADA).await;
     assert!(!ada.get("/keys/new").await.body.contains("prefer"));
-    let form = [("name", "ci"), ("expiry", "never"), ("prefer", "code=503")];
+    let form = [("name", "ci"), ("expiry", "never"), ("access", "write"), ("prefer", "code=503")];
     assert_eq!(ada.fill_in("/keys/new", &form).await.status(), 422);
 }

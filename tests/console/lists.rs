@@ -150,7 +150,7 @@ async fn keys_are_filtered_by_state_and_show_their_requests() {
         assert_eq!(service.request("GET", "/v1/pets").key(&busy).send().await.status(), 200);
     }
     assert_eq!(service.request("GET", "/v1/pets?limit=0").key(&busy).send().await.status(), 400);
-    ada.fill_in("/keys/new", &[("name", "short"), ("expiry", "30d")]).await;
+    ada.fill_in("/keys/new", &[("name", "short"), ("expiry", "30d"), ("access", "write")]).await;
     let newest = service.store.list_keys().await.unwrap();
     let busy_id = newest.iter().find(|key| key.name == "busy").unwrap().id.0;
     // A change of any key empties the cache, but not the counts.

@@ -248,7 +248,7 @@ impl Logged {
         let signed_in = self.submit("/sign-in", &credentials(PASSWORD), "");
         let cookie_of = |page: &Response| page.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
         let cookie = cookie_of(&signed_in);
-        let new_key = [("name", NO_SECRET), ("expiry", "never"), ("newest", "0")];
+        let new_key = [("name", NO_SECRET), ("expiry", "never"), ("access", "write"), ("newest", "0")];
         let created = self.submit("/keys/new", &new_key, &cookie);
         let rotated = self.submit("/keys/1/rotate", &[("overlap", "24h"), ("newest", "1")], &cookie);
         let changed = self.submit("/account/password", &[("current", PASSWORD), ("new", NEW_PASSWORD)], &cookie);

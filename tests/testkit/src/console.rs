@@ -72,7 +72,7 @@ impl ConsoleUser {
 
     /// Creates a key and returns it as the page shows it.
     pub async fn key(&mut self, name: &str) -> String {
-        let page = self.fill_in("/keys/new", &[("name", name), ("expiry", "never")]).await;
+        let page = self.fill_in("/keys/new", &[("name", name), ("expiry", "never"), ("access", "write")]).await;
         assert_eq!(page.status(), 200, "{}", page.body);
         between(&page.body, "<code id=\"key\">", "</code>").to_owned()
     }
