@@ -43,19 +43,21 @@ impl Settings {
             return None;
         }
         let endpoint = environment.endpoint()?;
-        if environment.of_traces("PROTOCOL").is_some_and(|protocol| protocol != "http/json") {
-            let ignored =
-                "OTEL_EXPORTER_OTLP_PROTOCOL is ignored, sending http/json: the endpoint must be the one for HTTP";
-            (environment.warn)(ignored);
+        if let Some((name, protocol)) = environment.of_traces("PROTOCOL")
+            && protocol != "http/json"
+        {
+            let ignored = format!("{name} is ignored, sending http/json: the endpoint must be the one for HTTP");
+            (environment.warn)(&ignored);
         }
-        let timeout = environment.of_traces("TIMEOUT");
+        let timeout =
+            environment.of_traces("TIMEOUT").map_or(10_000, |(name, value)| environment.above_0(&name, &value, 10_000));
         let queue = environment.number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048);
         let batch = environment.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512);
         Some(Self {
             endpoint,
             headers: environment.headers(),
-            certificate: environment.of_traces("CERTIFICATE"),
-            timeout: Duration::from_millis(environment.above_0("OTEL_EXPORTER_OTLP_TIMEOUT", timeout, 10_000)),
+            certificate: environment.of_traces("CERTIFICATE").map(|(_, file)| file),
+            timeout: Duration::from_millis(timeout),
             delay: Duration::from_millis(environment.number("OTEL_BSP_SCHEDULE_DELAY", 5_000)),
             // A bound that memory allows. The specification has none.
             queue: queue.min(1 << 16) as usize,
@@ -77,25 +79,28 @@ impl Environment<'_> {
         (self.variable)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// A setting of the exporter: that for traces, or that for all signals.
-    fn of_traces(&self, name: &str) -> Option<String> {
-        let general = || self.get(&format!("OTEL_EXPORTER_OTLP_{name}"));
-        self.get(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}")).or_else(general)
+    /// A setting of the exporter, with the name of its variable: that for traces, or that for all signals.
+    fn of_traces(&self, name: &str) -> Option<(String, String)> {
+        let names = [format!("OTEL_EXPORTER_OTLP_TRACES_{name}"), format!("OTEL_EXPORTER_OTLP_{name}")];
+        names.into_iter().find_map(|name| self.get(&name).map(|value| (name, value)))
     }
 
-    fn is_off(&self) -> bool {
-        self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
-            || self.get("OTEL_TRACES_EXPORTER").is_some_and(|exporter| exporter != "otlp")
+    fn is_off(&mut self) -> bool {
+        let exporters = self.get("OTEL_TRACES_EXPORTER").unwrap_or_else(|| "otlp".into());
+        let exporters: Vec<_> = exporters.split(',').map(str::trim).collect();
+        if exporters.iter().any(|exporter| !matches!(*exporter, "otlp" | "none")) {
+            (self.warn)("OTEL_TRACES_EXPORTER contains exporters other than otlp, which are ignored");
+        }
+        !exporters.contains(&"otlp")
+            || self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     fn endpoint(&mut self) -> Option<Uri> {
-        let given = match self.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-            Some(whole) => whole,
-            None => format!("{}/v1/traces", self.get("OTEL_EXPORTER_OTLP_ENDPOINT")?.trim_end_matches('/')),
-        };
-        let endpoint = endpoint(&given);
+        let (name, given) = self.of_traces("ENDPOINT")?;
+        let is_whole = name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+        let endpoint = endpoint(&if is_whole { given } else { format!("{}/v1/traces", given.trim_end_matches('/')) });
         if endpoint.is_none() {
-            (self.warn)("OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL, exporting no traces");
+            (self.warn)(&format!("{name} is not an http:// or https:// URL, exporting no traces"));
         }
         endpoint
     }
@@ -110,15 +115,13 @@ impl Environment<'_> {
     }
 
     fn number(&mut self, name: &str, default: u64) -> u64 {
-        let value = self.get(name);
-        self.above_0(name, value, default)
+        self.get(name).map_or(default, |value| self.above_0(name, &value, default))
     }
 
-    fn above_0(&mut self, name: &str, value: Option<String>, default: u64) -> u64 {
-        match value.map(|value| value.parse()) {
-            None => default,
-            Some(Ok(number)) if number > 0 => number,
-            Some(_) => {
+    fn above_0(&mut self, name: &str, value: &str, default: u64) -> u64 {
+        match value.parse() {
+            Ok(number) if number > 0 => number,
+            _ => {
                 (self.warn)(&format!("{name} is not a number above 0, using {default}"));
                 default
             }
@@ -127,10 +130,12 @@ impl Environment<'_> {
 
     fn headers(&mut self) -> HeaderMap {
         let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        for (name, value) in self.of_traces("HEADERS").iter().flat_map(|headers| pairs(headers)) {
-            let Some((name, mut value)) = HeaderName::from_str(&name).ok().zip(HeaderValue::from_str(&value).ok())
-            else {
-                (self.warn)("OTEL_EXPORTER_OTLP_HEADERS contains an invalid header, which is ignored");
+        let Some((variable, given)) = self.of_traces("HEADERS") else { return headers };
+        for pair in pairs(&given) {
+            let header =
+                pair.and_then(|(name, value)| HeaderName::from_str(&name).ok().zip(HeaderValue::from_str(&value).ok()));
+            let Some((name, mut value)) = header else {
+                (self.warn)(&format!("{variable} contains an invalid header, which is ignored"));
                 continue;
             };
             value.set_sensitive(true);
@@ -139,15 +144,19 @@ impl Environment<'_> {
         headers
     }
 
-    fn attributes(&self, deployment: &str) -> Vec<(String, String)> {
+    fn attributes(&mut self, deployment: &str) -> Vec<(String, String)> {
         let mut attributes = vec![
             ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("deployment.environment.name".to_owned(), deployment.to_owned()),
             ("service.name".to_owned(), "petstore".to_owned()),
         ];
-        let given = self.get("OTEL_RESOURCE_ATTRIBUTES");
-        let service = self.get("OTEL_SERVICE_NAME").map(|name| ("service.name".to_owned(), name));
-        for (name, value) in given.iter().flat_map(|given| pairs(given)).chain(service) {
+        let given = self.get("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+        let service = self.get("OTEL_SERVICE_NAME").map(|name| Some(("service.name".to_owned(), name)));
+        for pair in pairs(&given).chain(service) {
+            let Some((name, value)) = pair else {
+                (self.warn)("OTEL_RESOURCE_ATTRIBUTES contains an invalid attribute, which is ignored");
+                continue;
+            };
             match attributes.iter_mut().find(|(known, _)| *known == name) {
                 Some(attribute) => attribute.1 = value,
                 None => attributes.push((name, value)),
@@ -165,10 +174,10 @@ fn endpoint(text: &str) -> Option<Uri> {
     (is_http && !endpoint.host()?.is_empty()).then_some(endpoint)
 }
 
-/// Parses `name=value,name=value`, percent-encoded (W3C Baggage, without properties).
-fn pairs(list: &str) -> impl Iterator<Item = (String, String)> {
+/// Parses `name=value,name=value`, percent-encoded (W3C Baggage, without properties). `None` for an invalid pair.
+fn pairs(list: &str) -> impl Iterator<Item = Option<(String, String)>> {
     let decoded = |text: &str| percent_decode_str(text.trim()).decode_utf8().ok().map(Cow::into_owned);
-    list.split(',').filter_map(move |pair| {
+    list.split(',').filter(|pair| !pair.trim().is_empty()).map(move |pair| {
         let (name, value) = pair.split_once('=')?;
         Some((decoded(name).filter(|name| !name.is_empty())?, decoded(value)?))
     })
@@ -249,6 +258,19 @@ mod tests {
             ("host.name", "a,b"),
         ];
         assert_eq!(settings.attributes, expected.map(|(name, value)| (name.into(), value.into())));
+    }
+
+    #[test]
+    fn warnings_name_the_variable_that_was_set() {
+        for (name, value) in [("TIMEOUT", "0"), ("PROTOCOL", "grpc"), ("HEADERS", "a"), ("ENDPOINT", "collector")] {
+            let name = format!("OTEL_EXPORTER_OTLP_TRACES_{name}");
+            let (_, warnings) = read(&[ENDPOINT, (&name, value)]);
+            assert!(warnings.len() == 1 && warnings[0].starts_with(&format!("{name} ")), "{warnings:?}");
+        }
+        for (name, value) in [("OTEL_TRACES_EXPORTER", "otlp,console"), ("OTEL_RESOURCE_ATTRIBUTES", "host.name,a=b")] {
+            let (settings, warnings) = read(&[ENDPOINT, (name, value)]);
+            assert!(settings.is_some() && warnings.len() == 1 && warnings[0].starts_with(name), "{warnings:?}");
+        }
     }
 
     #[test]
