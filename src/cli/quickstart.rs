@@ -11,10 +11,11 @@ use std::{env, thread};
 
 use askama::Template;
 use clap::Args;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::serve::{open_for, serve};
-use super::{Failure, Outcome, actor, backup, print_to};
+use super::{Failure, Outcome, actor, backup, stdout};
 use crate::app;
 use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
@@ -72,10 +73,19 @@ impl Quickstart {
             let of_store = Arc::clone(&store);
             let started = app::start(&self.service, store, async |addresses, operations| {
                 let banner = async {
-                    // Set after the listeners are open, because a failed start would never show the password.
-                    let password = first_password(&of_store, &account).await?;
+                    let password = if account.has_password { None } else { Some(NewPassword::generate()) };
                     let text = welcome(addresses, operations, &self, &key, password.as_ref());
-                    print_banner(move || print_to(&mut io::stdout(), &text)).await
+                    let digest = password.map(|new| new.hash(&mut HashingMemory::default())).transpose()?;
+                    let runtime = Handle::current();
+                    print_banner(move || {
+                        let is_shown = shows(&text)?;
+                        // Set only now, because a password that was not shown would be lost.
+                        if let Some(digest) = digest.filter(|_| is_shown) {
+                            runtime.block_on(of_store.set_password(account.id, digest, actor()))?;
+                        }
+                        Ok(())
+                    })
+                    .await
                 };
                 banner.await.map_err(|Failure(why)| why.into())
             });
@@ -115,14 +125,13 @@ async fn account(store: &Store) -> Result<Account, Failure> {
     store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
 }
 
-/// Sets and returns a generated password if the account has none. Otherwise returns `None`.
-async fn first_password(store: &Store, account: &Account) -> Result<Option<NewPassword>, Failure> {
-    if account.has_password {
-        return Ok(None);
+/// Prints the banner. Returns false if nobody can read it: stdout is closed, or its reader has closed the pipe.
+fn shows(text: &str) -> Result<bool, Failure> {
+    let Ok(mut out) = stdout() else { return Ok(false) };
+    match out.write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => Ok(result.map(|()| true)?),
     }
-    let password = NewPassword::generate();
-    store.set_password(account.id, password.hash(&mut HashingMemory::default())?, actor()).await?;
-    Ok(Some(password))
 }
 
 async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<String, Failure> {

@@ -176,6 +176,17 @@ fn failed_start_sets_no_password() {
 }
 
 #[test]
+fn password_that_cannot_be_printed_is_not_set() {
+    let folder = Folder::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let line = "quickstart --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+    let failed = Process::start_with_stdout(&mut folder.command(line), full.into()).end();
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+
+    assert_eq!(password(&quickstart(&folder)).len(), 20);
+}
+
+#[test]
 fn data_directory_is_private_and_of_staging() {
     let folder = Folder::new();
     let server = folder.serve("quickstart");
