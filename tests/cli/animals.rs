@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use expect_test::expect;
 use serde_json::Value;
@@ -352,11 +352,25 @@ fn failure_on_a_terminal_is_plain_text() {
     assert_eq!(failed, "error: animals: No such file or directory (os error 2)\r\n");
 }
 
+#[test]
+fn no_color_turns_the_colours_of_the_log_off() {
+    let folder = Folder::new();
+    let fails = "serve --deployment staging --listen 0.0.0.0:0 --messages-listen 127.0.0.1:0 --ops-listen 192.0.2.1:1";
+    for (no_color, is_coloured) in [("", true), ("1", false)] {
+        let shown = Process::start(script(&folder, fails).env("NO_COLOR", no_color)).end().stdout;
+        assert!(shown.contains("WARN") && shown.contains('\u{1b}') == is_coloured, "{shown}");
+    }
+}
+
 /// What a terminal shows of a command.
 fn on_terminal(folder: &Folder, line: &str) -> String {
+    Process::start(&mut script(folder, line)).end().stdout
+}
+
+fn script(folder: &Folder, line: &str) -> Command {
     let mut script = folder.program("script");
     script.args(["--quiet", "--command", &format!("{} {line}", petstore()), "/dev/null"]).env("TERM", "xterm");
-    Process::start(&mut script).end().stdout
+    script
 }
 
 #[test]

@@ -48,7 +48,9 @@ pub enum LogFormat {
 pub fn start(level: LogLevel, format: LogFormat) {
     let (filter, handle) = reload::Layer::new(LEVELS[level as usize]);
     let is_terminal = io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_target(false).with_ansi(is_terminal);
+    // https://no-color.org
+    let colours = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_target(false).with_ansi(colours);
     let is_json = match format {
         LogFormat::Auto => !is_terminal,
         LogFormat::Human => false,
