@@ -174,7 +174,7 @@ impl Writer {
             }
             _ if !conn.is_autocommit() => Some("a failed batch could not be rolled back".into()),
             // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
-            _ => match self.files.check() {
+            _ => match self.files.check_changes() {
                 Ok(()) => None,
                 Err(gone) => return (Err(gone.clone()), Some(gone.to_string())),
             },
@@ -207,7 +207,7 @@ impl Writer {
         let run = batch.iter_mut().try_for_each(|job| job.run(conn));
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
         // that process marks the failure at once.
-        let checked = run.and_then(|()| self.files.check_syncs());
+        let checked = run.and_then(|()| self.files.check_changes());
         let committed = checked.and_then(|()| Ok(conn.execute("COMMIT", []).map(drop)?));
         if committed.is_err() && !conn.is_autocommit() {
             // No write of the batch was acknowledged. The caller checks the connection's state for success.
