@@ -49,8 +49,11 @@ CREATE TABLE pets (
     status      INTEGER NOT NULL CHECK (status BETWEEN 0 AND 2)   -- 0 available, 1 pending, 2 sold
 ) STRICT;
 
--- Holds every column, so that a list by status reads the index alone.
-CREATE INDEX pets_by_status ON pets (status, id, name, category_id);
+-- They hold every column, so that a list by status reads an index alone. One index of all statuses would be written in its
+-- middle for each new animal, which takes half again as long.
+CREATE INDEX pets_available ON pets (id, name, category_id) WHERE status = 0;
+CREATE INDEX pets_pending ON pets (id, name, category_id) WHERE status = 1;
+CREATE INDEX pets_sold ON pets (id, name, category_id) WHERE status = 2;
 
 -- An account's own messages lie side by side, in order of their ids, which begin with the time. The key is all there is
 -- to look by, so that taking a message on writes in one place.
