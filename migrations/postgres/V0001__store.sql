@@ -52,7 +52,10 @@ CREATE TABLE pets (
     status      smallint NOT NULL CHECK (status BETWEEN 0 AND 2)   -- 0 available, 1 pending, 2 sold
 );
 
-CREATE INDEX pets_by_status ON pets (status, id);
+-- Lists by status name theirs, so that PostgreSQL never reads the animals of other statuses in between.
+CREATE INDEX pets_available ON pets (id) WHERE status = 0;
+CREATE INDEX pets_pending ON pets (id) WHERE status = 1;
+CREATE INDEX pets_sold ON pets (id) WHERE status = 2;
 
 -- An account's own messages are found in order of their ids, which begin with the time. Of two processes, the one that
 -- made the smaller id may commit later, so a relay must mark what it has sent and not walk along the ids.

@@ -149,6 +149,35 @@ async fn lists_read_no_rows_of_another_status_or_account() {
     assert!((lists * 21..lists * 30).contains(&read), "{read} rows read for {rows} in {lists} lists");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_that_share_a_query_get_their_own_pages() {
+    let (store, url) = open(Settings::default()).await;
+    query(&url, "INSERT INTO pets (name, category_id, status) SELECT 'Rex', 1, n % 3 FROM generate_series(0, 299) n");
+    let lists = (0..100).map(|n: i64| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let status = [None, Some(PetStatus::Available), Some(PetStatus::Sold)][n as usize % 3];
+            let direction = if n % 2 == 0 { Ascending } else { Descending };
+            let page = PetQuery { status, after: Some(3 * n), direction, limit: PageLimit::new(n % 7 + 1).unwrap() };
+            let mut found = Vec::new();
+            let more = store.list_pets(&page, &mut |pet| found.push(pet.id)).await.unwrap();
+            let follows = |id: &i64| if n % 2 == 0 { *id > 3 * n } else { *id < 3 * n };
+            let is_listed = |id: &i64| status.is_none_or(|status| (id - 1) % 3 == i64::from(status.code()));
+            let mut expected: Vec<_> = (1..=300).filter(|id| follows(id) && is_listed(id)).collect();
+            if n % 2 != 0 {
+                expected.reverse();
+            }
+            let limit = n as usize % 7 + 1;
+            assert_eq!(more, expected.len() > limit);
+            expected.truncate(limit);
+            assert_eq!(found, expected);
+        })
+    });
+    for list in lists.collect::<Vec<_>>() {
+        list.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn full_queue_rejects_writes_and_bounds_their_wait() {
     let (store, url) = open(Settings { queue: 4, ..Settings::default() }).await;

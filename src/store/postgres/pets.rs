@@ -16,7 +16,7 @@ use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
 use super::rows::{self, long_query, page};
 use super::write::{Write, WriteResult};
-use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
+use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::{Outcome, PetSource, Result, WriteKey};
 
@@ -46,19 +46,38 @@ macro_rules! select {
 
 const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
 
-const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
+/// Pages after several ids, each with its limit. Every row ends with the place of its page in the arrays.
+///
+/// The status is part of the statement. A list by status therefore reads the index of that status: with a parameter,
+/// PostgreSQL could read the primary key, and with it all animals of other statuses in between.
+macro_rules! pages {
+    ($status:literal) => {
+        [pages!($status, "id > start ORDER BY id"), pages!($status, "id < start ORDER BY id DESC")]
+    };
+    ($status:literal, $page:literal) => {
+        concat!(
+            "SELECT page.*, place FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS asked (start, rows, place),
+                LATERAL (",
+            select!("WHERE "),
+            $status,
+            $page,
+            " LIMIT rows) AS page"
+        )
+    };
+}
 
-/// Compares rows, which only the index `pets_by_status` can do. With `status = $1`, PostgreSQL may read the primary key
-/// instead, and with it all animals of other statuses in between.
-const LIST_BY_STATUS: &str = select!("WHERE (status, id) > ($1, $2) AND status <= $1 ORDER BY status, id LIMIT $3");
+/// Statements for lists, ascending and descending: without a status, then ordered by the codes of the statuses.
+const PAGES: [[&str; 2]; 1 + PetStatus::ALL.len()] =
+    [pages!(""), pages!("status = 0 AND "), pages!("status = 1 AND "), pages!("status = 2 AND ")];
 
-const LIST_BY_STATUS_DESCENDING: &str =
-    select!("WHERE (status, id) < ($1, $2) AND status >= $1 ORDER BY status DESC, id DESC LIMIT $3");
+/// Maximum number of pages that share a query. More would delay the first page for longer than they save.
+const SHARED: usize = 8;
 
 const FIND: &str = select!("WHERE id = ANY ($1)");
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_DESCENDING, LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND];
+pub const READS: &[&str] =
+    &[FIND, PAGES[0][0], PAGES[0][1], PAGES[1][0], PAGES[1][1], PAGES[2][0], PAGES[2][1], PAGES[3][0], PAGES[3][1]];
 
 /// Timeout of a count by status. Counting a hundred million animals takes about as long.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -140,32 +159,49 @@ pub fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
     pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
 }
 
-/// Equal lists share a query. Others do not, because twenty rows cost more than a shared query saves.
+/// Equal lists share a page, and lists that differ only in their start and limit share a query.
 impl Read for PetQuery {
     type Answer = Arc<Vec<Row>>;
 
     async fn run(readers: &Readers, batch: Vec<Pending<Self>>) {
-        let mut asked: HashMap<_, Vec<_>> = HashMap::new();
+        let mut lists: HashMap<_, Vec<_>> = HashMap::new();
         for Pending { read, reply } in batch {
-            asked.entry(read).or_default().push(reply);
+            lists.entry(read).or_default().push(reply);
         }
-        let answered = asked.into_iter().map(|(query, replies)| async move {
-            let rows = rows_of(readers, &query).await.map(Arc::new);
-            replies.into_iter().for_each(|reply| _ = reply.send(rows.clone()));
-        });
-        join_all(answered).await;
+        let mut queries: HashMap<_, Vec<Vec<_>>> = HashMap::new();
+        for list in lists {
+            let [ascending, descending] = PAGES[list.0.status.map_or(0, |status| 1 + status as usize)];
+            let queries = queries.entry(list.0.direction.choose(ascending, descending)).or_default();
+            match queries.last_mut() {
+                Some(last) if last.len() < SHARED => last.push(list),
+                _ => queries.push(vec![list]),
+            }
+        }
+        let queries = queries.into_iter().flat_map(|(sql, queries)| queries.into_iter().map(move |lists| (sql, lists)));
+        join_all(queries.map(|(sql, lists)| async move {
+            let pages = pages_of(readers, sql, lists.iter().map(|(query, _)| query)).await;
+            for (place, (_, replies)) in lists.into_iter().enumerate() {
+                let page = pages.as_ref().map(|pages| Arc::clone(&pages[place])).map_err(Clone::clone);
+                replies.into_iter().for_each(|reply| _ = reply.send(page.clone()));
+            }
+        }))
+        .await;
     }
 }
 
-async fn rows_of(readers: &Readers, query: &PetQuery) -> Result<Vec<Row>> {
-    let (start, one_more) = (query.start(), query.limit.get() + 1);
-    match query.status {
-        Some(status) => {
-            let sql = query.direction.choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
-            readers.query(sql, &[&status.code(), &start, &one_more]).await
-        }
-        None => readers.query(query.direction.choose(LIST, LIST_DESCENDING), &[&start, &one_more]).await,
+/// Runs one of the statements of [`PAGES`]. Returns a page for each list.
+async fn pages_of(
+    readers: &Readers,
+    sql: &'static str,
+    lists: impl Iterator<Item = &PetQuery>,
+) -> Result<Vec<Arc<Vec<Row>>>> {
+    let (starts, rows): (Vec<_>, Vec<_>) = lists.map(|list| (list.start(), list.limit.get() + 1)).unzip();
+    let mut pages = starts.iter().map(|_| Vec::new()).collect::<Vec<_>>();
+    for row in readers.query(sql, &[&starts, &rows]).await? {
+        let place: i64 = row.try_get("place")?;
+        pages[place as usize - 1].push(row);
     }
+    Ok(pages.into_iter().map(Arc::new).collect())
 }
 
 /// Finds all animals of a batch in one statement.
