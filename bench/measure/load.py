@@ -14,10 +14,12 @@ import time
 
 from . import LOAD_CORE, ROOT, TOOLS, Failed
 from .operations import BY_NAME, request
-from .servers import ask, cpu_seconds
+from .servers import ask, cpu_seconds, memory_mb
 
 OHA = TOOLS / "bin/oha"
-WARM_UP_SECONDS = 1
+# Checked requests before a measurement. The first 40,000 creates lengthen the WAL, which makes them dearer. A slow server gets
+# them for WARM_UP_SECONDS only.
+WARM_UP, WARM_UP_SECONDS = 50_000, 4
 CREATES_PER_CLIENT = 50  # of `trickle`, per second
 # Maximum rate at which oha keeps up on one core, with a margin.
 OPEN_LOOP_MOST = 20_000
@@ -29,9 +31,7 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
     `meters` are others whose CPU time is looked at: their figure's name, and what tells their seconds so far.
     """
     meters = {"cpu_us": lambda: cpu_seconds(server), **(meters or {})}
-    checked = closed_loop(server, operation, animals, WARM_UP_SECONDS, padding, 0, "check")
-    # An animal can be ordered once. wrk ends without the responses to its last requests.
-    unused = checked["requests"] + 2 * operation.clients
+    checked, unused = warmed_up(server, operation, animals, padding)
     with trickle(server, operation.trickle) if operation.trickle else contextlib.nullcontext([]) as created:
         before, clock = [read() for read in meters.values()], time.monotonic()
         created.clear()
@@ -52,6 +52,7 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
         "p50_us": result["p50_us"],
         "p99_us": result["p99_us"],
         "bytes": round(size, 1),
+        "memory_mb": round(memory_mb(server), 2),
     }
     if operation.trickle:
         figure["creates"] = round(creates / clock, 1)
@@ -59,6 +60,19 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
         rate = min(figure["rate"] / 2, OPEN_LOOP_MOST)
         figure["open"] = fixed_rate(server, operation, animals, rate, seconds, padding)
     return figure
+
+
+def warmed_up(server, operation, animals, padding):
+    """Returns the sums of the checked requests, and the number of the first available animal that none has ordered."""
+    checked, unused = {"requests": 0, "bytes": 0}, 0
+    for _ in range(WARM_UP_SECONDS):
+        result = closed_loop(server, operation, animals, 1, padding, unused, "check")
+        checked = {name: checked[name] + result[name] for name in checked}
+        # An animal can be ordered once. wrk ends without the responses to its last requests.
+        unused += result["requests"] + 2 * operation.clients
+        if checked["requests"] >= WARM_UP:
+            break
+    return checked, unused
 
 
 def closed_loop(server, operation, animals, seconds, padding, unused, *check):

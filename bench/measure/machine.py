@@ -34,7 +34,14 @@ def disk(folder):
     if len(mount) != 2:
         return "unknown"
     kinds = {"/dev/vd": ", a virtual disk", "/dev/nvme": ", NVMe", "/dev/sd": ", SATA or SCSI"}
-    return f"{mount[0]} on {mount[1]}" + next((kind for start, kind in kinds.items() if mount[1].startswith(start)), "")
+    journal = f", {'with' if has_journal(mount[1]) else 'without'} a journal" if mount[0] == "ext4" else ""
+    kind = next((kind for start, kind in kinds.items() if mount[1].startswith(start)), "")
+    return f"{mount[0]}{journal}, on {mount[1]}{kind}"
+
+
+def has_journal(device):
+    """Returns whether the kernel writes a journal for the ext4 file system on a device."""
+    return any(Path("/proc/fs/jbd2").glob(f"{Path(device).resolve().name}-*"))
 
 
 def versions(petstore, servers):

@@ -1,4 +1,4 @@
-"""petstore on PostgreSQL and pgbench with the same statements, each sharing the machine with the server."""
+"""petstore on PostgreSQL and pgbench for the same rows, each sharing the machine with the server."""
 
 import json
 import os

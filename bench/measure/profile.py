@@ -18,7 +18,8 @@ from .operations import request
 from .servers import copy_answers, petstore_addresses, running, yardstick_addresses
 
 ANIMALS = 100_000
-WARM_UP, REQUESTS, TRACED = 300, 1_000, 300
+# Multiples of the number of clients.
+WARM_UP, REQUESTS, TRACED = 320, 1_024, 320
 FUNCTIONS = 12  # stored for each operation
 CALLGRIND = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=callgrind.out"]
 # The groups of functions in the table, by the prefixes of their names in callgrind's output. The first match counts.
@@ -52,10 +53,10 @@ PROFILED = [
     Profiled("list20cold", "list 20, no page kept", "list20cold", step=7_919),
     Profiled("get", "get", "get", step=7_919),
     Profiled("create1", "create, 1 client", "create"),
-    Profiled("create16", "create, 16 clients", "create", clients=16),
-    Profiled("message16", "message, 16 clients", "message", clients=16, listener="messages"),
-    Profiled("order16", "order, neighbours", "order", clients=16),
-    Profiled("orderfar16", "order, far apart", "order", clients=16, step=7_919, first=5_000),
+    Profiled("create64", "create, 64 clients", "create", clients=64),
+    Profiled("message64", "message, 64 clients", "message", clients=64, listener="messages"),
+    Profiled("order64", "order, neighbours", "order", clients=64),
+    Profiled("orderfar64", "order, far apart", "order", clients=64, step=7_919, first=5_000),
 ]
 
 
@@ -71,8 +72,9 @@ def profile(petstore, yardstick, folder):
     found = {operation.name: {"what": operation.what, "yardstick": {}} for operation in PROFILED}
     for kind, count, tool in (("instructions", instructions, CALLGRIND), ("calls", calls, [])):
         copy = folder / kind
-        shutil.copytree(folder / "store", copy)
-        command = [*tool, petstore.binary, "serve", *petstore.store(copy)]
+        # petstore looks at its folder again after each change of a name in it, so nothing else is written there.
+        shutil.copytree(folder / "store", copy / "store")
+        command = [*tool, petstore.binary, "serve", *petstore.store(copy / "store")]
         command += ["--listen", LOCAL, "--messages-listen", LOCAL, "--ops-listen", LOCAL]
         with running("petstore", command, {}, copy / "serve.log", petstore_addresses, key, cores=None) as server:
             for operation in PROFILED:

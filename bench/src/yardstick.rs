@@ -1,7 +1,7 @@
 //! The minimum of an HTTP service: bare hyper that sends petstore's responses as fixed bytes.
 //!
-//! It has no API keys, JSON, database or timeouts. Both spend the cost of sockets, hyper and the bytes
-//! themselves; the difference is the cost of petstore.
+//! It has no API keys, JSON, database or timeouts. Both spend the cost of sockets, hyper and the
+//! bytes themselves; the difference is the cost of petstore.
 //!
 //! `yardstick --answers FOLDER [--listen 127.0.0.1:0] [--threads 1] [--tls-cert FILE --tls-key FILE]` prints the bound
 //! address and serves until it is killed. The folder has petstore's response to each operation.
@@ -80,8 +80,10 @@ async fn serve(address: SocketAddr, tls: Option<TlsAcceptor>, answers: Answers) 
 
 async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, answers: &Answers) {
     let service = service_fn(|request| answer(answers, request));
+    // One buffer: vectored writes cost more.
+    let http = http1::Builder::new().pipeline_flush(true).writev(false).serve_connection(TokioIo::new(stream), service);
     // An error means only that the client has closed the connection.
-    let _ = http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service).await;
+    let _ = http.await;
 }
 
 async fn answer(answers: &Answers, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
