@@ -102,3 +102,39 @@ impl Files {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn change_of_a_name_is_noticed_though_the_folder_was_unchanged_for_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("petstore.db");
+        File::create(&database).unwrap();
+        let files = Files::of(&database, &[""]).unwrap();
+        let long_ago = SystemTime::now() - 10 * DISTINCT;
+        let rests = || File::open(folder.path()).unwrap().set_modified(long_ago).unwrap();
+
+        rests();
+        files.check_changes().unwrap();
+        assert!(files.checked.lock().unwrap().is_some(), "known from now on");
+        File::create(folder.path().join("other")).unwrap();
+        files.check_changes().unwrap();
+        assert!(files.checked.lock().unwrap().is_none(), "changed too recently");
+
+        rests();
+        files.check_changes().unwrap();
+        files.mark_failed_sync();
+        assert!(files.check_changes().unwrap_err().to_string().contains("sync"));
+        fs::remove_file(folder.path().join(SYNC_FAILED)).unwrap();
+
+        rests();
+        files.check_changes().unwrap();
+        File::create(folder.path().join("new")).unwrap();
+        fs::rename(folder.path().join("new"), &database).unwrap();
+        assert!(files.check_changes().unwrap_err().to_string().contains("another file has taken its name"));
+    }
+}
