@@ -116,7 +116,7 @@ CREATE TABLE idempotency_records (
 -- Finds expired records, which are deleted.
 CREATE INDEX idempotency_records_by_expiry ON idempotency_records (expires_at);
 
--- Who changed what (`src/domain/audit.rs`). Names are those of the time, and refer to no row, so that they outlive accounts.
+-- Changes and their authors (`src/domain/audit.rs`). Names are those of the time, and refer to no row, so that they outlive accounts.
 CREATE TABLE audit (
     id             INTEGER PRIMARY KEY,
     created_at     INTEGER NOT NULL,

@@ -46,7 +46,7 @@ impl Action {
     }
 }
 
-/// Who makes a change, when and from where.
+/// The author of a change, with its time and the place it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     pub at: Timestamp,

@@ -107,7 +107,7 @@ impl NewOrder {
     }
 }
 
-/// Who changes the status of an order.
+/// The party that changes the status of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderClerk {
     /// The customer, whose order it must be.

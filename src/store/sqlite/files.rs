@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn change_of_a_name_is_noticed_though_the_folder_was_unchanged_for_long() {
+    fn changed_name_is_noticed_in_a_folder_at_rest() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("petstore.db");
         File::create(&database).unwrap();
