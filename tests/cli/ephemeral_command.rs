@@ -98,18 +98,22 @@ exit(5)
     );
     // The terminal interrupts only processes of its session. Two interrupts at once could be counted as one.
     for (command, count) in [("python3 count.py", 1), ("setsid python3 count.py", 0)] {
-        let mut terminal = folder.program("script");
-        terminal.args(["-qefc", &format!("exec {} ephemeral -- {command}", petstore()), "/dev/null"]);
-        let mut process = Process::start(terminal.stdin(Stdio::piped()).env("TMPDIR", folder.path("tmp")));
-        let mut keyboard = process.take_input();
-        while !process.next_line().expect("the command starts").contains("started") {}
+        let ended = interrupted_in_a_terminal(&folder, command);
 
-        keyboard.write_all(b"\x03").unwrap();
-
-        let ended = process.end();
         assert!(ended.code == Some(5) && ended.stdout.ends_with(&format!("caught {count}\r\n")), "{ended:?}");
         assert_eq!(folder.names("tmp"), [""; 0]);
     }
+}
+
+/// Runs a store with `command` in a terminal of its own, and presses Ctrl-C once the command prints `started`.
+fn interrupted_in_a_terminal(folder: &Folder, command: &str) -> Ended {
+    let mut terminal = folder.program("script");
+    terminal.args(["-qefc", &format!("exec {} ephemeral -- {command}", petstore()), "/dev/null"]);
+    let mut process = Process::start(terminal.stdin(Stdio::piped()).env("TMPDIR", folder.path("tmp")));
+    let mut keyboard = process.take_input();
+    while !process.next_line().expect("the command starts").contains("started") {}
+    keyboard.write_all(b"\x03").unwrap();
+    process.end()
 }
 
 /// The terminal interrupts both, and COMMAND often ends before this process has seen its own signal.
@@ -117,16 +121,8 @@ exit(5)
 fn interrupt_that_ends_the_command_is_no_second_one() {
     let folder = folder();
     for _ in 0..20 {
-        let mut terminal = folder.program("script");
-        let command = "sh -c 'echo started; exec sleep 60'";
-        terminal.args(["-qefc", &format!("exec {} ephemeral -- {command}", petstore()), "/dev/null"]);
-        let mut process = Process::start(terminal.stdin(Stdio::piped()).env("TMPDIR", folder.path("tmp")));
-        let mut keyboard = process.take_input();
-        while !process.next_line().expect("the command starts").contains("started") {}
+        let ended = interrupted_in_a_terminal(&folder, "sh -c 'echo started; exec sleep 60'");
 
-        keyboard.write_all(b"\x03").unwrap();
-
-        let ended = process.end();
         assert_eq!((ended.code, &*ended.stdout), (Some(130), "^C"), "{ended:?}");
         assert_eq!(folder.names("tmp"), [""; 0]);
     }
