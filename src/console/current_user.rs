@@ -10,8 +10,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-use super::Console;
 use super::form::Form;
+use super::{Console, SECTIONS};
 use crate::config::Addresses;
 use crate::domain::session::SessionHash;
 use crate::domain::{Actor, Email, Session, SessionToken};
@@ -175,7 +175,6 @@ impl Deref for SignedIn {
 
 /// Returns `page` if it is the path and query of a page that requires a session, so that no link leads elsewhere.
 pub fn page_to_return_to(page: &str) -> Option<&str> {
-    const SECTIONS: [&str; 7] = ["account", "animals", "audit", "keys", "messages", "orders", "requests"];
     const LONGEST: usize = 200;
     let section = page.split(['/', '?']).next().unwrap_or_default();
     let is_plain = page.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=-_".contains(&byte));

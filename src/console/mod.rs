@@ -122,18 +122,18 @@ pub fn framed(console: &Arc<Console>, pages: Router<Arc<Console>>) -> Router<Arc
         .layer(from_fn_with_state(Arc::clone(console), middleware::frame))
 }
 
+/// The first parts of the paths of pages that require a session.
+const SECTIONS: [&str; 8] = ["account", "animals", "audit", "keys", "messages", "orders", "requests", "reset"];
+
 /// The 404 response of the store listener: a page for browsers and below the console's paths, otherwise the API's error.
 pub async fn not_found(State(console): State<Arc<Console>>, request: Request) -> Response {
-    const SECTIONS: [&str; 11] = [
-        "account", "animals", "audit", "keys", "messages", "orders", "requests", "reset", "sign-in", "sign-out",
-        "sign-up",
-    ];
     /// As in `/keys/{id}/rotate`. Each link of a page leads back from its depth, so a page for a path of thousands of
     /// slashes would be many times as long as the path.
     const DEEPEST: usize = 16;
     let path = request.uri().path();
     let section = path.split('/').nth(1).unwrap_or_default();
-    let is_for_people = SECTIONS.contains(&section) || (section != "v1" && accepts_pages(request.headers()));
+    let is_page = SECTIONS.contains(&section) || ["sign-in", "sign-out", "sign-up"].contains(&section);
+    let is_for_people = is_page || (section != "v1" && accepts_pages(request.headers()));
     if !is_for_people || path.matches('/').count() > DEEPEST {
         return console.api.path_not_found(Listener::Store, request.headers(), path).into_response();
     }

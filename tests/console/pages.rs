@@ -90,6 +90,7 @@ async fn sign_in_leads_back_to_the_requested_page() {
     let (service, _) = signed_in().await;
     for (page, destination) in [
         ("animals?status=sold", "./animals?status=sold"),
+        ("reset", "./reset"),
         ("", "./"),
         // Not pages that require a session.
         ("//example.com", "./"),
