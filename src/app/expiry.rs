@@ -9,14 +9,14 @@ const STEP: u32 = 256;
 const PAUSE: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_secs(30);
 
-/// Deletes rows in transactions short enough not to delay other writes. `delete` deletes at most the given number of `rows`,
-/// and returns the number deleted. Never returns.
+/// Deletes rows in transactions short enough not to delay other writes. `delete` deletes at most the given number of them
+/// and returns the number deleted. The log calls them `rows`. Never returns.
 pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete: impl Fn(u32) -> D) {
     loop {
         let full = match delete(STEP).await {
             Ok(deleted) => deleted == u64::from(STEP),
             Err(error) => {
-                tracing::warn!(%error, "cannot delete expired {rows}, retrying");
+                tracing::warn!(%error, rows, "cannot delete expired rows, retrying");
                 false
             }
         };
