@@ -49,8 +49,8 @@ CREATE TABLE pets (
     status      INTEGER NOT NULL CHECK (status BETWEEN 0 AND 2)   -- 0 available, 1 pending, 2 sold
 ) STRICT;
 
--- They hold every column, so that a list by status reads an index alone. One index of all statuses would be written in its
--- middle for each new animal, which takes half again as long.
+-- Each holds every column, so that a list by status reads one index alone. New animals are appended to them; an index of
+-- all statuses would be written in its middle.
 CREATE INDEX pets_available ON pets (id, name, category_id) WHERE status = 0;
 CREATE INDEX pets_pending ON pets (id, name, category_id) WHERE status = 1;
 CREATE INDEX pets_sold ON pets (id, name, category_id) WHERE status = 2;
@@ -116,7 +116,8 @@ CREATE TABLE idempotency_records (
 -- Finds expired records, which are deleted.
 CREATE INDEX idempotency_records_by_expiry ON idempotency_records (expires_at);
 
--- Changes and their authors (`src/domain/audit.rs`). Names are those of the time, and refer to no row, so that they outlive accounts.
+-- Changes and their authors (`src/domain/audit.rs`). Names are those at the time of the change. They refer to no row, so that
+-- they outlive accounts.
 CREATE TABLE audit (
     id             INTEGER PRIMARY KEY,
     created_at     INTEGER NOT NULL,

@@ -21,8 +21,8 @@ pub enum Pets {
 
 /// Import animals from newline-delimited JSON
 ///
-/// Each line is an object as in `POST /pets`, such as `{"name":"Rex","categoryId":3}`. All lines are validated before any animal is added, and all animals are
-/// added in one transaction. They get new ids: an `id`, as in an export, is ignored.
+/// Each line is an object as in `POST /pets`, such as `{"name":"Rex","categoryId":3}`. All lines are validated before any
+/// animal is added, and all animals are added in one transaction. They get new ids: an `id`, as in an export, is ignored.
 ///
 /// The service may be running. Adding a million animals takes a few seconds. Meanwhile, reads continue and writes wait;
 /// a write that waits for 5 seconds gets a 503 response. With PostgreSQL, only new animals wait, in the last step, and

@@ -70,7 +70,7 @@ macro_rules! pages {
 const PAGES: [[&str; 2]; 1 + PetStatus::ALL.len()] =
     [pages!(""), pages!("status = 0 AND "), pages!("status = 1 AND "), pages!("status = 2 AND ")];
 
-/// Maximum number of pages that share a query. More would delay the first page for longer than they save.
+/// Maximum number of pages that share a query. With 8, a page of 20 costs PostgreSQL 15 µs of CPU time instead of 25 µs.
 const SHARED: usize = 8;
 
 const FIND: &str = select!("WHERE id = ANY ($1)");

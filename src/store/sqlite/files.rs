@@ -48,8 +48,8 @@ impl Files {
         self.check_syncs().and_then(|()| self.check_names())
     }
 
-    /// Checks the files like [`Self::check`] if a name in their folder has changed since the last call. Takes one `stat`
-    /// call otherwise.
+    /// Checks the files like [`Self::check`] if a name in their folder has changed since the last call, or less than
+    /// [`DISTINCT`] before it. Otherwise takes one `stat` call.
     pub fn check_changes(&self) -> Result<()> {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         let found = fs::metadata(self.folder()).map_err(unavailable(self.folder()))?;
