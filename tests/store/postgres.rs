@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use petstore::domain::Direction::{Ascending, Descending};
 use petstore::domain::api_key::KeyQuery;
 use petstore::domain::{
-    ApiKey, Deployment, KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, Pet, PetQuery, PetStatus,
+    ApiKey, Deployment, KeyHash, MessageId, NewOrder, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PageLimit,
+    PageQuery, Pet, PetQuery, PetStatus, Transition,
 };
 use petstore::store::postgres::{Options, Postgres, Settings};
 use petstore::store::{Store, StoreError};
-use testkit::postgres::{binaries, database, query, sessions, try_query};
+use testkit::postgres::{OpenTransaction, binaries, database, query, sessions, try_query};
 use testkit::{PostgresServer, TIMEOUT, within};
 
 use crate::fixtures::{NOW, OPERATOR, account, create_pet, new_key, new_pet, open_postgresql, open_with, options};
@@ -203,6 +204,31 @@ async fn full_queue_rejects_writes_and_bounds_their_wait() {
     assert!(after > 0);
     let refused = query(&url, "SELECT count(*) FROM pets WHERE name IN ('4', '5', '6', '7', '8', '9')");
     assert_eq!(refused, "0", "rejected writes are not executed later");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locked_order_does_not_fail_the_readiness_check() {
+    let (store, url) = open(Settings::default()).await;
+    let ada = account(&store, "ada@example.com").await;
+    let pet = create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    let order = NewOrder { account: ada, pet_id: pet, now: NOW };
+    let order = store.place_order(order, None).await.unwrap().executed().unwrap().id;
+    let operator = OpenTransaction::begin(&url, "SELECT FROM orders FOR UPDATE");
+    let approvals = [1, 2, 3].map(|_| {
+        let store = Arc::clone(&store);
+        let by = OrderClerk::Customer(ada);
+        let approval = OrderTransition { by, order, transition: Transition::Approve, now: NOW };
+        tokio::spawn(async move { store.transition_order(approval, None).await })
+    });
+    within(TIMEOUT, "waiting for the order", || sessions(&url, "wait_event_type = 'Lock'") > 0);
+
+    store.check().await.unwrap();
+
+    for approval in approvals {
+        let refused = approval.await.unwrap().unwrap_err();
+        assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
+    }
+    operator.release();
 }
 
 #[tokio::test]

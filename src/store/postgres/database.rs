@@ -31,7 +31,7 @@ pub struct Postgres {
     pub(super) pets: WriteQueues<NewPet>,
     pub(super) messages: WriteQueues<Message>,
     pub(super) orders: WriteQueues<NewOrder>,
-    pub(super) keyed_transitions: WriteQueue<OrderTransition>,
+    pub(super) transitions: WriteQueue<OrderTransition>,
     /// Connection for writes that are too rare for a batch.
     pub(super) single: Supervisor,
 }

@@ -75,24 +75,17 @@ impl Postgres {
             audit::READS,
         ]
         .concat();
-        let writes = [
-            orders::WRITES,
-            outbox::WRITES,
-            accounts::WRITES,
-            sessions::WRITES,
-            keys::WRITES,
-            idempotency::WRITES,
-            audit::WRITES,
-        ]
-        .concat();
+        let writes =
+            [outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES, audit::WRITES]
+                .concat();
         let one_reader = Settings { readers: 1, ..*settings };
-        let (readers, key_readers, pets, messages, orders, keyed_transitions, single) = tokio::try_join!(
+        let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
             Readers::open(&connector, settings, &meter, &reads, "read"),
             Readers::open(&connector, &one_reader, &meter, keys::LOOKUPS, "keys"),
             WriteQueues::open(&connector, settings, ["animals", "animals with idempotency keys"]),
             WriteQueues::open(&connector, settings, ["messages", "messages with idempotency keys"]),
             WriteQueues::open(&connector, settings, ["orders", "orders with idempotency keys"]),
-            WriteQueue::open_keyed(&connector, settings, "order transitions with idempotency keys"),
+            WriteQueue::open_keyed(&connector, settings, "order transitions"),
             Supervisor::open(&connector, writes, "accounts and keys"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
@@ -108,7 +101,7 @@ impl Postgres {
             pets,
             messages,
             orders,
-            keyed_transitions,
+            transitions,
             single,
         })
     }
@@ -173,12 +166,12 @@ impl Postgres {
         add("messages_keyed", self.messages.keyed.status());
         add("orders", self.orders.plain.status());
         add("orders_keyed", self.orders.keyed.status());
-        add("order_transitions_keyed", self.keyed_transitions.status());
+        add("order_transitions", self.transitions.status());
         meters
     }
 
     pub async fn close(&self) {
-        tokio::join!(self.pets.close(), self.messages.close(), self.orders.close(), self.keyed_transitions.close());
+        tokio::join!(self.pets.close(), self.messages.close(), self.orders.close(), self.transitions.close());
         self.single.close();
         self.readers.close();
         self.key_readers.close();

@@ -2,14 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::batch_writer::await_commit;
 use super::connection::PreparedConnection;
 use super::database::Postgres;
-use super::limits::{COMMIT_TIMEOUT, RECONNECT_TIMEOUT};
 use super::rows::page;
 use super::write::{Write, WriteResult};
 use crate::domain::order::{PlaceOrderError, TransitionError};
@@ -126,9 +123,6 @@ pub const READS: &[&str] = &[
     FIND,
 ];
 
-/// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[TRANSITION, TRANSITION_BY_STAFF];
-
 impl Postgres {
     pub async fn place_order(
         &self,
@@ -143,13 +137,7 @@ impl Postgres {
         transition: OrderTransition,
         key: Option<WriteKey<Order>>,
     ) -> Result<Outcome<Order, TransitionError>> {
-        if key.is_some() {
-            return self.keyed_transitions.submit(transition, key).await;
-        }
-        // Transitions do not share statements, so there is nothing to queue for.
-        let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-        let result = apply(&prepared, &transition);
-        Ok(await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, result).await?.into())
+        self.transitions.submit(transition, key).await
     }
 
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
