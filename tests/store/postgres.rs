@@ -206,6 +206,35 @@ async fn full_queue_rejects_writes_and_bounds_their_wait() {
     assert_eq!(refused, "0", "rejected writes are not executed later");
 }
 
+/// Another program has changed the rows, for instance a newer version.
+#[tokio::test]
+async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
+    let (store, url) = open(Settings::default()).await;
+    let ada = account(&store, "ada@example.com").await;
+    let pet = create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    let order = NewOrder { account: ada, pet_id: pet, now: NOW };
+    let order = store.place_order(order, None).await.unwrap().executed().unwrap().id;
+    for table in ["pets", "orders"] {
+        query(
+            &url,
+            &format!("ALTER TABLE {table} DROP CONSTRAINT {table}_status_check; UPDATE {table} SET status = 7"),
+        );
+    }
+    let connected = "SELECT pid FROM pg_stat_activity
+        WHERE application_name = 'petstore' AND datname = current_database() ORDER BY pid";
+    let before = query(&url, connected);
+
+    let read = store.find_pet(pet).await.unwrap_err();
+    let by = OrderClerk::Customer(ada);
+    let approval = OrderTransition { by, order, transition: Transition::Approve, now: NOW };
+    let written = store.transition_order(approval, None).await.unwrap_err();
+
+    for error in [read, written] {
+        assert!(matches!(&error, StoreError::Failed(why) if why.ends_with("status is 7")), "{error}");
+    }
+    assert_eq!(query(&url, connected), before, "no connection was replaced");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_order_does_not_fail_the_readiness_check() {
     let (store, url) = open(Settings::default()).await;

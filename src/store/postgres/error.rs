@@ -1,6 +1,7 @@
 //! Conversion of PostgreSQL's errors.
 
 use std::error::Error as _;
+use std::io;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -13,7 +14,10 @@ use crate::store::StoreError;
 /// Returns whether the connection is unusable after the error: it is closed, its server is stopping, starting or no
 /// longer accepts writes, or the server has ended a transaction because this process was silent for too long.
 pub fn ends_connection(error: &Error) -> bool {
-    let Some(state) = error.code() else { return true };
+    let Some(state) = error.code() else {
+        // Others concern one row or statement, such as a value that cannot be decoded.
+        return error.is_closed() || error.source().is_some_and(<dyn std::error::Error>::is::<io::Error>);
+    };
     let class = state.code().get(..2);
     class == Some("08")
         || class == Some("57") && *state != SqlState::QUERY_CANCELED
