@@ -273,6 +273,58 @@ async fn reads_are_retried_when_their_connection_is_lost() {
     }
 }
 
+/// New connections hang, for instance because the server's machine has too little memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_use_the_connections_that_are_left() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let store = open_with(&Options { settings: Settings { readers: 2, ..Settings::default() }, ..options(&url) }).await;
+    // While the table is locked, each connection for reads waits.
+    let blocker = OpenTransaction::begin(&url, "LOCK TABLE orders");
+    let reads = [1, 2].map(|id| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.find_order(None, id).await })
+    });
+    let waiting = "wait_event_type = 'Lock'";
+    within(TIMEOUT, "waiting for the table", || sessions(&url, waiting) == 2);
+    let reader = query(&url, &format!("SELECT min(pid) FROM pg_stat_activity WHERE {waiting}"));
+    blocker.release();
+    for read in reads {
+        _ = read.await.unwrap();
+    }
+    let listener = std::fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
+    let _stopped = Stopped::process(listener.lines().next().unwrap());
+
+    signal("TERM", &reader);
+    let is_lost = || store.meters().connections.contains(&("reads", false));
+    within(TIMEOUT, "losing a connection", is_lost);
+
+    for _ in 0..4 {
+        assert_eq!(store.find_order(None, 1).await.unwrap(), None);
+    }
+    assert!(is_lost(), "it was not replaced meanwhile");
+}
+
+/// A process that is stopped until this is dropped.
+struct Stopped(String);
+
+impl Stopped {
+    fn process(id: &str) -> Self {
+        signal("STOP", id);
+        Self(id.to_owned())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, process: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), process]).status().unwrap().success());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_read_of_a_batch_gets_its_own_result() {
     let (store, _) = open(Settings::default()).await;

@@ -46,23 +46,24 @@ impl Readers {
         })
     }
 
-    /// Runs a query. Retries on another connection if its own is lost.
+    /// Runs a query on the next connection that is up. Retries on another one if it is lost.
     pub async fn query(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let _one = self.waiting.one_of(self.max_waiting).ok_or_else(|| self.too_many())?;
         let began = Instant::now();
         let deadline = began + OPERATION_TIMEOUT;
         let mut refused = 0;
         loop {
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            let prepared = match self.supervisors[turn % self.supervisors.len()].connection(deadline).await {
-                Ok(prepared) => prepared,
-                Err(error) => {
-                    refused += 1;
-                    if refused < self.supervisors.len() {
+            let (next, rest) = self.in_turn();
+            let prepared = match next.iter().chain(rest).find_map(Supervisor::current) {
+                Some(prepared) => prepared,
+                None => match next[0].connection(deadline).await {
+                    Ok(prepared) => prepared,
+                    Err(_) if refused + 1 < self.supervisors.len() => {
+                        refused += 1;
                         continue;
                     }
-                    return Err(error);
-                }
+                    Err(error) => return Err(error),
+                },
             };
             let rows = prepared.query(sql, parameters);
             match timeout_at(deadline, rows).await {
@@ -78,6 +79,13 @@ impl Readers {
                 }
             }
         }
+    }
+
+    /// Returns the connections from the next one on, and those before it.
+    fn in_turn(&self) -> (&[Supervisor], &[Supervisor]) {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.supervisors.len();
+        let (before, next) = self.supervisors.split_at(turn);
+        (next, before)
     }
 
     /// Counts a rejected read and returns its error.

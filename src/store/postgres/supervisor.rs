@@ -50,13 +50,19 @@ impl Supervisor {
         Ok(Self { state, task })
     }
 
+    /// Returns the connection if it is up.
+    pub fn current(&self) -> Option<Arc<PreparedConnection>> {
+        match &*self.state.borrow() {
+            State::Open(current) if current.connection.is_usable() => Some(Arc::clone(current)),
+            _ => None,
+        }
+    }
+
     /// Returns the connection, or the next one if it opens before `deadline`. Fails at once if the last attempt to
     /// reconnect failed.
     pub async fn connection(&self, deadline: Instant) -> Result<Arc<PreparedConnection>> {
-        if let State::Open(current) = &*self.state.borrow()
-            && current.connection.is_usable()
-        {
-            return Ok(Arc::clone(current));
+        if let Some(current) = self.current() {
+            return Ok(current);
         }
         let mut state = self.state.subscribe();
         let settled = |state: &State| match state {
@@ -74,7 +80,7 @@ impl Supervisor {
     }
 
     pub fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Open(current) if current.connection.is_usable())
+        self.current().is_some()
     }
 
     pub fn is_open(&self) -> bool {
