@@ -564,6 +564,8 @@ async fn import_whose_commit_is_in_doubt_says_so() {
     let error = import.await.unwrap().unwrap_err().to_string();
     assert!(error.contains("the animals may have been added"), "{error}");
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "1");
+    let unknown = create(Arc::clone(&store), "Mimi".into()).await.unwrap_err().to_string();
+    assert_eq!(unknown, "unavailable: PostgreSQL did not answer within 1.5s");
 }
 
 /// Creates a trigger that names each new animal after the value of a setting in its transaction.

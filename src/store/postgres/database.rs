@@ -45,7 +45,7 @@ impl Postgres {
     pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
         let rows = prepared.query(sql, parameters);
-        await_commit(&prepared.connection, Instant::now() + COMMIT_TIMEOUT, rows).await
+        await_commit(&prepared.connection, COMMIT_TIMEOUT, rows).await
     }
 
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
@@ -54,7 +54,7 @@ impl Postgres {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
         let connection = timeout_at(deadline, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
         let client = &connection.client;
-        await_commit(&connection, deadline, async {
+        await_commit(&connection, deadline - Instant::now(), async {
             client.batch_execute("BEGIN").await?;
             let outcome = steps(client).await?;
             client.batch_execute("COMMIT").await?;
