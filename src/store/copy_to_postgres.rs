@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::postgres::{self, DatabaseUrl, Postgres, audit};
+use super::postgres::{self, DatabaseUrl, LONG, Postgres, audit, within};
 use super::sqlite::{Atomicity, Sqlite};
 use super::{Result, StoreError};
 use crate::domain::{Action, Actor};
@@ -158,13 +158,15 @@ async fn receive(
 ) -> Result<Option<Copied>> {
     let mut connection = target.connect().await?;
     let warnings = connection.warnings();
-    let transaction = connection.client.transaction().await?;
+    let transaction = within(LONG, connection.client.transaction()).await?;
     let names = TABLES.map(|table| table.name).join(", ");
-    transaction.batch_execute(&format!("LOCK TABLE {names} IN EXCLUSIVE MODE; SET LOCAL bytea_output = hex")).await?;
+    let lock =
+        format!("SET LOCAL lock_timeout = '10s'; LOCK TABLE {names} IN EXCLUSIVE MODE; SET LOCAL bytea_output = hex");
+    within(LONG, transaction.batch_execute(&lock)).await?;
     refuse_unless_empty(&transaction).await?;
     let Some(Part::Start { rows, keys_version }) = parts.recv().await else { return Ok(None) };
     let bump = "UPDATE meta SET value = ($1::bigint + value::bigint)::text WHERE key = 'keys_version'";
-    transaction.execute(bump, &[&keys_version]).await?;
+    within(LONG, transaction.execute(bump, &[&keys_version])).await?;
     let mut done = 0;
     let mut report = |more: u64| {
         done += more;
@@ -219,7 +221,7 @@ async fn receive_table(
 async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {
     for table in &TABLES {
         let any = format!("SELECT EXISTS (SELECT FROM {})", table.name);
-        if transaction.query_one(&any, &[]).await?.try_get(0)? {
+        if within(LONG, transaction.query_one(&any, &[])).await?.try_get(0)? {
             return Err(StoreError::Refused(format!(
                 "the database is not empty: it has {}; nothing was copied",
                 table.name.replace('_', " ")

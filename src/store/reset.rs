@@ -14,11 +14,7 @@ pub struct Contents {
 }
 
 impl Store {
-    /// Counts what [`Self::reset`] would delete.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Refused`] if the store belongs to production, or if the PostgreSQL role does not own the tables.
+    /// Counts what [`Self::reset`] would delete. Fails if it would be refused.
     pub async fn before_reset(&self) -> Result<Contents> {
         self.refuse_production()?;
         dispatch!(self, db => db.before_reset().await)
@@ -27,6 +23,10 @@ impl Store {
     /// Deletes all orders, messages and stored responses, and replaces the animals by those of `animals`, in one
     /// transaction. Ids start at 1 again. Returns the number of animals. Fails and changes nothing if `is_interrupted` returns
     /// true while it waits for the locks of other processes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] if the store belongs to production, or if the PostgreSQL role does not own the tables.
     pub async fn reset(&self, animals: PetSource, actor: Actor, is_interrupted: fn() -> bool) -> Result<u64> {
         self.refuse_production()?;
         match self {

@@ -260,6 +260,33 @@ async fn locked_order_does_not_fail_the_readiness_check() {
     operator.release();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn abandoned_counts_of_tables_run_one_at_a_time() {
+    let url = database();
+    let store = open_with(&Options { deployment: Some(Deployment::Staging), ..options(&url) }).await;
+    let vacuum = OpenTransaction::begin(&url, "LOCK TABLE pets, messages");
+    let counting = || sessions(&url, "wait_event_type = 'Lock'");
+    // A page that is reloaded again and again.
+    for _ in 0..5 {
+        let abandoned = [
+            tokio::spawn({
+                let store = Arc::clone(&store);
+                async move { store.before_reset().await.map(|_| ()) }
+            }),
+            tokio::spawn({
+                let store = Arc::clone(&store);
+                async move { store.count_pets_by_status().await.map(|_| ()) }
+            }),
+        ];
+        within(TIMEOUT, "counting", || counting() > 0);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        abandoned.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+    assert_eq!(counting(), 1);
+    vacuum.release();
+    assert_eq!(store.before_reset().await.unwrap().animals, 0);
+}
+
 #[tokio::test]
 async fn reads_are_retried_when_their_connection_is_lost() {
     let (store, url) = open(Settings::default()).await;

@@ -12,7 +12,7 @@ use petstore::domain::{
 };
 use petstore::store::postgres::Options;
 use petstore::store::{Contents, Outcome, PetSource, Store, StoreError, StoredResponse, WriteKey, sqlite};
-use testkit::postgres::{self, OpenTransaction, query, sessions};
+use testkit::postgres::{self, OpenTransaction, query, sessions, try_query};
 use testkit::{TIMEOUT, within};
 
 use crate::fixtures::{
@@ -119,16 +119,20 @@ async fn production_store_is_not_reset() {
 async fn role_that_does_not_own_the_tables_is_told_the_owner() {
     let url = postgres::database();
     let owner = open_staging_postgresql(&url).await;
-    let clerk = "CREATE ROLE clerk LOGIN; GRANT USAGE ON SCHEMA public TO clerk;
+    let grants = "CREATE ROLE clerk LOGIN; GRANT USAGE ON SCHEMA public TO clerk;
         GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO clerk";
-    query(&url, clerk);
-    let store = open_staging_postgresql(&url.replace("petstore@", "clerk@")).await;
+    query(&url, grants);
+    let clerk = url.replace("petstore@", "clerk@");
+    let store = open_staging_postgresql(&clerk).await;
 
     let Err(StoreError::Refused(why)) = store.before_reset().await else { panic!("refused") };
 
-    assert_eq!(why, "the role clerk does not own the tables: run `petstore reset` with the role petstore");
+    let refused = "the role clerk does not own the tables: run `petstore reset` with the role petstore";
+    assert_eq!(why, refused);
+    assert_eq!(store.reset(animals(0), OPERATOR, || false).await.unwrap_err().to_string(), refused);
     // Control: PostgreSQL would refuse it too.
-    assert!(store.reset(animals(0), OPERATOR, || false).await.unwrap_err().to_string().contains("must be owner"));
+    let truncated = try_query(&clerk, "TRUNCATE pets, orders RESTART IDENTITY");
+    assert!(truncated.unwrap_err().contains("must be owner"));
     assert_eq!(owner.reset(animals(1), OPERATOR, || false).await.unwrap(), 1);
 }
 

@@ -3,8 +3,9 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::error::{describe, ends_connection};
+use super::error::{describe, ends_connection, within};
 use super::pets::arrays;
+use super::rows::LONG;
 use crate::store::{PetSource, Result, StoreError};
 
 const BEGIN: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (id bigint GENERATED ALWAYS AS IDENTITY,
@@ -20,8 +21,8 @@ const CHUNK: usize = 1_000;
 
 /// Begins a transaction, and creates and fills the table in it. Returns the number of animals.
 pub async fn begin(client: &Client, source: PetSource) -> Result<u64> {
-    client.batch_execute(BEGIN).await?;
-    let fill = client.prepare(FILL).await?;
+    within(LONG, client.batch_execute(BEGIN)).await?;
+    let fill = within(LONG, client.prepare(FILL)).await?;
     let (mut source, mut count) = (source.fuse(), 0);
     loop {
         let chunk: Vec<_> =
@@ -30,7 +31,7 @@ pub async fn begin(client: &Client, source: PetSource) -> Result<u64> {
             return Ok(count);
         }
         let (names, categories, statuses) = arrays(&chunk);
-        count += client.execute(&fill, &[&names, &categories, &statuses]).await?;
+        count += within(LONG, client.execute(&fill, &[&names, &categories, &statuses])).await?;
     }
 }
 

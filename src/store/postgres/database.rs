@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use super::batch_writer::{WriteQueue, WriteQueues, await_commit};
 use super::connection::{Connection, Connector};
-use super::error::timed_out;
+use super::error::{timed_out, within};
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
 use super::read_batcher::ReadBatcher;
 use super::readers::Readers;
+use super::rows::{LONG, long_query};
 use super::supervisor::Supervisor;
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 use crate::store::{Result, StoreError};
@@ -34,6 +36,8 @@ pub struct Postgres {
     pub(super) transitions: WriteQueue<OrderTransition>,
     /// Connection for writes that are too rare for a batch.
     pub(super) single: Supervisor,
+    /// Locked while whole tables are counted.
+    pub(super) counting: Arc<Mutex<()>>,
 }
 
 /// A read of one animal.
@@ -61,6 +65,21 @@ impl Postgres {
             Ok(outcome)
         })
         .await
+    }
+
+    /// Runs a query that counts whole tables. One runs at a time, and it continues if its caller goes away, so that
+    /// reloading a page starts no second one.
+    pub async fn count(&self, sql: String) -> Result<Vec<Row>> {
+        let lock = Arc::clone(&self.counting).lock_owned();
+        let counting = timeout_at(Instant::now() + LONG, lock).await.map_err(|_| timed_out(LONG))?;
+        let connection = self.connect().await?;
+        let counted = tokio::spawn(async move {
+            let _one = counting;
+            let limit = format!("SET statement_timeout = {}", LONG.as_millis());
+            within(LONG, connection.client.batch_execute(&limit)).await?;
+            long_query(&connection, &sql, &[]).await
+        });
+        counted.await.expect("counting does not panic")
     }
 
     /// Opens a connection for a long operation.

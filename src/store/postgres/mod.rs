@@ -42,11 +42,13 @@ use batch_writer::{WriteQueue, WriteQueues};
 use connection::Connector;
 pub use database::Postgres;
 use error::timed_out;
+pub(super) use error::within;
 use limits::CHECK_TIMEOUT;
 use migrations::Schema;
 pub use outbox::RelayLease;
 use read_batcher::ReadBatcher;
 use readers::Readers;
+pub(super) use rows::LONG;
 pub use settings::{Options, Settings};
 use supervisor::Supervisor;
 pub use url::DatabaseUrl;
@@ -103,6 +105,7 @@ impl Postgres {
             orders,
             transitions,
             single,
+            counting: Arc::default(),
         })
     }
 

@@ -105,8 +105,7 @@ impl Postgres {
     }
 
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
-        let connection = self.connect().await?;
-        rows::count(&connection.client.query_one(&message_query::count(query), &[]).await?)
+        rows::count(rows::only(&self.count(message_query::count(query)).await?)?)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio_postgres::{Error, Row};
@@ -11,10 +10,9 @@ use tokio_postgres::{Error, Row};
 use super::added_pets;
 use super::connection::PreparedConnection;
 use super::database::{PetId, Postgres};
-use super::error::within;
 use super::read_batcher::{Pending, Read};
 use super::readers::Readers;
-use super::rows::{self, long_query, page};
+use super::rows::{long_query, page};
 use super::write::{Write, WriteResult};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
@@ -79,9 +77,6 @@ const FIND: &str = select!("WHERE id = ANY ($1)");
 pub const READS: &[&str] =
     &[FIND, PAGES[0][0], PAGES[0][1], PAGES[1][0], PAGES[1][1], PAGES[2][0], PAGES[2][1], PAGES[3][0], PAGES[3][1]];
 
-/// Timeout of a count by status. Counting a hundred million animals takes about as long.
-const COUNT_TIMEOUT: Duration = Duration::from_secs(30);
-
 impl Postgres {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
         self.pets.submit(pet, key).await
@@ -116,19 +111,8 @@ impl Postgres {
         export::in_pages(export::PETS, i64::MIN, read, |pet: &Pet<'_>| pet.id, each).await
     }
 
-    pub async fn count_pets(&self) -> Result<u64> {
-        let connection = self.connect().await?;
-        rows::count(&connection.client.query_one("SELECT count(*) FROM pets", &[]).await?)
-    }
-
     pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
-        let connection = self.connect().await?;
-        let limit = format!("SET statement_timeout = {}", COUNT_TIMEOUT.as_millis());
-        let rows = within(COUNT_TIMEOUT, async {
-            connection.client.batch_execute(&limit).await?;
-            connection.client.query("SELECT status, count(*) FROM pets GROUP BY status", &[]).await
-        });
-        let rows = rows.await?;
+        let rows = self.count("SELECT status, count(*) FROM pets GROUP BY status".into()).await?;
         let mut counts = StatusCounts::default();
         for row in &rows {
             *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();

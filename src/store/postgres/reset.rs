@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::database::Postgres;
-use super::{added_pets, audit};
+use super::{added_pets, audit, rows};
 use crate::domain::{Action, Actor};
 use crate::store::reset::Contents;
 use crate::store::{PetSource, Result, StoreError};
@@ -40,29 +40,25 @@ const COUNT: &str = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM o
 /// Returns the owner of the tables unless the current role has its privileges. Only the owner can restart ids.
 const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_user::text FROM pg_class
     WHERE oid IN ('idempotency_records'::regclass, 'orders'::regclass, 'pets'::regclass, 'messages'::regclass)
-        AND NOT pg_has_role(relowner, 'USAGE')";
+        AND NOT pg_has_role(relowner, 'USAGE') LIMIT 1";
 
 const RESETS: &str = "SELECT value::bigint FROM meta WHERE key = 'resets'";
 
 /// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[RESETS];
+pub const READS: &[&str] = &[OTHER_OWNER, RESETS];
 
 impl Postgres {
     pub async fn before_reset(&self) -> Result<Contents> {
-        let client = self.connect().await?.client;
-        if let Some(row) = client.query_opt(&format!("{OTHER_OWNER} LIMIT 1"), &[]).await? {
-            let (owner, role): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
-            return Err(StoreError::Refused(format!(
-                "the role {role} does not own the tables: run `petstore reset` with the role {owner}"
-            )));
-        }
-        let row = client.query_one(COUNT, &[]).await?;
+        self.require_owner().await?;
+        let rows = self.count(COUNT.into()).await?;
+        let row = rows::only(&rows)?;
         let count = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
         Ok(Contents { animals: count(0)?, orders: count(1)?, messages: count(2)?, responses: count(3)? })
     }
 
     /// If it fails, the connection is dropped and the transaction with it.
     pub async fn reset(&self, animals: PetSource, actor: Actor, is_interrupted: fn() -> bool) -> Result<u64> {
+        self.require_owner().await?;
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = added_pets::begin(client, animals).await?;
@@ -70,6 +66,15 @@ impl Postgres {
         replace_and_commit(client, is_interrupted).await?;
         connection.not_warned_since(warnings)?;
         Ok(added)
+    }
+
+    async fn require_owner(&self) -> Result<()> {
+        let rows = self.readers.query(OTHER_OWNER, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let (owner, role): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+        Err(StoreError::Refused(format!(
+            "the role {role} does not own the tables: run `petstore reset` with the role {owner}"
+        )))
     }
 
     pub async fn resets(&self) -> Result<i64> {

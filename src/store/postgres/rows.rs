@@ -11,8 +11,8 @@ use super::error::within;
 use crate::domain::{Email, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
 use crate::store::{Result, StoreError};
 
-/// Maximum time for a long query, such as a page of an export.
-const LONG: Duration = Duration::from_secs(30);
+/// Maximum time for a long query, such as a page of an export or a count of a hundred million animals.
+pub const LONG: Duration = Duration::from_secs(30);
 
 /// Passes the rows of a page to `each` and returns whether another page follows. The query must ask for one row more
 /// than `limit`.

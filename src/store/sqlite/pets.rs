@@ -85,10 +85,6 @@ impl Sqlite {
         export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet<'_>| pet.id, each).await
     }
 
-    pub async fn count_pets(&self) -> Result<u64> {
-        self.read_long(|conn| rows::count(conn, "SELECT count(*) FROM pets", [])).await
-    }
-
     pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
         self.read_long(|conn| {
             let mut counts = StatusCounts::default();
