@@ -72,7 +72,7 @@ impl Check {
 fn deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
     let stored = match &common.database_url {
         Some(url) => serve::block_on(serve::runtime()?, Postgres::stored_deployment(url)),
-        None if sqlite::has_database(&common.data_dir) => Sqlite::stored_deployment(&common.data_dir).map(Some),
+        None if sqlite::has_database(&common.data_dir) => Sqlite::stored_deployment(&common.data_dir),
         None => Ok(None),
     };
     stored.map_err(|error| not_opened(common, error))

@@ -1,9 +1,49 @@
-//! Migrations of a PostgreSQL database.
+//! The first start, and migrations of a PostgreSQL database.
 
-use petstore::store::postgres::Postgres;
+use petstore::domain::Deployment;
+use petstore::store::postgres::{DatabaseUrl, Postgres};
+use petstore::store::sqlite::{self, Sqlite};
 use testkit::postgres::{self, query};
 
-use crate::fixtures::options;
+use crate::fixtures::{open_postgresql, options};
+
+/// Otherwise, the next command could choose the deployment of a database whose first start was killed.
+#[tokio::test]
+async fn schema_and_deployment_are_created_in_one_transaction() {
+    let url = postgres::database();
+    open_postgresql(&url).await.close().await;
+    let transactions = "SELECT count(DISTINCT xmin::text)
+        FROM (SELECT xmin FROM schema_history UNION ALL SELECT xmin FROM meta WHERE key = 'deployment') AS created";
+    assert_eq!(query(&url, transactions), "1");
+
+    // Without its deployment, nothing chooses another one.
+    query(&url, "DELETE FROM meta WHERE key = 'deployment'");
+    let parsed = DatabaseUrl::parse(&url).unwrap();
+    let refused =
+        [Postgres::open(&options(&url)).await.map(|_| ()), Postgres::stored_deployment(&parsed).await.map(|_| ())];
+    for refused in refused {
+        assert_eq!(refused.unwrap_err().to_string(), "the database was never completed");
+    }
+}
+
+#[tokio::test]
+async fn command_does_not_complete_a_killed_first_start() {
+    let folder = tempfile::tempdir().unwrap();
+    // The first start was killed before it created tables.
+    let file = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
+    file.pragma_update(None, "journal_mode", "WAL").unwrap();
+    drop(file);
+    let command = sqlite::Options { create: None, ..sqlite::Options::new(folder.path()) };
+    let quickstart = sqlite::Options { create: Some(Deployment::Staging), ..command.clone() };
+
+    let refused = Sqlite::open(&command).unwrap_err().to_string();
+
+    assert!(refused.ends_with("`petstore serve` or `petstore quickstart` creates one"), "{refused}");
+    assert_eq!(Sqlite::stored_deployment(folder.path()).unwrap(), None);
+    let store = Sqlite::open(&quickstart).unwrap();
+    assert_eq!(store.deployment(), Deployment::Staging);
+    store.close().await;
+}
 
 #[tokio::test]
 async fn missing_privilege_to_migrate_is_reported() {

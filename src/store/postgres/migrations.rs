@@ -10,8 +10,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Row};
 
 use super::error::describe;
+use crate::domain::Deployment;
 use crate::store::migrations::{self, Applied, Migration, MigrationStatus, READ_HISTORY};
-use crate::store::{Result, StoreError};
+use crate::store::{Result, StoreError, deployment};
 
 pub const MIGRATIONS: &[Migration] =
     &[Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql"))];
@@ -54,11 +55,12 @@ impl Schema {
     }
 }
 
-/// Applies the migrations that the database lacks. Processes that start together wait for each other.
-pub async fn run(client: &mut Client) -> Result<()> {
+/// Applies the migrations that the database lacks. `new` is the deployment of a new database. Processes that start together
+/// wait for each other.
+pub async fn run(client: &mut Client, new: Option<Deployment>) -> Result<()> {
     take_lock(client).await?;
     if !Schema::read(client).await?.is_current()? {
-        apply(client, MIGRATIONS).await?;
+        apply(client, MIGRATIONS, new).await?;
     }
     client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
     Ok(())
@@ -80,13 +82,16 @@ async fn take_lock(client: &Client) -> Result<()> {
 }
 
 /// Applies those of `known` that the database lacks, each in a transaction with its record.
-async fn apply(client: &mut Client, known: &[Migration]) -> Result<()> {
+async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(client).await?)? {
         let step = async {
             let transaction = client.transaction().await?;
             transaction.batch_execute(migration.sql).await?;
             let record = "INSERT INTO schema_history (version, name) VALUES ($1, $2)";
             transaction.execute(record, &[&migration.version, &migration.name]).await?;
+            if let (1, Some(new)) = (migration.version, new) {
+                transaction.execute(deployment::INSERT, &[&new.as_str()]).await?;
+            }
             transaction.commit().await
         };
         step.await.map_err(|error| failed(migration, &error))?;
@@ -140,24 +145,24 @@ mod tests {
         let url = testkit::postgres::database();
         let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
-        run(&mut client).await.unwrap();
+        run(&mut client, None).await.unwrap();
         client.batch_execute("INSERT INTO pets (name, category_id, status) VALUES ('ß🦊', 1, 2)").await.unwrap();
         let newest = migrations::newest(MIGRATIONS);
         let with_later = |sql| [MIGRATIONS, &[Migration::new(newest + 1, "later", sql)]].concat();
 
         let failing = with_later("CREATE TABLE later (id bigint); DELETE FROM missing");
-        let failed = apply(&mut client, &failing).await.unwrap_err().to_string();
+        let failed = apply(&mut client, &failing, None).await.unwrap_err().to_string();
 
         assert!(failed.contains("__later: relation \"missing\" does not exist"), "{failed}");
         assert_eq!(Schema::read(&client).await.unwrap().applied, newest);
 
         let known = with_later("CREATE TABLE later AS SELECT name FROM pets");
-        apply(&mut client, &known).await.unwrap();
-        apply(&mut client, &known).await.expect("nothing is missing");
+        apply(&mut client, &known, None).await.unwrap();
+        apply(&mut client, &known, None).await.expect("nothing is missing");
 
         let name: String = client.query_one("SELECT name FROM later", &[]).await.unwrap().get(0);
         assert_eq!(name, "ß🦊");
         assert_eq!(Schema::read(&client).await.unwrap().applied, newest + 1);
-        run(&mut client).await.expect("a later schema that allows this program");
+        run(&mut client, None).await.expect("a later schema that allows this program");
     }
 }

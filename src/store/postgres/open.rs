@@ -58,18 +58,15 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
         return Err(no_tables());
     }
     if !schema.is_current()? {
-        migrations::run(client).await?;
+        migrations::run(client, options.create.map(|create| options.deployment.unwrap_or(create))).await?;
     }
-    let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
-    let insert = "INSERT INTO meta (key, value) VALUES ('deployment', $1) ON CONFLICT (key) DO NOTHING";
-    client.execute(insert, &[&chosen.as_str()]).await?;
     stored_deployment(client, options.deployment).await
 }
 
 /// Returns the deployment that the database was created for. Fails if it is not `expected`.
 pub async fn stored_deployment(client: &Client, expected: Option<Deployment>) -> Result<Deployment> {
-    let stored = client.query_one("SELECT value FROM meta WHERE key = 'deployment'", &[]).await?;
-    deployment::check(stored.try_get(0)?, expected)
+    let stored = client.query_opt(deployment::FIND, &[]).await?;
+    deployment::check(stored.as_ref().map(|row| row.try_get(0)).transpose()?, expected)
 }
 
 pub async fn setting(client: &Client, name: &str) -> Result<String> {

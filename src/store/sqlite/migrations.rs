@@ -3,29 +3,34 @@
 use rusqlite::Connection;
 
 use super::{outbox, rows};
+use crate::domain::Deployment;
 use crate::store::migrations::{self, Applied, Migration, MigrationStatus, READ_HISTORY};
-use crate::store::{Result, StoreError};
+use crate::store::{Result, StoreError, deployment};
 
 pub const MIGRATIONS: &[Migration] =
     &[Migration::new(1, "store", include_str!("../../../migrations/sqlite/V0001__store.sql"))];
 
 /// Applies the migrations that the database lacks. Rejects a database that is newer than this program, or whose
-/// history diverges from it, without a change.
-pub fn run(conn: &mut Connection) -> Result<()> {
+/// history diverges from it, without a change. `new` is the deployment of a new database.
+pub fn run(conn: &mut Connection, new: Option<Deployment>) -> Result<()> {
     refuse_newer(conn)?;
-    apply(conn, MIGRATIONS)
+    apply(conn, MIGRATIONS, new)
 }
 
 /// Applies those of `known` that the database lacks, each in a transaction with its record.
-fn apply(conn: &mut Connection, known: &[Migration]) -> Result<()> {
+fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(conn)?)? {
         let transaction = conn.transaction()?;
         let apply = || {
             transaction.execute_batch(migration.sql)?;
             let record = "INSERT INTO schema_history (version, name) VALUES (?1, ?2)";
-            transaction.execute(record, (migration.version, migration.name))
+            transaction.execute(record, (migration.version, migration.name))?;
+            if let (1, Some(new)) = (migration.version, new) {
+                transaction.execute(deployment::INSERT, [new.as_str()])?;
+            }
+            Ok(())
         };
-        apply().map_err(|error| StoreError::Failed(format!("migration {migration}: {error}")))?;
+        apply().map_err(|error: rusqlite::Error| StoreError::Failed(format!("migration {migration}: {error}")))?;
         transaction.commit()?;
     }
     Ok(())
@@ -78,7 +83,7 @@ pub fn verify(conn: &Connection) -> Result<()> {
         return Err(foreign());
     }
     let mut fresh = Connection::open_in_memory()?;
-    apply(&mut fresh, &MIGRATIONS[..applied.len()])?;
+    apply(&mut fresh, &MIGRATIONS[..applied.len()], None)?;
     let found = objects(conn)?;
     if found.iter().any(|(name, _)| name == RELAY_INDEX) {
         fresh.execute_batch(outbox::INDEX)?;
@@ -109,6 +114,11 @@ fn has_history(conn: &Connection) -> Result<bool> {
     Ok(conn.query_row(found, [], |row| row.get(0))?)
 }
 
+/// Returns whether the database has no tables yet.
+pub fn is_new(conn: &Connection) -> Result<bool> {
+    Ok(applied_version(conn)? == 0)
+}
+
 /// The greatest version applied, 0 for a new database.
 fn applied_version(conn: &Connection) -> Result<i32> {
     Ok(history(conn)?.last().map_or(0, |applied| applied.version))
@@ -121,12 +131,12 @@ mod tests {
     /// Applies this program's migrations and a later one.
     fn apply_later(conn: &mut Connection, sql: &'static str) -> Result<()> {
         let later = Migration::new(migrations::newest(MIGRATIONS) + 1, "later", sql);
-        apply(conn, &[MIGRATIONS, &[later]].concat())
+        apply(conn, &[MIGRATIONS, &[later]].concat(), None)
     }
 
     fn migrated() -> Connection {
         let mut conn = Connection::open_in_memory().unwrap();
-        run(&mut conn).unwrap();
+        run(&mut conn, Some(Deployment::Staging)).unwrap();
         conn
     }
 
@@ -142,7 +152,7 @@ mod tests {
         let pet = conn.query_row("SELECT name, later FROM pets", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(pet, ("ß🦊".to_owned(), None::<i64>));
         let newest = migrations::newest(MIGRATIONS);
-        let error = run(&mut conn).unwrap_err().to_string();
+        let error = run(&mut conn, None).unwrap_err().to_string();
         assert_eq!(error, migrations::too_new(newest + 1, newest).to_string());
     }
 

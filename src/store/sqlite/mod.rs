@@ -125,10 +125,13 @@ impl Sqlite {
         migrations::status(&conn)
     }
 
-    /// Returns the deployment of a database without changing it.
-    pub fn stored_deployment(data_dir: &Path) -> Result<Deployment> {
+    /// Returns the deployment of a database without changing it. `None` if it has no tables yet.
+    pub fn stored_deployment(data_dir: &Path) -> Result<Option<Deployment>> {
         let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
-        open::stored_deployment(&conn, None)
+        match migrations::is_new(&conn)? {
+            true => Ok(None),
+            false => open::stored_deployment(&conn, None).map(Some),
+        }
     }
 
     pub const fn deployment(&self) -> Deployment {
@@ -246,7 +249,7 @@ impl Sqlite {
 #[cfg(test)]
 fn plan(sql: &str) -> Vec<String> {
     let mut conn = rusqlite::Connection::open_in_memory().unwrap();
-    migrations::run(&mut conn).unwrap();
+    migrations::run(&mut conn, None).unwrap();
     conn.execute_batch(outbox::INDEX).unwrap();
     let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     explain.raw_query().mapped(|row| row.get("detail")).collect::<rusqlite::Result<_>>().unwrap()

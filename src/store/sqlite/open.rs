@@ -1,6 +1,6 @@
 //! Opening a database.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,10 +42,6 @@ impl Sqlite {
         }
         // Processes that start together create and migrate the database one after another.
         let Some((opening, in_use)) = lock(data_dir)? else { return Self::open_read_only(&file, options) };
-        // We hold the lock, so any process that was creating the database has finished.
-        if options.create.is_none() && fs::metadata(&file).is_ok_and(|file| file.len() == 0) {
-            return Err(missing(data_dir));
-        }
         refuse_log_alone(&file)?;
         // SQLite's other files get the mode of this file. Its content is durable only if its name is.
         own_file(&file).map_err(unavailable(data_dir))?;
@@ -58,6 +54,10 @@ impl Sqlite {
             StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", file.display())),
             error => error,
         })?;
+        // We hold the lock, so any process that was creating the database has finished.
+        if options.create.is_none() && migrations::is_new(&conn)? {
+            return Err(missing(data_dir));
+        }
         // FULL: a commit is durable before it is acknowledged. Before the change to WAL, which syncs, too.
         conn.pragma_update(None, "synchronous", if options.durable { "FULL" } else { "OFF" })?;
         conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -65,11 +65,7 @@ impl Sqlite {
         conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         conn.pragma_update(None, "cache_size", -65_536)?;
-        migrations::run(&mut conn)?;
-        if find_deployment(&conn)?.is_none() {
-            let chosen = options.deployment.or(options.create).unwrap_or(Deployment::Production);
-            conn.execute("INSERT INTO meta (key, value) VALUES ('deployment', ?1)", [chosen.as_str()])?;
-        }
+        migrations::run(&mut conn, options.create.map(|create| options.deployment.unwrap_or(create)))?;
         let deployment = stored_deployment(&conn, options.deployment)?;
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
         wal::sync_recovered(&conn).inspect_err(|_| files.mark_failed_sync())?;
@@ -116,11 +112,6 @@ pub fn connect_unmigrated(data_dir: &Path) -> Result<(Option<File>, Connection)>
 
 /// Returns the deployment that a database was created for. Fails if it is not `expected`.
 pub fn stored_deployment(conn: &Connection, expected: Option<Deployment>) -> Result<Deployment> {
-    let stored = find_deployment(conn)?;
-    let stored = stored.ok_or_else(|| StoreError::Failed("the database was never completed".into()))?;
-    deployment::check(&stored, expected)
-}
-
-fn find_deployment(conn: &Connection) -> Result<Option<String>> {
-    rows::first(conn, "SELECT value FROM meta WHERE key = 'deployment'", [], |row| row.get(0))
+    let stored: Option<String> = rows::first(conn, deployment::FIND, [], |row| row.get(0))?;
+    deployment::check(stored.as_deref(), expected)
 }
