@@ -31,7 +31,8 @@ const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = ?1";
 
 const EXIST: &str = "SELECT 1 FROM accounts WHERE deleted_at IS NULL LIMIT 1";
 
-const FIND_DELETED: &str = "SELECT id FROM accounts WHERE id = ?1 AND deleted_at IS NOT NULL";
+const FIND_DELETED: &str =
+    "SELECT id FROM accounts WHERE id IN (SELECT value FROM json_each(?1)) AND deleted_at IS NOT NULL";
 
 const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL";
@@ -65,13 +66,9 @@ impl Sqlite {
     }
 
     pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
-        self.read_long(move |conn| {
-            let found = accounts.iter().filter_map(|account| {
-                rows::first(conn, FIND_DELETED, [account.0], |row| Ok(AccountId(row.get(0)?))).transpose()
-            });
-            found.collect()
-        })
-        .await
+        let ids: Vec<_> = accounts.iter().map(|account| account.0).collect();
+        let ids = format!("{ids:?}");
+        self.read_long(move |conn| rows::all(conn, FIND_DELETED, [ids], |row| Ok(AccountId(row.get(0)?)))).await
     }
 
     pub async fn has_accounts(&self) -> Result<bool> {
