@@ -4,6 +4,7 @@ use std::any::Any;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -14,6 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use axum::middleware::{Next, from_fn};
 use futures_util::FutureExt;
 use http_body_util::Either;
+use tokio::time::timeout;
 use tower::Service;
 
 use super::auth::Caller;
@@ -34,6 +36,9 @@ use super::state::Api;
 use crate::config::{BaseUrl, Listener, Scheme};
 use crate::server::{self, Connections, Rejection, TimedBody};
 use crate::telemetry::traces::Tracer;
+
+/// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
+const RECOGNITION: Duration = Duration::from_millis(100);
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
@@ -117,7 +122,9 @@ impl ListenerService {
             let mut response = match self.route(&head, &body, target) {
                 Route::Answered(response) => {
                     if self.listener != Listener::Ops {
-                        Box::pin(caller.recognize(api, &head.headers)).await;
+                        // A database that hangs must not delay the response.
+                        let recognized = Box::pin(timeout(RECOGNITION, caller.recognize(api, &head.headers)));
+                        _ = AssertUnwindSafe(recognized).catch_unwind().await;
                         recorded = self.record(target, &head, None, &caller, &response);
                     }
                     (*response).map(Either::Left)

@@ -8,12 +8,28 @@ use std::time::Duration;
 use expect_test::expect;
 use petstore::config::Listener;
 use petstore::http::{ListenerService, Operation};
+use testkit::postgres::{OpenTransaction, sessions};
 use testkit::{Request, raw};
 
 use crate::service::{HELLO, LARGEST, REX, Service, Setup};
 
 /// A body that creates an animal and sends a message.
 const BOTH: &str = r#"{"name":"Rex","categoryId":3,"message":"Hello"}"#;
+
+/// The account is only needed for its list of requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_path_does_not_wait_for_the_database() {
+    let url = testkit::postgres::database();
+    let service = Service::start_with(Setup { postgres: Some(url.clone()), ..Setup::default() }).await;
+    let (_, key) = service.another_key(None).await;
+    let lock = OpenTransaction::begin(&url, "LOCK TABLE api_keys");
+
+    let missing = service.request("GET", "/v1/nothing").key(&key).send().await;
+
+    let waiting = sessions(&url, "wait_event_type = 'Lock' AND query LIKE '%api_keys WHERE hash%'");
+    assert_eq!((missing.status(), waiting), (404, 1), "the look-up still waits");
+    lock.release();
+}
 
 #[tokio::test]
 async fn unknown_path_is_not_found() {
