@@ -49,11 +49,8 @@ const SET_ROLE: &str = "WITH account AS (
 
 const FIND_DELETED: &str = "SELECT id FROM accounts WHERE id = ANY ($1::bigint[]) AND deleted_at IS NOT NULL";
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_DELETED];
-
-/// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[INSERT, SET_ROLE];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_DELETED, INSERT, SET_ROLE];
 
 impl Postgres {
     pub async fn create_account(&self, new: NewAccount, actor: Actor) -> Result<Option<AccountId>> {

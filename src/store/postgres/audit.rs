@@ -26,11 +26,8 @@ const DELETE_OLD: &str = "DELETE FROM audit WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM audit WHERE created_at < $1 ORDER BY created_at LIMIT $2
         FOR UPDATE SKIP LOCKED)) RETURNING 1";
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_DESCENDING];
-
-/// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[DELETE_OLD];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[LIST, LIST_DESCENDING, DELETE_OLD];
 
 /// Writes the row of a change, in the transaction of the change.
 pub async fn record(client: &Client, actor: &Actor, action: Action, subject: &str) -> std::result::Result<(), Error> {

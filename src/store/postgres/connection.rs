@@ -285,53 +285,18 @@ impl PreparedConnection {
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> std::result::Result<Vec<Row>, Error> {
-        match self.statements.get(sql) {
+        let statement = self.statements.get(sql);
+        debug_assert!(statement.is_some(), "missing from the list of statements: {sql}");
+        match statement {
             Some(statement) => self.connection.client.query(statement, parameters).await,
-            None => self.query_unprepared(sql, parameters).await,
+            // Preparing it costs each call a round trip.
+            None => Box::pin(self.connection.client.query(sql, parameters)).await,
         }
-    }
-
-    /// Runs a statement that is missing from the list of prepared statements. Logs a warning, because preparing it costs
-    /// each call a round trip.
-    ///
-    /// # Panics
-    ///
-    /// In debug builds, so that every test of the statement fails. Unit tests of this crate are exempt.
-    async fn query_unprepared(
-        &self,
-        sql: &'static str,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> std::result::Result<Vec<Row>, Error> {
-        if cfg!(all(debug_assertions, not(test))) {
-            panic!("missing from the list of prepared statements: {sql}");
-        }
-        tracing::warn!(sql, "statement was not prepared when its connection opened");
-        Box::pin(self.connection.client.query(sql, parameters)).await
     }
 
     /// Returns the reason why the server must not be used, or `None` if it may.
     pub async fn refusal(&self, limit: Duration) -> Result<Option<String>> {
         let rows = within(limit, self.query(self.check, &[])).await?;
         Ok(rows.first().map_or(Ok(None), |row| row.try_get(0))?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn statement_missing_from_the_list_is_prepared_by_each_call() {
-        let connector = Connector::new(&DatabaseUrl::parse(&testkit::postgres::database()).unwrap(), false);
-        let (listed, missing) = ("SELECT 1::bigint", "SELECT $1::bigint + 1");
-        let (prepared, driver) = connector.prepare(&[listed]).await.unwrap();
-        let first: i64 = prepared.query(listed, &[]).await.unwrap()[0].get(0);
-        assert_eq!(first, 1);
-        for number in [1_i64, 2] {
-            let next: i64 = prepared.query(missing, &[&number]).await.unwrap()[0].get(0);
-            assert_eq!(next, number + 1);
-        }
-        drop(prepared);
-        driver.await.unwrap();
     }
 }

@@ -12,8 +12,8 @@ const DELETE_EXPIRED: &str = "DELETE FROM idempotency_records WHERE ctid = ANY (
         SELECT ctid FROM idempotency_records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
         FOR UPDATE SKIP LOCKED)) RETURNING 1";
 
-/// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[DELETE_EXPIRED];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[DELETE_EXPIRED];
 
 impl Postgres {
     /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.

@@ -66,8 +66,9 @@ const LIST_OF_DESCENDING: &str =
 
 const FIND_OF: &str = select!("WHERE k.account_id = $1 AND k.id = $2");
 
-/// Not a join, as `select` says. Deleting an account revokes its keys, and its revoked keys are not found.
-const FIND: &str = "SELECT hash, id, account_id, revoked_at IS NOT NULL, expires_at, last_used_at,
+/// Prepared on connections of its own. Not a join, as `select` says. Deleting an account revokes its keys, and its revoked
+/// keys are not found.
+pub const FIND: &str = "SELECT hash, id, account_id, revoked_at IS NOT NULL, expires_at, last_used_at,
         (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer
     FROM api_keys WHERE hash = ANY ($1::bytea[]) AND CASE WHEN revoked_at IS NULL THEN true
         ELSE EXISTS (SELECT FROM accounts a WHERE a.id = account_id AND a.deleted_at IS NULL) END";
@@ -111,14 +112,8 @@ const TOUCH: &str = "UPDATE api_keys SET last_used_at = used.at
 
 const VERSION: &str = "SELECT value::bigint FROM meta WHERE key = 'keys_version'";
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST, LIST_OF, LIST_OF_DESCENDING, FIND_OF, VERSION];
-
-/// Statements prepared on the connection for key look-ups.
-pub const LOOKUPS: &[&str] = &[FIND];
-
-/// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[INSERT, REVOKE, ROTATE, TOUCH];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[LIST, LIST_OF, LIST_OF_DESCENDING, FIND_OF, VERSION, INSERT, REVOKE, ROTATE, TOUCH];
 
 impl Postgres {
     pub async fn create_key(&self, key: NewKey, actor: Actor) -> Result<KeyId> {

@@ -38,8 +38,8 @@ const LIST_OF: &str = select!("id > $2", "id");
 
 const LIST_OF_DESCENDING: &str = select!("id < $2", "id DESC");
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[LIST_OF, LIST_OF_DESCENDING];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[LIST_OF, LIST_OF_DESCENDING];
 
 impl Postgres {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {

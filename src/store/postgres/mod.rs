@@ -65,30 +65,28 @@ impl Postgres {
         let deployment = open::prepare(&mut connection.client, options).await?;
         let version = open::setting(&connection.client, "server_version").await?;
         let meter = Arc::<ReaderMeter>::default();
-        let reads = [
-            pets::READS,
-            orders::READS,
-            messages::READS,
-            outbox::READS,
-            accounts::READS,
-            sessions::READS,
-            keys::READS,
-            reset::READS,
-            audit::READS,
+        let statements = [
+            pets::STATEMENTS,
+            orders::STATEMENTS,
+            messages::STATEMENTS,
+            outbox::STATEMENTS,
+            accounts::STATEMENTS,
+            sessions::STATEMENTS,
+            keys::STATEMENTS,
+            idempotency::STATEMENTS,
+            reset::STATEMENTS,
+            audit::STATEMENTS,
         ]
         .concat();
-        let writes =
-            [outbox::WRITES, accounts::WRITES, sessions::WRITES, keys::WRITES, idempotency::WRITES, audit::WRITES]
-                .concat();
         let one_reader = Settings { readers: 1, ..*settings };
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
-            Readers::open(&connector, settings, &meter, &reads, "read"),
-            Readers::open(&connector, &one_reader, &meter, keys::LOOKUPS, "keys"),
+            Readers::open(&connector, settings, &meter, &statements, "read"),
+            Readers::open(&connector, &one_reader, &meter, &[keys::FIND], "keys"),
             WriteQueues::open(&connector, settings, ["animals", "animals with idempotency keys"]),
             WriteQueues::open(&connector, settings, ["messages", "messages with idempotency keys"]),
             WriteQueues::open(&connector, settings, ["orders", "orders with idempotency keys"]),
             WriteQueue::open_keyed(&connector, settings, "order transitions"),
-            Supervisor::open(&connector, writes, "accounts and keys"),
+            Supervisor::open(&connector, statements.clone(), "accounts and keys"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {

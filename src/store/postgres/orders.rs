@@ -110,8 +110,8 @@ const LIST_BY_STATUS_DESCENDING: &str =
 
 const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2)");
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[
     LIST_OF,
     LIST_OF_DESCENDING,
     LIST_OF_BY_STATUS,

@@ -29,11 +29,8 @@ const DELETE_SENT: &str = "DELETE FROM messages WHERE ctid = ANY (ARRAY(
 
 const COUNT_UNSENT: &str = "SELECT count(*) FROM (SELECT FROM messages WHERE sent_at IS NULL LIMIT $1) AS unsent";
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[UNSENT, COUNT_UNSENT];
-
-/// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[MARK_SENT, DELETE_SENT];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[UNSENT, COUNT_UNSENT, MARK_SENT, DELETE_SENT];
 
 /// Advisory lock of the relay lease: the bytes of "messages".
 const LOCK: i64 = i64::from_be_bytes(*b"messages");

@@ -73,8 +73,8 @@ const SHARED: usize = 8;
 
 const FIND: &str = select!("WHERE id = ANY ($1)");
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] =
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] =
     &[FIND, PAGES[0][0], PAGES[0][1], PAGES[1][0], PAGES[1][1], PAGES[2][0], PAGES[2][1], PAGES[3][0], PAGES[3][1]];
 
 impl Postgres {

@@ -44,8 +44,8 @@ const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_user:
 
 const RESETS: &str = "SELECT value::bigint FROM meta WHERE key = 'resets'";
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[OTHER_OWNER, RESETS];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[OTHER_OWNER, RESETS];
 
 impl Postgres {
     pub async fn before_reset(&self) -> Result<Contents> {

@@ -34,11 +34,8 @@ const TOUCH: &str = "UPDATE sessions SET last_used_at = $2 WHERE token_hash = $1
 
 const DELETE: &str = "DELETE FROM sessions WHERE token_hash = $1";
 
-/// Statements prepared on connections for reads.
-pub const READS: &[&str] = &[FIND];
-
-/// Statements prepared on the connection for single writes.
-pub const WRITES: &[&str] = &[INSERT, TOUCH, DELETE];
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[FIND, INSERT, TOUCH, DELETE];
 
 impl Postgres {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
