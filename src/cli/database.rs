@@ -46,8 +46,9 @@ pub async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let deployment = common.deployment;
     let opened = match &common.database_url {
         Some(url) => {
-            let settings = postgres::Settings { require_standbys: common.require_standbys, ..Default::default() };
-            let options = postgres::Options { deployment, create, settings, ..postgres::Options::new(url.clone()) };
+            let defaults = postgres::Options::new(url.clone());
+            let options =
+                postgres::Options { deployment, create, require_standbys: common.require_standbys, ..defaults };
             Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
         }
         None if common.require_standbys => {

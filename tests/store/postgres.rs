@@ -12,7 +12,7 @@ use petstore::domain::{
     ApiKey, Deployment, KeyHash, MessageId, NewOrder, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PageLimit,
     PageQuery, Pet, PetQuery, PetStatus, Transition,
 };
-use petstore::store::postgres::{Options, Postgres, Settings};
+use petstore::store::postgres::{Options, Postgres};
 use petstore::store::{Store, StoreError};
 use testkit::postgres::{OpenTransaction, binaries, database, query, sessions, try_query};
 use testkit::{PostgresServer, TIMEOUT, within};
@@ -21,7 +21,7 @@ use crate::fixtures::{NOW, OPERATOR, account, create_pet, new_key, new_pet, open
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     let writes: Vec<_> = (0..2_000).map(|n| tokio::spawn(create(Arc::clone(&store), format!("animal {n}")))).collect();
     let mut answered = HashMap::new();
     for (n, write) in writes.into_iter().enumerate() {
@@ -47,7 +47,7 @@ async fn every_write_of_a_batch_gets_its_own_id() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn imported_ids_follow_those_created_meanwhile() {
-    let (store, _) = open(Settings::default()).await;
+    let (store, _) = open().await;
     let (halfway, at_half) = tokio::sync::oneshot::channel();
     let (go_on, created) = std::sync::mpsc::channel();
     let mut halfway = Some(halfway);
@@ -81,7 +81,7 @@ async fn imported_ids_follow_those_created_meanwhile() {
 /// In a rolling upgrade, a newer version has migrated the database.
 #[tokio::test]
 async fn import_leaves_a_column_of_a_newer_version_at_its_default() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     query(&url, "ALTER TABLE pets ADD COLUMN age bigint NOT NULL DEFAULT 7");
     let animals = (0..3).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
     assert_eq!(store.import_pets(Box::new(animals)).await.unwrap(), 3);
@@ -91,7 +91,7 @@ async fn import_leaves_a_column_of_a_newer_version_at_its_default() {
 
 #[tokio::test]
 async fn ids_end_at_2_to_the_53rd_and_failed_batches_leave_nothing() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     query(&url, "SELECT setval(pg_get_serial_sequence('pets', 'id'), 9007199254740990)");
     assert_eq!(create(Arc::clone(&store), "last".into()).await.unwrap(), 9_007_199_254_740_991);
     let error = create(Arc::clone(&store), "beyond".into()).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn ids_end_at_2_to_the_53rd_and_failed_batches_leave_nothing() {
 /// The rows that a list must skip are next to each other: those of another status or account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_read_no_rows_of_another_status_or_account() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     account(&store, "ada@lovelace.example").await;
     let grace = account(&store, "grace@hopper.example").await;
     // Without checks of foreign keys, which read rows too.
@@ -152,7 +152,7 @@ async fn lists_read_no_rows_of_another_status_or_account() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_that_share_a_query_get_their_own_pages() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     query(&url, "INSERT INTO pets (name, category_id, status) SELECT 'Rex', 1, n % 3 FROM generate_series(0, 299) n");
     let lists = (0..100).map(|n: i64| {
         let store = Arc::clone(&store);
@@ -181,7 +181,7 @@ async fn lists_that_share_a_query_get_their_own_pages() {
 
 #[tokio::test]
 async fn full_queue_rejects_writes_and_bounds_their_wait() {
-    let (store, url) = open(Settings { queue: 4, ..Settings::default() }).await;
+    let (store, url) = open_limited(|options| Options { queue: 4, ..options }).await;
     let blocker = tokio::task::spawn_blocking({
         let url = url.clone();
         move || try_query(&url, "BEGIN; LOCK TABLE pets; SELECT pg_sleep(3); COMMIT")
@@ -209,7 +209,7 @@ async fn full_queue_rejects_writes_and_bounds_their_wait() {
 /// Another program has changed the rows, for instance a newer version.
 #[tokio::test]
 async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     let ada = account(&store, "ada@example.com").await;
     let pet = create(Arc::clone(&store), "Rex".into()).await.unwrap();
     let order = NewOrder { account: ada, pet_id: pet, now: NOW };
@@ -237,7 +237,7 @@ async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_order_does_not_fail_the_readiness_check() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     let ada = account(&store, "ada@example.com").await;
     let pet = create(Arc::clone(&store), "Rex".into()).await.unwrap();
     let order = NewOrder { account: ada, pet_id: pet, now: NOW };
@@ -289,7 +289,7 @@ async fn abandoned_counts_of_tables_run_one_at_a_time() {
 
 #[tokio::test]
 async fn reads_are_retried_when_their_connection_is_lost() {
-    let (store, url) = open(Settings::default()).await;
+    let (store, url) = open().await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     for _ in 0..5 {
         query(
@@ -305,7 +305,7 @@ async fn reads_are_retried_when_their_connection_is_lost() {
 async fn reads_use_the_connections_that_are_left() {
     let server = PostgresServer::start();
     let url = server.database();
-    let store = open_with(&Options { settings: Settings { readers: 2, ..Settings::default() }, ..options(&url) }).await;
+    let store = open_with(&Options { readers: 2, ..options(&url) }).await;
     // While the table is locked, each connection for reads waits.
     let blocker = OpenTransaction::begin(&url, "LOCK TABLE orders");
     let reads = [1, 2].map(|id| {
@@ -354,7 +354,7 @@ fn signal(name: &str, process: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_read_of_a_batch_gets_its_own_result() {
-    let (store, _) = open(Settings::default()).await;
+    let (store, _) = open().await;
     for n in 1..=100 {
         assert_eq!(create(Arc::clone(&store), format!("animal {n}")).await.unwrap(), n);
     }
@@ -377,7 +377,7 @@ async fn every_read_of_a_batch_gets_its_own_result() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn waiting_reads_share_a_query() {
-    let (store, url) = open(Settings { readers: 2, ..Settings::default() }).await;
+    let (store, url) = open_limited(|options| Options { readers: 2, ..options }).await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     let blocker = tokio::task::spawn_blocking({
         let url = url.clone();
@@ -408,7 +408,7 @@ async fn waiting_reads_share_a_query() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn key_lookups_do_not_delay_other_reads() {
-    let (store, url) = open(Settings { readers: 2, ..Settings::default() }).await;
+    let (store, url) = open_limited(|options| Options { readers: 2, ..options }).await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     // Lookups wait while this transaction locks the table of keys.
     let mut blocker = psql(&url);
@@ -440,7 +440,7 @@ async fn key_lookups_do_not_delay_other_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_key_of_a_batch_gets_its_own_grant() {
-    let (store, _) = open(Settings::default()).await;
+    let (store, _) = open().await;
     let account = account(&store, "ada@example.com").await;
     let keys: Vec<_> = (0..20).map(|_| ApiKey::generate(Deployment::Production)).collect();
     let mut ids = HashMap::new();
@@ -494,7 +494,7 @@ impl Drop for Psql {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn shared_read_is_never_older_than_its_request() {
-    let (store, _) = open(Settings::default()).await;
+    let (store, _) = open().await;
     let busy: Vec<_> = (0..16)
         .map(|_| {
             let store = Arc::clone(&store);
@@ -604,9 +604,13 @@ fn name_animals_after_setting(url: &str, setting: &str) {
     query(url, &format!("{function}; CREATE TRIGGER note BEFORE INSERT ON pets FOR EACH ROW EXECUTE FUNCTION note()"));
 }
 
-async fn open(settings: Settings) -> (Arc<Store>, String) {
+async fn open() -> (Arc<Store>, String) {
+    open_limited(|options| options).await
+}
+
+async fn open_limited(limit: fn(Options) -> Options) -> (Arc<Store>, String) {
     let url = database();
-    (open_with(&Options { settings, ..options(&url) }).await, url)
+    (open_with(&limit(options(&url))).await, url)
 }
 
 async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {

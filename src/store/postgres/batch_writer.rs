@@ -10,7 +10,6 @@ use super::connection::{Connection, Connector};
 use super::error::{ends_connection, timed_out};
 use super::keyed_batch;
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
-use super::settings::Settings;
 use super::supervisor::Supervisor;
 use super::write::{KeyedWrite, Write, WriteOutcome};
 use crate::store::{Outcome, Result, StoreError, WriteKey, WriterMeter};
@@ -39,10 +38,10 @@ pub struct WriteQueues<W: Write> {
 
 impl<W: Write> WriteQueues<W> {
     /// Opens both queues, whose connections the log calls by these names.
-    pub async fn open(connector: &Connector, settings: &Settings, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
+    pub async fn open(connector: &Connector, queue: usize, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
         let (plain, keyed) = tokio::try_join!(
-            WriteQueue::open(connector, settings, BATCH, W::STATEMENTS.to_vec(), plain),
-            WriteQueue::open_keyed(connector, settings, keyed),
+            WriteQueue::open(connector, queue, BATCH, W::STATEMENTS.to_vec(), plain),
+            WriteQueue::open_keyed(connector, queue, keyed),
         )?;
         Ok(Self { plain, keyed })
     }
@@ -81,20 +80,20 @@ type Reply<W> = oneshot::Sender<Result<WriteOutcome<W>>>;
 
 impl<W: Write> WriteQueue<W> {
     /// Opens a queue for writes with keys, whose connection the log calls `name`.
-    pub async fn open_keyed(connector: &Connector, settings: &Settings, name: &'static str) -> Result<Self> {
+    pub async fn open_keyed(connector: &Connector, queue: usize, name: &'static str) -> Result<Self> {
         let statements = [keyed_batch::BATCH, W::STATEMENTS].concat();
-        Self::open(connector, settings, W::KEYED_BATCH, statements, name).await
+        Self::open(connector, queue, W::KEYED_BATCH, statements, name).await
     }
 
     async fn open(
         connector: &Connector,
-        settings: &Settings,
+        queue: usize,
         max_batch: usize,
         statements: Vec<&'static str>,
         name: &'static str,
     ) -> Result<Self> {
         let supervisor = Arc::new(Supervisor::open(connector, statements, name).await?);
-        let (commands, queued) = mpsc::channel(settings.queue);
+        let (commands, queued) = mpsc::channel(queue);
         let meter = Arc::<WriterMeter>::default();
         tokio::spawn(work(Arc::clone(&supervisor), queued, max_batch, Arc::clone(&meter)));
         Ok(Self { commands, meter, supervisor })

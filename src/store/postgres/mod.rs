@@ -49,7 +49,7 @@ pub use outbox::RelayLease;
 use read_batcher::ReadBatcher;
 use readers::Readers;
 pub(super) use rows::LONG;
-pub use settings::{Options, Settings};
+pub use settings::Options;
 use supervisor::Supervisor;
 pub use url::DatabaseUrl;
 
@@ -59,8 +59,8 @@ use crate::domain::Deployment;
 impl Postgres {
     /// Connects to a database, creates its tables if `options` allow that, and migrates it.
     pub async fn open(options: &Options) -> Result<Self> {
-        let settings = &options.settings;
-        let connector = Connector::new(&options.url, settings.require_standbys);
+        let &Options { queue, readers, require_standbys, .. } = options;
+        let connector = Connector::new(&options.url, require_standbys);
         let mut connection = open::connect(&connector).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
         let version = open::setting(&connection.client, "server_version").await?;
@@ -78,14 +78,13 @@ impl Postgres {
             audit::STATEMENTS,
         ]
         .concat();
-        let one_reader = Settings { readers: 1, ..*settings };
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
-            Readers::open(&connector, settings, &meter, &statements, "read"),
-            Readers::open(&connector, &one_reader, &meter, &[keys::FIND], "keys"),
-            WriteQueues::open(&connector, settings, ["animals", "animals with idempotency keys"]),
-            WriteQueues::open(&connector, settings, ["messages", "messages with idempotency keys"]),
-            WriteQueues::open(&connector, settings, ["orders", "orders with idempotency keys"]),
-            WriteQueue::open_keyed(&connector, settings, "order transitions"),
+            Readers::open(&connector, readers, queue, &meter, &statements, "read"),
+            Readers::open(&connector, 1, queue, &meter, &[keys::FIND], "keys"),
+            WriteQueues::open(&connector, queue, ["animals", "animals with idempotency keys"]),
+            WriteQueues::open(&connector, queue, ["messages", "messages with idempotency keys"]),
+            WriteQueues::open(&connector, queue, ["orders", "orders with idempotency keys"]),
+            WriteQueue::open_keyed(&connector, queue, "order transitions"),
             Supervisor::open(&connector, statements.clone(), "accounts and keys"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
@@ -93,9 +92,9 @@ impl Postgres {
             connector,
             deployment,
             version,
-            lists: ReadBatcher::start(&readers, settings),
-            finds: ReadBatcher::start(&readers, settings),
-            keys: ReadBatcher::start(&key_readers, &one_reader),
+            lists: ReadBatcher::start(&readers, queue),
+            finds: ReadBatcher::start(&readers, queue),
+            keys: ReadBatcher::start(&key_readers, queue),
             readers,
             key_readers,
             pets,

@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout_at};
 use super::error::timed_out;
 use super::limits::OPERATION_TIMEOUT;
 use super::readers::Readers;
-use super::settings::Settings;
 use crate::store::{Result, StoreError};
 
 /// Maximum number of reads in a batch. Bounds the wait of the first one.
@@ -42,10 +41,10 @@ pub struct ReadBatcher<R: Read> {
 
 impl<R: Read> ReadBatcher<R> {
     /// Runs as many batches at once as there are connections.
-    pub fn start(readers: &Arc<Readers>, settings: &Settings) -> Self {
-        let (queue, reads) = mpsc::channel(settings.queue);
+    pub fn start(readers: &Arc<Readers>, queue: usize) -> Self {
+        let (queue, reads) = mpsc::channel(queue);
         let reads = Arc::new(Mutex::new(reads));
-        for _ in 0..settings.readers {
+        for _ in readers.are_up() {
             tokio::spawn(work(Arc::clone(&reads), Arc::clone(readers)));
         }
         Self { queue, readers: Arc::clone(readers) }

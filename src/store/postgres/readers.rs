@@ -10,7 +10,6 @@ use tokio_postgres::types::ToSql;
 use super::connection::Connector;
 use super::error::{ends_connection, timed_out};
 use super::limits::OPERATION_TIMEOUT;
-use super::settings::Settings;
 use super::supervisor::Supervisor;
 use crate::store::{ReaderMeter, Result, StoreError};
 use crate::telemetry::metrics::Gauge;
@@ -30,18 +29,19 @@ impl Readers {
     /// Opens the connections. The log calls them `name`.
     pub async fn open(
         connector: &Connector,
-        settings: &Settings,
+        count: usize,
+        max_waiting: usize,
         meter: &Arc<ReaderMeter>,
         statements: &[&'static str],
         name: &'static str,
     ) -> Result<Self> {
-        let supervisors = (0..settings.readers).map(|_| Supervisor::open(connector, statements.to_vec(), name));
+        let supervisors = (0..count).map(|_| Supervisor::open(connector, statements.to_vec(), name));
         let supervisors = futures_util::future::try_join_all(supervisors).await?;
         Ok(Self {
             supervisors,
             turn: AtomicUsize::new(0),
             waiting: Gauge::default(),
-            max_waiting: settings.queue,
+            max_waiting,
             meter: Arc::clone(meter),
         })
     }

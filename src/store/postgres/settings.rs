@@ -11,17 +11,6 @@ pub struct Options {
     pub deployment: Option<Deployment>,
     /// The deployment for a new database if `deployment` is `None`. If `None`, no database is created.
     pub create: Option<Deployment>,
-    pub settings: Settings,
-}
-
-impl Options {
-    pub fn new(url: DatabaseUrl) -> Self {
-        Self { url, deployment: None, create: Some(Deployment::Production), settings: Settings::default() }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
     /// Maximum number of waiting writes of one kind, and of waiting reads. Further ones are rejected.
     pub queue: usize,
     /// Number of connections for reads.
@@ -30,10 +19,11 @@ pub struct Settings {
     pub require_standbys: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
+impl Options {
+    pub fn new(url: DatabaseUrl) -> Self {
         // Each connection is a process of the server, so this also limits the cores that reads use there.
         let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
-        Self { queue: 4_096, readers, require_standbys: false }
+        let create = Some(Deployment::Production);
+        Self { url, deployment: None, create, queue: 4_096, readers, require_standbys: false }
     }
 }
