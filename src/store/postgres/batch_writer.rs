@@ -12,7 +12,7 @@ use super::keyed_batch;
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
 use super::supervisor::Supervisor;
 use super::write::{KeyedWrite, Write, WriteOutcome};
-use crate::store::{Outcome, Result, StoreError, WriteKey, WriterMeter};
+use crate::store::{Meters, Outcome, Result, StoreError, WriteKey, WriterMeter};
 
 /// Maximum number of writes per batch. Bounds the wait of the first write.
 const BATCH: usize = 512;
@@ -32,12 +32,12 @@ const IN_PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 /// Writes with and without idempotency keys do not share batches: a batch with keys takes two more round trips.
 #[derive(Debug)]
 pub struct WriteQueues<W: Write> {
-    pub plain: WriteQueue<W>,
-    pub keyed: WriteQueue<W>,
+    plain: WriteQueue<W>,
+    keyed: WriteQueue<W>,
 }
 
 impl<W: Write> WriteQueues<W> {
-    /// Opens both queues, whose connections the log calls by these names.
+    /// Opens both queues, which log and metrics call by these names.
     pub async fn open(connector: &Connector, queue: usize, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
         let (plain, keyed) = tokio::try_join!(
             WriteQueue::open(connector, queue, BATCH, W::STATEMENTS.to_vec(), plain),
@@ -50,6 +50,11 @@ impl<W: Write> WriteQueues<W> {
         if key.is_some() { &self.keyed } else { &self.plain }.submit(write, key).await
     }
 
+    pub fn add_to<'queues>(&'queues self, meters: &mut Meters<'queues>) {
+        self.plain.add_to(meters);
+        self.keyed.add_to(meters);
+    }
+
     pub async fn close(&self) {
         tokio::join!(self.plain.close(), self.keyed.close());
     }
@@ -58,6 +63,7 @@ impl<W: Write> WriteQueues<W> {
 /// A queue of writes and the task that commits them in batches.
 #[derive(Debug)]
 pub struct WriteQueue<W: Write> {
+    name: &'static str,
     commands: mpsc::Sender<Command<W>>,
     meter: Arc<WriterMeter>,
     supervisor: Arc<Supervisor>,
@@ -79,7 +85,7 @@ struct Job<W: Write> {
 type Reply<W> = oneshot::Sender<Result<WriteOutcome<W>>>;
 
 impl<W: Write> WriteQueue<W> {
-    /// Opens a queue for writes with keys, whose connection the log calls `name`.
+    /// Opens a queue for writes with keys, which log and metrics call `name`.
     pub async fn open_keyed(connector: &Connector, queue: usize, name: &'static str) -> Result<Self> {
         let statements = [keyed_batch::BATCH, W::STATEMENTS].concat();
         Self::open(connector, queue, W::KEYED_BATCH, statements, name).await
@@ -96,7 +102,7 @@ impl<W: Write> WriteQueue<W> {
         let (commands, queued) = mpsc::channel(queue);
         let meter = Arc::<WriterMeter>::default();
         tokio::spawn(work(Arc::clone(&supervisor), queued, max_batch, Arc::clone(&meter)));
-        Ok(Self { commands, meter, supervisor })
+        Ok(Self { name, commands, meter, supervisor })
     }
 
     /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
@@ -131,9 +137,9 @@ impl<W: Write> WriteQueue<W> {
         }
     }
 
-    /// Returns the queue's metrics, and whether its connection is up.
-    pub fn status(&self) -> (&WriterMeter, bool) {
-        (&self.meter, self.supervisor.is_up())
+    pub fn add_to<'queue>(&'queue self, meters: &mut Meters<'queue>) {
+        meters.writers.push((self.name, &self.meter));
+        meters.connections.push((self.name, self.supervisor.is_up()));
     }
 
     pub async fn close(&self) {

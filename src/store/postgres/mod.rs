@@ -79,13 +79,13 @@ impl Postgres {
         ]
         .concat();
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
-            Readers::open(&connector, readers, queue, &meter, &statements, "read"),
+            Readers::open(&connector, readers, queue, &meter, &statements, "reads"),
             Readers::open(&connector, 1, queue, &meter, &[keys::FIND], "keys"),
-            WriteQueues::open(&connector, queue, ["animals", "animals with idempotency keys"]),
-            WriteQueues::open(&connector, queue, ["messages", "messages with idempotency keys"]),
-            WriteQueues::open(&connector, queue, ["orders", "orders with idempotency keys"]),
-            WriteQueue::open_keyed(&connector, queue, "order transitions"),
-            Supervisor::open(&connector, statements.clone(), "accounts and keys"),
+            WriteQueues::open(&connector, queue, ["animals", "animals_keyed"]),
+            WriteQueues::open(&connector, queue, ["messages", "messages_keyed"]),
+            WriteQueues::open(&connector, queue, ["orders", "orders_keyed"]),
+            WriteQueue::open_keyed(&connector, queue, "order_transitions"),
+            Supervisor::open(&connector, statements.clone(), "single"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {
@@ -155,18 +155,11 @@ impl Postgres {
         let mut meters = Meters { writers: Vec::new(), readers, reads, connections: Vec::new() };
         meters.connections.extend(self.readers.are_up().map(|up| ("reads", up)));
         meters.connections.extend(self.key_readers.are_up().map(|up| ("keys", up)));
-        meters.connections.push(("accounts", self.single.is_up()));
-        let mut add = |name, (meter, up)| {
-            meters.writers.push((name, meter));
-            meters.connections.push((name, up));
-        };
-        add("animals", self.pets.plain.status());
-        add("animals_keyed", self.pets.keyed.status());
-        add("messages", self.messages.plain.status());
-        add("messages_keyed", self.messages.keyed.status());
-        add("orders", self.orders.plain.status());
-        add("orders_keyed", self.orders.keyed.status());
-        add("order_transitions", self.transitions.status());
+        meters.connections.push(("single", self.single.is_up()));
+        self.pets.add_to(&mut meters);
+        self.messages.add_to(&mut meters);
+        self.orders.add_to(&mut meters);
+        self.transitions.add_to(&mut meters);
         meters
     }
 
