@@ -20,8 +20,8 @@ use super::{Options, Sqlite, Writes, migrations, rows, wal};
 use crate::domain::Deployment;
 use crate::store::{BackupStatus, Result, StoreError, deployment};
 
-/// The first SQLite without the WAL-reset bug that could corrupt a database (sqlite.org/wal.html, "The WAL-reset bug").
-const OLDEST_SQLITE: i32 = 3_051_003;
+// Older ones have the WAL-reset bug, which can corrupt a database (sqlite.org/wal.html, "The WAL-reset bug").
+const _: () = assert!(rusqlite::ffi::SQLITE_VERSION_NUMBER >= 3_051_003);
 
 impl Sqlite {
     /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
@@ -31,9 +31,6 @@ impl Sqlite {
 
     /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection.
     pub fn open_with(options: &Options, start: impl FnOnce(Connection, Writer) -> Result<()>) -> Result<Self> {
-        if rusqlite::version_number() < OLDEST_SQLITE {
-            return Err(StoreError::Failed(format!("SQLite {} is too old", rusqlite::version())));
-        }
         let (data_dir, file) = (&*options.data_dir, options.data_dir.join(FILE));
         if options.create.is_some() {
             create_data_dir(data_dir)?;
