@@ -71,7 +71,7 @@ impl ReadOnly {
         migrations::require_current(&self.connect(file)?)?;
         let wal_index = match self.reading {
             Reading::FileAndLog => WalIndex::open(file)?,
-            Reading::File => WalIndex::unchanging()?,
+            Reading::File => WalIndex::unchanging(),
         };
         Readers::open(readers, || self.connect(file), Arc::new(wal_index))
     }

@@ -197,7 +197,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         drop(Sqlite::open(&Options::new(folder.path())).unwrap());
         let connect = || Ok(Connection::open(folder.path().join("petstore.db"))?);
-        let wal_index = Arc::new(WalIndex::unchanging().unwrap());
+        let wal_index = Arc::new(WalIndex::unchanging());
         let readers = Readers::open(2, connect, wal_index).unwrap();
         thread::scope(|scope| {
             let ((reading, has_begun), (end, ended)) = (mpsc::channel(), mpsc::channel());

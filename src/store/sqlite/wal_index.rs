@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::data_dir::{beside, unavailable};
 use crate::store::{Result, StoreError};
@@ -24,11 +24,11 @@ const HEAD_WORDS: usize = HEAD_BYTES / 4;
 #[derive(Debug)]
 pub struct WalIndex {
     head: *const [AtomicU32; HEAD_WORDS],
-    /// `None` if there is no such file because nobody writes.
-    _file: Option<File>,
+    /// `None` if there is no such file because nobody writes. The header is then a constant.
+    file: Option<File>,
 }
 
-// SAFETY: the pointer is to memory that stays mapped for as long as the value lives, and is only read, by atomics.
+// SAFETY: the pointer is to memory that lives as long as the value, and is only read, by atomics.
 unsafe impl Send for WalIndex {}
 // SAFETY: as above.
 unsafe impl Sync for WalIndex {}
@@ -72,21 +72,19 @@ impl WalIndex {
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing of ours.
         let head = unsafe { mmap(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
         let head = head.map_err(|error| unavailable(&path)(error.into()))?;
-        Ok(Self { head: head.cast(), _file: Some(file) })
+        Ok(Self { head: head.cast(), file: Some(file) })
     }
 
     /// Header of a database that nobody writes to. Its version never changes.
-    pub fn unchanging() -> Result<Self> {
-        // SAFETY: as above. It holds zeros.
-        let head = unsafe { mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES, ProtFlags::READ, MapFlags::PRIVATE) };
-        let head = head.map_err(|error| StoreError::Unavailable(format!("memory: {error}")))?;
-        Ok(Self { head: head.cast(), _file: None })
+    pub const fn unchanging() -> Self {
+        static HEAD: [AtomicU32; HEAD_WORDS] = [const { AtomicU32::new(0) }; HEAD_WORDS];
+        Self { head: &raw const HEAD, file: None }
     }
 
     pub fn version(&self) -> Version {
-        // SAFETY: the mapping is page-aligned, as long as the array and lives as long as `self`. The file cannot become
-        // shorter under it: SQLite cuts it only where no process has the database open, and a connection of ours has.
-        // SQLite writes these words while they are read here, which atomics allow.
+        // SAFETY: the mapping is page-aligned, as long as the array and lives as long as `self`. The constant lives for
+        // ever. The file cannot become shorter under the mapping: SQLite cuts it only where no process has the database
+        // open, and a connection of ours has. SQLite writes these words while they are read here, which atomics allow.
         let head = unsafe { &*self.head };
         let version = Version(std::array::from_fn(|word| head[word].load(Ordering::Relaxed)));
         // Later reads of the database are at least as new as the version.
@@ -97,7 +95,9 @@ impl WalIndex {
 
 impl Drop for WalIndex {
     fn drop(&mut self) {
-        // SAFETY: the memory was mapped by a constructor, with this length, and is reachable only through `self`.
-        let _ = unsafe { munmap(self.head.cast_mut().cast(), HEAD_BYTES) };
+        if self.file.is_some() {
+            // SAFETY: `open` mapped the memory, with this length, and it is reachable only through `self`.
+            let _ = unsafe { munmap(self.head.cast_mut().cast(), HEAD_BYTES) };
+        }
     }
 }
