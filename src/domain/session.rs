@@ -27,7 +27,7 @@ impl SessionToken {
     pub fn generate() -> Self {
         let mut random = [0; 16];
         getrandom::fill(&mut random).expect("the operating system has random bytes");
-        Self(Secret::new(random.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+        Self(Secret::new(format!("{:032x}", u128::from_ne_bytes(random))))
     }
 
     /// Returns the hash by which to look up a presented token. `None` if `presented` is not well-formed.
