@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
 /// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
@@ -98,20 +99,26 @@ pub fn system_authorities() -> Result<Authorities, String> {
         .ok_or_else(|| "the system has no certificate authorities: install ca-certificates".into())
 }
 
-/// Returns a connector for HTTP/1.1 to servers with a certificate for their own name.
-pub fn connector(authorities: Authorities) -> Result<TlsConnector, String> {
-    let config = client(Trust::Name(authorities), b"http/1.1").map_err(|error| error.to_string())?;
+/// Returns a [`connector`] that trusts the operating system's authorities.
+pub async fn system_connector(protocols: &[&[u8]]) -> Result<TlsConnector, String> {
+    // The disk may hang.
+    let authorities = spawn_blocking(system_authorities).await.map_err(|error| error.to_string())?;
+    connector(authorities?, protocols)
+}
+
+/// Returns a connector to servers with a certificate for their own name. Announces `protocols` by ALPN (RFC 7301).
+pub fn connector(authorities: Authorities, protocols: &[&[u8]]) -> Result<TlsConnector, String> {
+    let config = client(Trust::Name(authorities), protocols).map_err(|error| error.to_string())?;
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Returns a client configuration that announces `protocol` by ALPN (RFC 7301).
-pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, rustls::Error> {
+pub fn client(trust: Trust, protocols: &[&[u8]]) -> Result<ClientConfig, rustls::Error> {
     let provider = provider();
     let verifier = Verifier { trust, provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_details(provider, Arc::new(Time)).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = config.with_no_client_auth();
-    config.alpn_protocols = vec![protocol.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(config)
 }
 

@@ -13,7 +13,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::task::spawn_blocking;
 
 use super::{Broker, Published, Stream};
 use crate::clock::Clock;
@@ -74,12 +73,7 @@ impl Broker for Endpoint {
 
     /// Loads the authorities of the system. Each delivery connects if no connection is open.
     async fn connect(&self, _: Deployment) -> Result<Deliveries, String> {
-        let mut tls = None;
-        if self.url.is_https() {
-            // The disk may hang.
-            let authorities = spawn_blocking(tls::system_authorities).await.map_err(|error| error.to_string())??;
-            tls = Some(tls::connector(authorities)?);
-        }
+        let tls = if self.url.is_https() { Some(tls::system_connector(&[b"http/1.1"]).await?) } else { None };
         Ok(Deliveries {
             client: Client::new(self.url.uri(), tls)?,
             secrets: self.secrets.clone(),

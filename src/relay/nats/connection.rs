@@ -4,18 +4,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
-use tokio::task::spawn_blocking;
-use tokio_rustls::TlsConnector;
 
 use super::url::Credentials;
-use crate::tls::{self, Trust};
+use crate::tls;
 
 /// Maximum length of a line. The first one names all servers of a cluster.
 const LINE: u64 = 64 * 1024;
@@ -189,14 +186,10 @@ async fn read_line(io: &mut BufStream<Box<dyn Io>>) -> io::Result<String> {
 }
 
 async fn secure(io: Box<dyn Io>, server: &str) -> io::Result<Box<dyn Io>> {
-    // The disk may hang.
-    let authorities = spawn_blocking(tls::system_authorities).await.map_err(io::Error::other)?;
-    let trust = Trust::Name(authorities.map_err(io::Error::other)?);
-    let mut config = tls::client(trust, b"").map_err(io::Error::other)?;
-    config.alpn_protocols.clear();
+    let connector = tls::system_connector(&[]).await.map_err(io::Error::other)?;
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, io).await?))
+    Ok(Box::new(connector.connect(name, io).await?))
 }
 
 fn invalid() -> io::Error {

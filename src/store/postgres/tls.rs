@@ -110,7 +110,7 @@ impl TlsSettings {
             (Some(authorities), Mode::VerifyFull) => Trust::Name(authorities),
             (Some(authorities), _) => Trust::Authority(authorities),
         };
-        tls::client(trust, b"postgresql").map_err(|error| StoreError::Failed(error.to_string()))
+        tls::client(trust, &[b"postgresql"]).map_err(|error| StoreError::Failed(error.to_string()))
     }
 }
 

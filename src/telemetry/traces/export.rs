@@ -142,7 +142,8 @@ fn connector(settings: &Settings) -> Result<Option<TlsConnector>, String> {
         (Some("https"), Some(file)) => {
             let pem = tls::read_at_start(Path::new(file))?;
             let authorities = Authorities::new(tls::certificates(&pem, file)?);
-            tls::connector(authorities.ok_or_else(|| format!("{file} has no usable certificate"))?).map(Some)
+            tls::connector(authorities.ok_or_else(|| format!("{file} has no usable certificate"))?, &[b"http/1.1"])
+                .map(Some)
         }
         (Some("https"), None) => Err(
             "an https:// endpoint needs OTEL_EXPORTER_OTLP_CERTIFICATE, a file with the certificate authorities to \
