@@ -103,7 +103,6 @@ impl App {
 }
 
 /// A service that is ready to accept connections.
-#[derive(Debug)]
 pub struct Started {
     app: App,
     listeners: Vec<(TcpListener, ListenerService, Access)>,

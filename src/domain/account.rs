@@ -1,7 +1,6 @@
 //! Accounts, e-mail addresses and passwords.
 
 use std::collections::TryReserveError;
-use std::fmt;
 
 use argon2::password_hash::phc::{Output, ParamsString, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
@@ -173,12 +172,6 @@ impl HashingMemory {
             salt: Some(salt),
             hash: Some(Output::new(&output)?),
         })
-    }
-}
-
-impl fmt::Debug for HashingMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[hidden]")
     }
 }
 

@@ -1,6 +1,5 @@
 //! The certificate of the listeners, reloaded when it changes.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,10 +19,9 @@ use crate::{regular_file, tls};
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The TLS configuration of new connections. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     certificate: PathBuf,
     key: PathBuf,
@@ -101,13 +99,6 @@ impl Tls {
 struct Files {
     certificate: Vec<u8>,
     key: Vec<u8>,
-}
-
-/// Hides the private key.
-impl fmt::Debug for Files {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Files").finish_non_exhaustive()
-    }
 }
 
 impl Files {

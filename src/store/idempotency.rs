@@ -1,7 +1,6 @@
 //! Idempotency keys of writes, and the responses stored under them.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::domain::KeyedRequest;
@@ -38,12 +37,6 @@ impl<T> WriteKey<T> {
     /// The response to the write that resulted in `value`.
     pub fn response(&self, value: &T) -> StoredResponse {
         (self.respond)(value)
-    }
-}
-
-impl<T> fmt::Debug for WriteKey<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WriteKey").field(&self.request).finish()
     }
 }
 

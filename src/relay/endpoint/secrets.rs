@@ -1,6 +1,5 @@
 //! The secrets that sign messages, and the file that contains them.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +14,7 @@ use crate::domain::MessageId;
 use crate::{regular_file, tls};
 
 /// Secrets that change with their file. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Secrets {
     file: PathBuf,
     keys: Arc<Mutex<Vec<Key>>>,
@@ -23,12 +22,6 @@ pub struct Secrets {
 
 #[derive(Clone)]
 struct Key(Vec<u8>);
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[hidden]")
-    }
-}
 
 impl Secrets {
     /// Reads a file with one secret per line. Errors are for the operator and quote no part of the file.
