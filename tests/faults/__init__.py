@@ -1,9 +1,9 @@
 """What petstore promises when things fail, measured by making them fail.
 
-A row has NUMBER, PROMISE, FIGURE (its goal), CONTROL (the fault that shows that its test can fail), HEADLINE (a pattern
-that finds the row's figure in its measurement, and a format for it), ROUNDS (for a full run), perhaps a NOTE for the page,
-and `run(trial)`, which returns a `Result`. A row is a module named in ROWS below, or an entry of the table in `suite.py`:
-the full form of a test in `tests/promises`.
+A row has NUMBER, PROMISE, FAULT (what the test does to break it), FIGURE (its goal), CONTROL (the fault that shows that its
+test can fail), HEADLINE (a pattern that finds the row's figure in its measurement, and a format for it), ROUNDS (for a full
+run), perhaps a NOTE, and `run(trial)`, which returns a `Result`. A row is a module named in ROWS below, or an entry of the
+table in `suite.py`: the full form of a test in `tests/promises`.
 """
 
 from . import failover, isolated, no_standby, suite

@@ -13,6 +13,7 @@ from .trial import Result
 
 NUMBER = 4
 PROMISE = "a PostgreSQL fail-over loses nothing"
+FAULT = "the primary's machine killed or paused, or its PostgreSQL killed"
 FIGURE = "50 fail-overs: 0 lost, writes back within 10 s of the promotion, no restart"
 CONTROL = "without synchronous replication, killing a primary whose standbys hang loses acknowledged writes"
 HEADLINE = (r"(\d+) failovers, (\d+) acknowledged, (\d+) lost", "{2} of {1} writes lost in {0} fail-overs")
@@ -20,7 +21,7 @@ NOTE = (
     "The test machine has no watchdog, so Patroni's is off. In production, require it (`mode: required`): if Patroni hangs or "
     "dies while its PostgreSQL runs, nothing else stops the old primary, and the watchdog resets the machine before its lease "
     "ends. Acknowledged writes do not depend on it, because the old primary waits for standbys that no longer follow it. Reads "
-    "from the old primary depend on it ([row 43](#row-43), [consistency.md](../consistency.md#an-isolated-primary))."
+    "from the old primary depend on it (promise 43; \"An isolated primary\" in docs/consistency.md)."
 )
 ROUNDS = 50
 WITHIN = 10

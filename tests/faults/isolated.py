@@ -27,6 +27,7 @@ from .trial import Result
 
 NUMBER = 43
 PROMISE = "an isolated primary does no harm"
+FAULT = "the primary cut off by partitions, some asymmetric"
 FIGURE = (
     "6 partitions between network namespaces, one of each kind, some asymmetric: 0 writes acknowledged on the wrong side, "
     "0 lost, reads with `--require-standbys` never stale for longer than 8 s"

@@ -13,6 +13,7 @@ from .trial import Result
 
 NUMBER = 5
 PROMISE = "no write succeeds without a standby"
+FAULT = "standbys stopped; commits cancelled while they wait"
 FIGURE = "100 writes with stopped standbys and 100 cancelled commits: 0 false 201"
 CONTROL = "without synchronous replication, writes are acknowledged while the standbys hang"
 HEADLINE = (r"(\d+) writes with stopped standbys, (\d+) false 201", "{1} of {0} writes acknowledged")

@@ -1,9 +1,10 @@
-"""docs/evidence/promises.md, rendered from promises.json beside it: the last full measurement of each row."""
+"""Renders docs/evidence/promises.md and the files in promises/ from promises.json: the last full measurement of each row."""
 
 import json
 import os
 import platform
 import re
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -11,26 +12,29 @@ from cluster.petstore import ROOT
 
 DATA = ROOT / "docs" / "evidence" / "promises.json"
 PAGE = ROOT / "docs" / "evidence" / "promises.md"
+DETAILS = ROOT / "docs" / "evidence" / "promises"
 
 TOP = """\
 # Promises
 
-Of these {all} promises, {verdicts}. Each one is tested by causing the failure it is about, and
-each test has a control: a fault that the service cannot survive, which the test must notice. Select a number for the goal,
-the whole measurement and the control. A promise keeps its number; not every number is in use.
+Of {all} promises, {verdicts}. Each test causes the failure that its promise is about. Its control is a fault that breaks the
+promise, and the test must notice it. Select a number for the goal, the control, the names of the tests, and the whole
+measurement with its seed and machine. A promise keeps its number; not every number is in use.
 
 """
 
-DETAILS = """
+# Each row can be linked to as #row-NUMBER.
+LINE = '| <a id="row-{number}"></a>[{number}](promises/{file}) | {promise} | {fault} | {figure} | {date} |'
+
+BOTTOM = """
 ## Run the tests
 
-`scripts/promises 1 11` runs rows 1 and 11 in full and rewrites this page from [promises.json](promises.json). Rows that you
-leave out keep their last measurement. `--seed SEED` repeats the choices of an earlier run. Every `scripts/test` also runs
-the tests of `tests/promises` and `tests/simulation` in a short form.
-
-## Details
-
+`scripts/promises 1 11` tests promises 1 and 11 in full and rewrites these results from [promises.json](promises.json). The
+others keep their last measurement. `--seed SEED` repeats the choices of an earlier run. Every `scripts/test` also runs the
+tests of `tests/promises` and `tests/simulation` in a short form.
 """
+
+WIDTH = 120  # columns of the files with the details
 
 # A duration as Rust prints it.
 DURATION = re.compile(r"\b(\d+\.\d{2,})(ms\b|µs|s\b)")
@@ -53,32 +57,53 @@ def record(row, result, seed, today):
 
 
 def render(rows):
-    """Writes the page: one line per row, then the details of each."""
+    """Writes the page, which has one line per row, and a file with the details of each row."""
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
     found = {row.NUMBER: measurements.get(str(row.NUMBER)) for row in rows}
     counts = Counter(verdict(each) for each in found.values())
     verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of}" for of, count in counts.most_common())
-    lines = ["| # | promise | verdict | figure |", "| --- | --- | --- | --- |"]
+    lines = ["| # | promise | the test | result | date |", "| --- | --- | --- | --- | --- |"]
+    lines += [line(row, found[row.NUMBER]) for row in rows]
+    PAGE.write_text(TOP.format(all=len(rows), verdicts=verdicts) + "\n".join(lines) + "\n" + BOTTOM)
+    DETAILS.mkdir(exist_ok=True)
+    for old in DETAILS.glob("*.txt"):
+        old.unlink()
     for row in rows:
-        cells = [f"[{row.NUMBER}](#row-{row.NUMBER})", row.PROMISE, verdict(found[row.NUMBER]), headline(row, found[row.NUMBER])]
-        lines.append("| " + " | ".join(cells) + " |")
-    details = "\n".join(detail(row, found[row.NUMBER]) for row in rows)
-    PAGE.write_text(TOP.format(verdicts=verdicts, all=len(rows)) + "\n".join(lines) + "\n" + DETAILS + details)
+        (DETAILS / file(row)).write_text(detail(row, found[row.NUMBER]))
+
+
+def line(row, found):
+    """Returns the row's line of the table."""
+    kept = found and not found["failures"]
+    figure = headline(row, found) if kept else f"{verdict(found)} {headline(row, found)}".strip()
+    date = found["date"] if found else ""
+    return LINE.format(
+        number=row.NUMBER, file=file(row), promise=row.PROMISE, fault=row.FAULT, figure=figure, date=date
+    )
+
+
+def file(row):
+    return f"{row.NUMBER:02}.txt"
 
 
 def detail(row, found):
-    """Returns the section of a row."""
-    lines = [f"### Row {row.NUMBER}", "", f"**{row.PROMISE[0].upper()}{row.PROMISE[1:]}.**", "", f"- Goal: {row.FIGURE}."]
-    if found:
-        lines += [f"- **Failed**: {failure}" for failure in found["failures"]]
-    lines += [f"- Control: {row.CONTROL}.", f"- Test: {where(row)}."]
+    """Returns the details of a row as plain text."""
+    parts = [f"Promise {row.NUMBER}: {row.PROMISE}", f"Result: {verdict(found).strip('*')}"]
+    parts += [f"Failed: {failure}" for failure in found["failures"]] if found else []
+    parts += [f"Goal: {row.FIGURE}.", f"Control: {row.CONTROL}."]
     if note := getattr(row, "NOTE", None):
-        lines.append(f"- Note: {note}")
+        parts.append(f"Note: {note}")
+    parts += [f"Test: {test}" for test in where(row)]
     if found:
-        lines += [f"- Measured on {found['date']}, seed {found['seed']}, {found['machine']}:", "", "```text"]
-        lines += [*PARTS.split(readable(found["measured"])), "```"]
-    lines.append("")
-    return "\n".join(lines)
+        parts.append(f"Measured on {found['date']}, seed {found['seed']}, {found['machine']}:")
+    parts = [wrapped(part) for part in parts]
+    if found:
+        parts.append("\n".join(wrapped(line) for line in PARTS.split(readable(found["measured"]))))
+    return "\n\n".join(parts) + "\n"
+
+
+def wrapped(text):
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def headline(row, found):
@@ -97,8 +122,10 @@ def readable(text):
 
 
 def where(row):
-    """Returns the file or the tests of a row."""
-    return getattr(row, "test", None) or f"`tests/faults/{Path(row.__file__).name}`"
+    """Returns the tests of a row, or its file."""
+    if hasattr(row, "tests"):
+        return [f"{name} in tests/{row.BINARY}" for name in row.tests]
+    return [f"tests/faults/{Path(row.__file__).name}"]
 
 
 def verdict(found):
