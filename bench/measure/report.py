@@ -1,4 +1,4 @@
-"""Renders results as tables, on the terminal and in docs/evidence/performance.md (from a template)."""
+"""Renders results: tables on the terminal and in text files, a page (from a template) with a summary and plots."""
 
 import re
 import string
@@ -9,6 +9,13 @@ from .goals import against_pgbench, goals, ratio
 from .operations import BY_NAME
 
 TEMPLATE = ROOT / "bench/performance.template.md"
+CONTENTS = {
+    "comparison": "CPU, rates, latency, disk, memory and bytes of all servers",
+    "variants": "TLS, two cores, orders, memory under load",
+    "growth": "more animals, more connections, longer names, starts",
+    "postgres": "rates, CPU and latency on PostgreSQL, its settings",
+    "profile": "instructions, system calls and functions of a request",
+}
 
 
 def show(name, part, found):
@@ -19,16 +26,47 @@ def show(name, part, found):
 
 
 def write(found, folder):
-    """Writes the page and its plots."""
-    drawn = folder / "performance"
-    drawn.mkdir(exist_ok=True)
+    """Writes the page, its plots, and a file of tables for each part."""
+    beside = folder / "performance"
+    beside.mkdir(exist_ok=True)
     for name, svg in plots.pictures(found).items():
-        (drawn / f"{name}.svg").write_text(svg)
-    values = {"goals": goals_table(found)}
-    for name in ("comparison", "variants", "growth", "postgres", "profile"):
-        values[name] = section(name, found[name]) if name in found else "Not measured yet."
+        (beside / f"{name}.svg").write_text(svg)
+    for name, contents in CONTENTS.items():
+        if name in found:
+            (beside / f"{name}.txt").write_text(f"{contents}\n\n{section(name, found[name])}\n")
+    every = goals(found)
+    machine = found.get("comparison", {}).get("machine", {})
+    values = {
+        "machine": ", ".join(machine[what] for what in ("processor", "memory", "disk", "kernel") if what in machine),
+        "met": sum(goal.met is True for goal in every), "all": len(every), "goals": goals_table(found),
+        "rates": rates_table(found), "postgres": postgres_table(found), "parts": parts_table(found),
+    }
     text = string.Template(TEMPLATE.read_text()).substitute(values)
     (folder / "performance.md").write_text(text)
+
+
+def rates_table(found):
+    part = found.get("comparison", {"operations": {}, "servers": []})
+    servers = part["servers"]
+    return table([["requests per second", *servers], *(
+        [BY_NAME[name].what, *(f"{middle(figures[server], 'rate'):,.0f}" for server in servers)]
+        for name, figures in part["operations"].items())])
+
+
+def postgres_table(found):
+    rows = [["", "requests per second", "pgbench", "CPU of petstore, µs", "of PostgreSQL", "of PostgreSQL under pgbench"]]
+    for name, figures in found.get("postgres", {"operations": {}})["operations"].items():
+        ours, theirs = figures["petstore"], figures["pgbench"]
+        cpu = (middle(ours, "cpu_us"), middle(ours, "database_us"), middle(theirs, "database_us"))
+        rates = (f"{middle(each, 'rate'):,.0f}" for each in (ours, theirs))
+        rows.append([BY_NAME[name].what, *rates, *(f"{each:.1f}" for each in cpu)])
+    return table(rows)
+
+
+def parts_table(found):
+    return table([["tables", "contents", "measured", "petstore"], *(
+        [f"[{name}.txt](performance/{name}.txt)", contents, found[name]["date"], found[name]["versions"]["petstore"]]
+        for name, contents in CONTENTS.items() if name in found)])
 
 
 def section(name, part):
@@ -45,11 +83,10 @@ def section(name, part):
 
 
 def machine(part):
-    rows = [["machine", ""], *map(list, part["machine"].items())]
-    rows.append(["versions", ", ".join(f"{name} {version}" for name, version in part["versions"].items())])
+    rows = [*part["machine"].items(), *part["versions"].items()]
     if part.get("fastapi workers"):
-        rows.append(["FastAPI's workers", f"{part['fastapi workers']}, the faster of 1 and 2 on one core"])
-    return table(rows)
+        rows.append(("FastAPI's workers", f"{part['fastapi workers']}, the faster of 1 and 2 on one core"))
+    return "\n".join(f"{name}: {value}" for name, value in rows)
 
 
 def tables(name, part):

@@ -88,7 +88,6 @@ async fn archive_of_artefacts_installs_and_serves() {
         share/doc/petstore/README.md
         share/doc/petstore/SECURITY.md
         share/doc/petstore/bench/README.md
-        share/doc/petstore/bench/rivals/README.md
         share/doc/petstore/ops/compose.postgres.yml
         share/doc/petstore/ops/compose.yml
         share/doc/petstore/ops/grafana/petstore.json
