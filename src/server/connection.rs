@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::body::TimedBody;
 use super::deadlines::Deadlines;
 use super::request_line::RequestLine;
-use super::stream::{Secured, Stream};
+use super::stream::{Secured, Stream, linger, secure};
 use super::tls::Tls;
 use super::{Connections, Expired, HasFragment, Limits, Rejection, Service};
 
@@ -59,7 +59,7 @@ impl<S: Service> Connection<S> {
             return;
         }
         let stream = match &self.tls {
-            None => Stream::Plain(self.stream),
+            None => Stream::Left(self.stream),
             // Boxed, so that the futures of plain connections have no room for a handshake.
             Some(tls) => {
                 match Box::pin(handshake(self.stream, tls, self.peer, self.limits, &self.service, &mut self.stopped))
@@ -173,7 +173,7 @@ async fn close(mut stream: Stream, expired: Option<Expired>, service: &impl Serv
         Some(_) => return,
         None => {}
     }
-    let _ = timeout(LINGER_TIMEOUT, stream.linger()).await;
+    let _ = timeout(LINGER_TIMEOUT, linger(&mut stream)).await;
 }
 
 /// Returns the stream after the TLS handshake, which may take as long as a head. `None` if it failed or the service stops.
@@ -186,7 +186,7 @@ async fn handshake(
     stopped: &mut watch::Receiver<bool>,
 ) -> Option<Stream> {
     let secured = tokio::select! {
-        secured = timeout(limits.head, Stream::secure(stream, tls, peer, service)) => match secured {
+        secured = timeout(limits.head, secure(stream, tls, peer, service)) => match secured {
             Ok(secured) => secured.ok()?,
             Err(_) => {
                 service.connections().expire(Expired::Handshake);
@@ -198,7 +198,7 @@ async fn handshake(
     match secured {
         Secured::Tls(stream) => Some(stream),
         Secured::Rejected(mut stream) => {
-            let _ = timeout(LINGER_TIMEOUT, stream.linger()).await;
+            let _ = timeout(LINGER_TIMEOUT, linger(&mut stream)).await;
             None
         }
     }
