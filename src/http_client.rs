@@ -1,7 +1,6 @@
 //! An HTTP/1.1 client for one server, with persistent connections: the collector of traces, the endpoint of messages.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::header::HOST;
@@ -12,6 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -83,7 +83,7 @@ impl Client {
         let (connection, response) = timeout(limit, exchange).await.unwrap_or_else(late)?;
         let (head, body) = response.into_parts();
         if let Ok(Ok(_)) = timeout(BODY_TIMEOUT, Limited::new(body, MAX_RESPONSE).collect()).await {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            self.idle.lock().push(connection);
         }
         Ok(Response { status: head.status, headers: head.headers })
     }
@@ -91,7 +91,7 @@ impl Client {
     /// Takes a connection that is still open.
     async fn kept(&self) -> Option<Connection> {
         loop {
-            let mut kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+            let mut kept = self.idle.lock().pop()?;
             if kept.opened_at.elapsed() < MAX_AGE && kept.sender.ready().await.is_ok() {
                 return Some(kept);
             }

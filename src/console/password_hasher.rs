@@ -2,10 +2,11 @@
 //! run at once.
 
 use std::collections::TryReserveError;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::domain::Secret;
@@ -108,7 +109,7 @@ fn hash_all(work: &Mutex<Receiver<Work>>) {
     let _ = rustix::process::nice(NICE);
     let mut memory = HashingMemory::default();
     loop {
-        let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = work.lock().recv();
         match next {
             Ok(work) => work(&mut memory),
             Err(_) => return,
@@ -130,7 +131,7 @@ mod tests {
                 let (hasher, hold) = (Arc::clone(&hasher), Arc::clone(&hold));
                 tokio::spawn(async move {
                     let place = hasher.place().unwrap();
-                    place.run(move |_| assert!(hold.lock().unwrap().recv().is_err())).await;
+                    place.run(move |_| assert!(hold.lock().recv().is_err())).await;
                 })
             })
             .collect();

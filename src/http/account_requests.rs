@@ -1,10 +1,11 @@
 //! The latest requests of each account, which the console shows.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 
 use super::recorded_request::RecordedRequest;
 use crate::domain::{AccountId, Deployment};
@@ -66,7 +67,7 @@ impl AccountRequests {
     }
 
     pub fn add(&self, mut request: RecordedRequest) -> Arc<RecordedRequest> {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         request.id = lists.next;
         lists.next += 1;
         let (account, is_ended, size) = (request.sender.account, request.sender.is_key_ended, size(&request));
@@ -84,7 +85,7 @@ impl AccountRequests {
 
     /// Returns the requests of an account, latest first.
     pub fn of(&self, account: AccountId) -> Vec<Arc<RecordedRequest>> {
-        let lists = self.lock();
+        let lists = self.lists.lock();
         let Some(of) = lists.accounts.get(&account) else { return Vec::new() };
         let mut ids: Vec<_> = of.requests.iter().chain(&of.with_ended_key).collect();
         ids.sort_unstable();
@@ -93,12 +94,12 @@ impl AccountRequests {
 
     /// Returns a request of the account. `None` if it is another account's, or no longer kept.
     pub fn find(&self, account: AccountId, id: u64) -> Option<Arc<RecordedRequest>> {
-        self.lock().requests.get(&id).filter(|request| request.sender.account == account).cloned()
+        self.lists.lock().requests.get(&id).filter(|request| request.sender.account == account).cloned()
     }
 
     /// Deletes the requests of an account.
     pub fn forget(&self, account: AccountId) {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         let Some(of) = lists.accounts.remove(&account) else { return };
         lists.size -= of.size;
         for id in of.requests.iter().chain(&of.with_ended_key) {
@@ -110,7 +111,7 @@ impl AccountRequests {
     pub async fn follow_deletions(&self, store: &Store) {
         loop {
             tokio::time::sleep(WATCH).await;
-            let accounts: Vec<_> = self.lock().accounts.keys().copied().collect();
+            let accounts: Vec<_> = self.lists.lock().accounts.keys().copied().collect();
             // If the store fails, the next check repeats this one.
             if !accounts.is_empty()
                 && let Ok(deleted) = store.deleted_among(accounts).await
@@ -118,10 +119,6 @@ impl AccountRequests {
                 deleted.into_iter().for_each(|account| self.forget(account));
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,7 +206,7 @@ mod tests {
 
     /// The positions of an account's requests in the order of all that were added, latest first.
     fn numbers(requests: &AccountRequests, account: i64, added: u64) -> Vec<u64> {
-        let first = requests.lock().next - added;
+        let first = requests.lists.lock().next - added;
         requests.of(AccountId(account)).iter().map(|request| request.id - first).collect()
     }
 
@@ -219,7 +216,7 @@ mod tests {
 
     /// The counted sizes are those of the requests.
     fn assert_consistent(requests: &AccountRequests) {
-        let lists = requests.lock();
+        let lists = requests.lists.lock();
         assert_eq!(lists.size, lists.requests.values().map(|request| size(request)).sum::<usize>());
         assert_eq!(lists.size, lists.accounts.values().map(|of| of.size).sum::<usize>());
         let listed: usize = lists.accounts.values().map(|of| of.requests.len() + of.with_ended_key.len()).sum();
@@ -276,14 +273,14 @@ mod tests {
             }
             assert_consistent(&requests);
         }
-        assert!(requests.lock().size > OF_ALL - size(&request(0, [SHOWN; 4])), "the memory is used");
+        assert!(requests.lists.lock().size > OF_ALL - size(&request(0, [SHOWN; 4])), "the memory is used");
         assert!(requests.of(AccountId(15)).is_empty() && requests.of(AccountId(39)).len() == 15);
         // Many accounts with one small request each.
         for account in 0..100_000 {
             requests.add(request(account, [0; 4]));
         }
         assert_consistent(&requests);
-        assert_eq!(requests.lock().requests.len(), OF_ALL / size(&request(0, [0; 4])));
+        assert_eq!(requests.lists.lock().requests.len(), OF_ALL / size(&request(0, [0; 4])));
         assert_eq!(requests.of(AccountId(99_999)).len(), 1);
     }
 

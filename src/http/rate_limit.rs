@@ -8,10 +8,10 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Mutex, PoisonError};
 
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
 
 use super::error::{ApiError, Code};
 use crate::clock::Clock;
@@ -72,7 +72,7 @@ impl RateLimits {
         let requests = u64::from(self.limit.requests);
         let bucket = TokenBucket { capacity: requests, refill: self.limit.window.as_millis() as u64 };
         let now = self.clock.elapsed().as_millis() as u64 * requests;
-        let taken = part.lock().unwrap_or_else(PoisonError::into_inner).take(account, bucket, now);
+        let taken = part.lock().take(account, bucket, now);
         Quota {
             is_allowed: taken.is_allowed,
             remaining: taken.remaining,
@@ -98,7 +98,7 @@ impl RateLimits {
 
     /// Number of accounts in memory: those whose buckets may not be full.
     pub fn remembered(&self) -> usize {
-        let parts = self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner));
+        let parts = self.parts.iter().map(|part| part.lock());
         parts.map(|part| part.recent.len() + part.before.len()).sum()
     }
 }

@@ -1,9 +1,10 @@
 //! Metrics of requests and connections.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
+use parking_lot::RwLock;
 
 use super::operations::Operation;
 use super::request_history::Requests;
@@ -100,10 +101,10 @@ impl Traffic {
     fn find_or_add(&self, template: &str, is_simulated: bool) -> Arc<Route> {
         let is_same = |route: &&Arc<Route>| *route.template == *template && route.is_simulated == is_simulated;
         let find = |pages: &[Arc<Route>]| pages.iter().find(is_same).cloned();
-        if let Some(route) = find(&self.pages.read().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(route) = find(&self.pages.read()) {
             return route;
         }
-        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.pages.write();
         // Another request may have added it meanwhile.
         find(&pages).unwrap_or_else(|| {
             let route = Arc::new(Route { is_simulated, ..Route::new(template) });
@@ -118,7 +119,7 @@ impl Traffic {
 
     /// Counts the requests to the operations of the API; not health checks, pages and files.
     pub fn api_requests(&self) -> Requests {
-        let simulated = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let simulated = self.pages.read().clone();
         let is_of_api = |route: &&Arc<Route>| route.is_simulated && route.template.starts_with("/v1/");
         let simulated = simulated.iter().filter(is_of_api).map(Arc::as_ref);
         let api = Operation::documented().map(|operation| self.operation(operation)).chain(simulated);
@@ -143,7 +144,7 @@ impl Traffic {
     }
 
     pub fn write(&self, out: &mut Exposition) {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let pages = self.pages.read().clone();
         let mut routes: Vec<&Route> = self.operations.iter().chain(pages.iter().map(Arc::as_ref)).collect();
         routes.sort_by(|a, b| a.template.cmp(&b.template));
         routes.push(&self.unmatched);

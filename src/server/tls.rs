@@ -1,9 +1,10 @@
 //! The certificate of the listeners, reloaded when it changes.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::PrivateKeyDer;
@@ -40,7 +41,7 @@ impl Tls {
 
     /// Returns the acceptor for a new connection, which keeps its certificate.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        Arc::clone(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner)).into()
+        Arc::clone(&self.0.current.lock()).into()
     }
 
     /// Reloads the certificate when the files change, and at once on SIGHUP. Never ends.
@@ -78,7 +79,7 @@ impl Tls {
         let Shared { certificate, key, current, .. } = &*self.0;
         match found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key)) {
             Ok(config) => {
-                *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                *current.lock() = Arc::new(config);
                 tracing::info!(file = %certificate.display(), "certificate reloaded");
             }
             Err(why) => tracing::error!(why, "cannot use the new certificate, keeping the old one"),

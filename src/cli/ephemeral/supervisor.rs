@@ -5,9 +5,10 @@ use std::future::pending;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use rustix::termios::tcgetpgrp;
@@ -63,7 +64,7 @@ impl Supervisor {
 
     /// Stops the service because stdin was hung up. Does nothing after a signal.
     pub fn hang_up(&self) {
-        let mut state = self.state();
+        let mut state = self.command.lock();
         if let State::Waiting = *state {
             *state = State::Stopping(0);
             self.stop();
@@ -76,7 +77,7 @@ impl Supervisor {
     }
 
     fn receive(&self, kind: Signal) {
-        let mut state = self.state();
+        let mut state = self.command.lock();
         match *state {
             State::Running(_) if comes_from_terminal(kind) => return,
             State::Running(command) => {
@@ -102,7 +103,7 @@ impl Supervisor {
 
     /// Starts COMMAND, whose end stops the service. Does nothing after a signal.
     pub fn run(self: &Arc<Self>, command: &mut Command) {
-        let mut state = self.state();
+        let mut state = self.command.lock();
         if let State::Waiting = *state {
             *state = self.spawn(command).map_or_else(
                 |error| {
@@ -129,7 +130,7 @@ impl Supervisor {
         // Until the process is reaped under the lock, no other one can have its id and get its signals.
         let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let _ = retry_on_intr(|| waitid(WaitId::Pid(Pid::from_child(&child)), end));
-        let mut state = self.state();
+        let mut state = self.command.lock();
         *state = State::Stopping(child.wait().map_or(1, exit_status));
         self.ended.notify_all();
         self.stop();
@@ -137,19 +138,15 @@ impl Supervisor {
 
     /// Waits for COMMAND and returns its exit status. Terminates it first if the store has failed.
     pub fn finish(&self, has_failed: bool) -> ExitCode {
-        let state = self.state();
+        let mut state = self.command.lock();
         if let (State::Running(command), true) = (*state, has_failed) {
             let _ = kill_process(command, Signal::TERM);
         }
-        let state = self.ended.wait_while(state, |state| matches!(state, State::Running(_)));
-        match *state.unwrap_or_else(PoisonError::into_inner) {
+        self.ended.wait_while(&mut state, |state| matches!(state, State::Running(_)));
+        match *state {
             State::Stopping(status) | State::Ended(status) => ExitCode::from(status),
             _ => ExitCode::SUCCESS,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.command.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

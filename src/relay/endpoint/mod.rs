@@ -5,7 +5,7 @@ mod secrets;
 mod url;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
@@ -21,6 +21,7 @@ use crate::http_client::{Client, Response};
 use crate::representation::message_json;
 use crate::tls;
 use delays::Delays;
+use parking_lot::Mutex;
 pub use secrets::Secrets;
 pub use url::EndpointUrl;
 
@@ -92,12 +93,12 @@ impl Stream for Deliveries {
     }
 
     fn is_paused(&self) -> bool {
-        self.delays().is_paused()
+        self.delays.lock().is_paused()
     }
 
     async fn publish(&mut self, messages: &[Message], published: &mut Published) {
         let (delayed, due): (Vec<_>, Vec<_>) =
-            messages.iter().partition(|message| self.delays().is_delayed(message.id));
+            messages.iter().partition(|message| self.delays.lock().is_delayed(message.id));
         published.has_delayed = !delayed.is_empty();
         let mut due = due.into_iter();
         let mut running = FuturesUnordered::new();
@@ -113,10 +114,6 @@ impl Stream for Deliveries {
 }
 
 impl Deliveries {
-    fn delays(&self) -> MutexGuard<'_, Delays> {
-        self.delays.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn deliver<'a>(&self, message: &'a Message) -> (&'a Message, Result<(), Failure>) {
         let body = body(message);
         let headers = self.headers(message, &body);
@@ -153,15 +150,15 @@ impl Deliveries {
     fn record(&self, message: &Message, result: Result<(), Failure>, published: &mut Published) {
         match result {
             Ok(()) => {
-                self.delays().acknowledged(message.id);
+                self.delays.lock().acknowledged(message.id);
                 published.acknowledged.push((message.account, message.id));
             }
             Err(Failure::Endpoint(why, demanded)) => {
-                self.delays().endpoint_failed(message.id, demanded);
+                self.delays.lock().endpoint_failed(message.id, demanded);
                 published.reject(message, why);
             }
             Err(Failure::Message(why)) => {
-                self.delays().message_rejected(message.id);
+                self.delays.lock().message_rejected(message.id);
                 published.reject(message, why);
             }
         }

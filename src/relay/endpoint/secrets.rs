@@ -1,11 +1,12 @@
 //! The secrets that sign messages, and the file that contains them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::Mutex;
 use sha2::Sha256;
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
@@ -32,7 +33,7 @@ impl Secrets {
 
     /// Returns the header `webhook-signature`: a signature for each secret. `timestamp` is in seconds since 1970.
     pub fn sign(&self, id: MessageId, timestamp: i64, body: &[u8]) -> String {
-        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.lock();
         let signatures = keys.iter().map(|Key(key)| {
             let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
             mac.update(format!("{id}.{timestamp}.").as_bytes());
@@ -51,7 +52,7 @@ impl Secrets {
             match read.and_then(|text| parse(&text, &self.file)) {
                 Ok(keys) => {
                     tracing::info!(file = %self.file.display(), secrets = keys.len(), "relay secrets reloaded");
-                    *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
+                    *self.keys.lock() = keys;
                 }
                 Err(why) => tracing::error!(why, "cannot use the new relay secrets, keeping the old ones"),
             }

@@ -7,9 +7,9 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
@@ -88,7 +88,7 @@ struct State {
 impl OneServer {
     /// Called before each attempt to connect, so that [`GRACE`] begins.
     pub fn attempt(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.lost.is_none() && !state.is_supervised() {
             state.lost = Some(Instant::now());
         }
@@ -101,7 +101,7 @@ impl OneServer {
         driver: Driver,
         is_supervised: bool,
     ) -> std::result::Result<JoinHandle<()>, Driver> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if !state.server.as_ref().is_some_and(|current| current.is(server)) {
             return Err(driver);
         }
@@ -114,7 +114,7 @@ impl OneServer {
 
     /// Chooses the server to use from now on, if the one in use may be left. `offered` have not been admitted.
     pub fn elect<'a>(&self, offered: impl Iterator<Item = &'a Server>) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let last = state.server.clone();
         let (candidates, refused): (Vec<_>, Vec<_>) =
             offered.partition(|server| last.as_ref().is_none_or(|last| server.may_follow(last)));
@@ -160,14 +160,10 @@ impl OneServer {
 
     /// Logs a server that accepts writes, unless it is the one in use, which may have several addresses.
     pub fn refuse(&self, server: &Server) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if !state.server.as_ref().is_some_and(|current| current.is(server)) {
             state.log_refusal(server);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use super::atomic_file::folder_of;
 use super::data_dir::{SYNC_FAILED, beside, identity, own_file, unavailable};
@@ -51,7 +52,7 @@ impl Files {
     /// Checks the files like [`Self::check`] if a name in their folder has changed since the last call, or less than
     /// [`DISTINCT`] before it. Otherwise takes one `stat` call.
     pub fn check_changes(&self) -> Result<()> {
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = self.checked.lock();
         let found = fs::metadata(self.folder()).map_err(unavailable(self.folder()))?;
         let folder = ((found.dev(), found.ino()), (found.mtime(), found.mtime_nsec()));
         if *checked == Some(folder) {
@@ -120,10 +121,10 @@ mod tests {
 
         rests();
         files.check_changes().unwrap();
-        assert!(files.checked.lock().unwrap().is_some(), "known from now on");
+        assert!(files.checked.lock().is_some(), "known from now on");
         File::create(folder.path().join("other")).unwrap();
         files.check_changes().unwrap();
-        assert!(files.checked.lock().unwrap().is_none(), "changed too recently");
+        assert!(files.checked.lock().is_none(), "changed too recently");
 
         rests();
         files.check_changes().unwrap();

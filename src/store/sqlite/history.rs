@@ -1,6 +1,6 @@
 //! The history of commits, by their effect on lists. Cached pages outlive commits that do not affect them.
 
-use std::sync::{PoisonError, RwLock};
+use parking_lot::RwLock;
 
 use super::wal_index::Version;
 
@@ -42,7 +42,7 @@ impl History {
         if after == before {
             return;
         }
-        let mut last = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.write();
         let (version, epoch) = &mut *last;
         let is_known = *version == before && after.is_next_of(&before);
         match effect {
@@ -57,7 +57,7 @@ impl History {
     /// Returns the epoch of `version`. `None` if it is unknown, because another process has committed or because a commit
     /// of this process is just being recorded.
     pub fn epoch(&self, version: &Version) -> Option<Epoch> {
-        let last = self.0.try_read().ok()?;
+        let last = self.0.try_read()?;
         (last.0 == *version).then_some(last.1)
     }
 }

@@ -1,10 +1,11 @@
 //! Read-only connections, used on the calling thread.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
 use super::history::History;
@@ -110,13 +111,13 @@ impl Readers {
 
     /// Returns the number of connections in use.
     pub fn in_use(&self) -> usize {
-        self.slots.iter().filter(|slot| try_lock(slot).is_none()).count()
+        self.slots.iter().filter(|slot| slot.try_lock().is_none()).count()
     }
 
     /// Ends the transactions that were not used since the last call. An idle reader must not hold the WAL back.
     pub fn release_idle(&self) {
         for slot in &self.slots {
-            if let Some(mut slot) = try_lock(slot)
+            if let Some(mut slot) = slot.try_lock()
                 && let Some(reader) = slot.as_mut()
                 && !std::mem::take(&mut reader.used)
             {
@@ -129,7 +130,7 @@ impl Readers {
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for slot in &self.slots {
-            *lock(slot) = None;
+            *slot.lock() = None;
         }
     }
 
@@ -139,10 +140,10 @@ impl Readers {
         self.keep_nothing.store(true, Ordering::SeqCst);
         let until = Instant::now() + limit;
         for slot in &self.slots {
-            let mut free = try_lock(slot);
+            let mut free = slot.try_lock();
             while free.is_none() && Instant::now() < until {
                 thread::yield_now();
-                free = try_lock(slot);
+                free = slot.try_lock();
             }
             free.iter_mut().for_each(|slot| slot.iter_mut().for_each(Reader::release));
         }
@@ -157,8 +158,8 @@ impl Readers {
         thread_local!(static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed));
         let own = NUMBER.with(|number| number % self.slots.len());
         let (before, from_own) = self.slots.split_at(own);
-        let free = from_own.iter().chain(before).find_map(try_lock);
-        free.unwrap_or_else(|| lock(&self.slots[own]))
+        let free = from_own.iter().chain(before).find_map(Mutex::try_lock);
+        free.unwrap_or_else(|| self.slots[own].lock())
     }
 }
 
@@ -170,19 +171,6 @@ impl Reader {
             let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
         }
     }
-}
-
-/// Returns the slot if it is free, also after a panic of its reader. The next read handles an open transaction.
-fn try_lock(slot: &Slot) -> Option<MutexGuard<'_, Option<Reader>>> {
-    match slot.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-fn lock(slot: &Slot) -> MutexGuard<'_, Option<Reader>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

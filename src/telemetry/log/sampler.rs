@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// Maximum number of causes that are counted separately. The text of further causes is not logged.
@@ -26,7 +27,7 @@ impl Sampler {
 
     /// Returns true if the caller should log this warning. Otherwise counts it.
     pub fn is_first(&self, cause: &str) -> bool {
-        let mut counts = self.counts();
+        let mut counts = self.counts.lock();
         if let Some(count) = counts.get_mut(cause) {
             *count += 1;
             return false;
@@ -42,7 +43,7 @@ impl Sampler {
     /// Logs the counts. Forgets causes that had no warning since the last report.
     pub fn report(&self) {
         let mut reported = Vec::new();
-        self.counts().retain(|cause, count| {
+        self.counts.lock().retain(|cause, count| {
             let count = mem::take(count);
             if count > 0 {
                 reported.push((cause.clone(), count));
@@ -60,10 +61,6 @@ impl Sampler {
             tokio::time::sleep(PERIOD).await;
             self.report();
         }
-    }
-
-    fn counts(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
 use crate::telemetry::metrics::Counter;
@@ -110,13 +110,13 @@ pub struct Flush;
 impl Drop for Flush {
     fn drop(&mut self) {
         let is_busy = |state: &mut State| !state.is_idle || !state.waiting.is_empty();
-        let _ = QUEUE.drained.wait_timeout_while(QUEUE.lock(), FLUSH_TIMEOUT, is_busy);
+        QUEUE.drained.wait_while_for(&mut QUEUE.state.lock(), is_busy, FLUSH_TIMEOUT);
     }
 }
 
 impl Queue {
     fn push(&self, line: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting.len() + line.len() > QUEUE_BYTES {
             self.dropped.increment();
             return;
@@ -136,16 +136,16 @@ impl Queue {
         loop {
             // While writes fail, a report would be dropped too.
             let is_unreported = |dropped| is_read && dropped > reported;
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             while state.waiting.is_empty() && !is_unreported(self.dropped.get()) {
                 state.is_idle = true;
                 self.drained.notify_all();
-                state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.filled.wait(&mut state);
                 state.is_idle = false;
             }
             drop(state);
             thread::sleep(GATHER);
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             mem::swap(&mut state.waiting, &mut lines);
             let dropped = self.dropped.get();
             drop(state);
@@ -161,10 +161,6 @@ impl Queue {
             }
             lines.clear();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
