@@ -12,12 +12,14 @@ pub type Response = axum::http::Response<Full<Bytes>>;
 pub type Sent = Either<Full<Bytes>, Body>;
 
 /// A response with a body that is JSON already.
+#[inline]
 pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
     with_content_type("application/json", status, body)
 }
 
 /// A response that no cache may store, because it is for one account or soon out of date, and whose type no browser may
 /// guess.
+#[inline]
 pub fn with_content_type(content_type: &'static str, status: StatusCode, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
