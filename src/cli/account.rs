@@ -54,8 +54,6 @@ pub struct CreateAccount {
     /// Read the account's password (12 to 128 characters) from the first line of stdin
     #[arg(long)]
     password_stdin: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Parses the address of a new account. Rejects a misplaced URL, because its password would be stored, too.
@@ -72,8 +70,6 @@ pub struct ListAccounts {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Set an account's password and end its console sessions
@@ -87,8 +83,6 @@ pub struct SetPassword {
     /// Read the new password (12 to 128 characters) from the first line of stdin
     #[arg(long)]
     password_stdin: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Change the role of an account
@@ -102,8 +96,6 @@ pub struct SetRole {
     /// New role of the account
     #[arg(value_enum)]
     role: Role,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Delete an account, revoke its keys and cancel its open orders
@@ -114,26 +106,24 @@ pub struct DeleteAccount {
     /// E-mail address of the account
     #[arg(value_parser = Email::parse)]
     email: Email,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Account {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         match self {
-            Self::Create(command) => command.run(),
-            Self::List(command) => command.run(),
-            Self::SetPassword(command) => command.run(),
-            Self::SetRole(command) => command.run(),
-            Self::Delete(command) => command.run(),
+            Self::Create(command) => command.run(common),
+            Self::List(command) => command.run(common),
+            Self::SetPassword(command) => command.run(common),
+            Self::SetRole(command) => command.run(common),
+            Self::Delete(command) => command.run(common),
         }
     }
 }
 
 impl CreateAccount {
-    fn run(self) -> Outcome {
+    fn run(self, common: &Common) -> Outcome {
         let password = self.password_stdin.then(read_password).transpose()?;
-        with_store(&self.common, Create::PRODUCTION, async |store| {
+        with_store(common, Create::PRODUCTION, async |store| {
             let email = self.email.as_str().to_owned();
             let digest = password.as_ref().map(digest).transpose()?;
             let new = NewAccount { role: self.role, ..NewAccount::customer(self.email, digest, Clock::System.now()) };
@@ -147,18 +137,18 @@ impl CreateAccount {
 }
 
 impl ListAccounts {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             print_list(&store.list_accounts().await?, self.json, json, table)
         })
     }
 }
 
 impl SetPassword {
-    fn run(self) -> Outcome {
+    fn run(self, common: &Common) -> Outcome {
         let given = self.password_stdin.then(read_password).transpose()?;
         let out = if given.is_none() { Some(stdout()?) } else { None };
-        with_store(&self.common, Create::Never, async |store| {
+        with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
             if !store.set_password(account.id, digest(&password)?, actor()).await? {
@@ -173,8 +163,8 @@ impl SetPassword {
 }
 
 impl SetRole {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             match store.set_role(account.id, self.role, actor()).await? {
                 true => Ok(()),
@@ -185,8 +175,8 @@ impl SetRole {
 }
 
 impl DeleteAccount {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let email = strip_bidi(account.email.as_str());
             if confirms(&format!("Delete {email}, revoke its keys and cancel its open orders?"))? == Some(false) {

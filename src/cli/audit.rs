@@ -27,13 +27,11 @@ pub struct Audit {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Audit {
-    pub fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    pub fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             let limit = PageLimit::new(PageLimit::MAX.into())?;
             let mut page = PageQuery { limit, status: None, after: None, direction: Direction::Descending };
             let since = Clock::System.now().minus(self.since);

@@ -30,8 +30,6 @@ pub struct Backup {
     /// Replace an existing file; links and devices are never replaced
     #[arg(long)]
     force: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Restore the embedded database from a backup
@@ -48,24 +46,22 @@ pub struct Restore {
     /// Replace an existing database
     #[arg(long)]
     force: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Backup {
-    pub fn run(self) -> Outcome {
-        refuse_postgres(&self.common)?;
+    pub fn run(self, common: &Common) -> Outcome {
+        refuse_postgres(common)?;
         if self.file == Path::new("-") {
             return Err(Failure(STDOUT.into()));
         }
         interrupt::catch()?;
         let target = Target { file: &self.file, replace: self.force };
-        let Common { data_dir, deployment, .. } = &self.common;
+        let Common { data_dir, deployment, .. } = common;
         let (made, stopped) =
             with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
         let made = made.map_err(|error| match stopped {
             true => Failure(format!("interrupted: nothing was written to {}", self.file.display())),
-            false => not_opened(&self.common, error),
+            false => not_opened(common, error),
         })?;
         tell(Level::INFO, &format!("backed up {} to {}", HumanBytes(made.bytes), self.file.display()));
         Ok(())
@@ -73,10 +69,10 @@ impl Backup {
 }
 
 impl Restore {
-    pub fn run(self) -> Outcome {
-        refuse_postgres(&self.common)?;
+    pub fn run(self, common: &Common) -> Outcome {
+        refuse_postgres(common)?;
         interrupt::catch()?;
-        let Common { data_dir, deployment, .. } = &self.common;
+        let Common { data_dir, deployment, .. } = common;
         let (restored, stopped) = with_bar("restoring", |progress| {
             backup::restore(&self.file, data_dir, *deployment, self.force, &actor(), progress)
         });

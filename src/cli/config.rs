@@ -23,8 +23,6 @@ pub enum Config {
 pub struct Show {
     #[command(flatten)]
     service: ServiceSettings,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Check settings, certificates, addresses and the database, and change nothing
@@ -34,31 +32,29 @@ pub struct Show {
 pub struct Check {
     #[command(flatten)]
     service: ServiceSettings,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Config {
-    pub fn run(self, matches: &ArgMatches, file: &File) -> Outcome {
+    pub fn run(self, common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
         match self {
-            Self::Show(command) => command.run(matches, file),
-            Self::Check(command) => command.run(),
+            Self::Show(_) => show(common, matches, file),
+            Self::Check(command) => command.run(common),
         }
     }
 }
 
 impl Check {
-    fn run(self) -> Outcome {
-        let Self { service, common } = self;
-        backup::check(&service, &common)?;
-        let stored = deployment(&common)?;
+    fn run(self, common: &Common) -> Outcome {
+        let service = &self.service;
+        backup::check(service, common)?;
+        let stored = deployment(common)?;
         let new = common.deployment.unwrap_or(Deployment::Production);
         if let (Some(stored), Some(expected)) = (stored, common.deployment)
             && stored != expected
         {
             return Err(Failure(format!("the database is a {stored} one and cannot be opened as {expected}")));
         }
-        serve::block_on(serve::runtime()?, async { app::check(&service, Some(stored.unwrap_or(new)), true) })?;
+        serve::block_on(serve::runtime()?, async { app::check(service, Some(stored.unwrap_or(new)), true) })?;
         let database = match stored {
             Some(deployment) => format!("the database is a {deployment} one"),
             None => format!("`petstore serve` would create a {new} database"),
@@ -78,31 +74,27 @@ fn deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
     stored.map_err(|error| not_opened(common, error))
 }
 
-impl Show {
-    fn run(self, matches: &ArgMatches, file: &File) -> Outcome {
-        let (matches, command) = (leaf(matches), command());
-        let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
-        let lines = show.into_iter().flat_map(settings).map(|arg| {
-            let name = arg.get_long().unwrap_or_default();
-            let from = file.source(arg, matches);
-            match toml_value(arg, matches) {
-                Some(value) => format!("{name} = {value} # {from}\n"),
-                None if name == "deployment" => self.deployment(),
-                None => format!("# {name} is not set\n"),
-            }
-        });
-        print(&lines.collect::<String>())
-    }
+fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
+    let (matches, command) = (leaf(matches), command());
+    let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
+    let lines = show.into_iter().flat_map(settings).map(|arg| {
+        let name = arg.get_long().unwrap_or_default();
+        let from = file.source(arg, matches);
+        match toml_value(arg, matches) {
+            Some(value) => format!("{name} = {value} # {from}\n"),
+            None if name == "deployment" => stored_deployment(common),
+            None => format!("# {name} is not set\n"),
+        }
+    });
+    print(&lines.collect::<String>())
 }
 
-impl Show {
-    /// The line of the deployment that is not set: that of the database, if it can be read.
-    fn deployment(&self) -> String {
-        match deployment(&self.common) {
-            Ok(Some(stored)) => format!("deployment = \"{stored}\" # database\n"),
-            Ok(None) => "# deployment is not set: a new database is a production one\n".to_owned(),
-            Err(Failure(why)) => format!("# deployment is not set, and that of the database is unknown: {why}\n"),
-        }
+/// The line of the deployment that is not set: that of the database, if it can be read.
+fn stored_deployment(common: &Common) -> String {
+    match deployment(common) {
+        Ok(Some(stored)) => format!("deployment = \"{stored}\" # database\n"),
+        Ok(None) => "# deployment is not set: a new database is a production one\n".to_owned(),
+        Err(Failure(why)) => format!("# deployment is not set, and that of the database is unknown: {why}\n"),
     }
 }
 

@@ -23,27 +23,21 @@ use crate::store::sqlite::{self, Sqlite};
 #[command(after_long_help = "\
 Example:
   PETSTORE_DATABASE_URL=postgres://petstore:secret@db1/petstore petstore move --data-dir /var/lib/petstore")]
-pub struct Move {
-    #[command(flatten)]
-    common: Common,
-}
+pub struct Move;
 
 impl Move {
-    pub fn run(self) -> Outcome {
-        let Some(to) = self.common.database_url else {
+    pub fn run(self, common: &Common) -> Outcome {
+        let Some(to) = &common.database_url else {
             return Err(Failure("set --database-url to the PostgreSQL database to copy to".into()));
         };
-        let options = sqlite::Options {
-            deployment: self.common.deployment,
-            create: None,
-            ..sqlite::Options::new(&self.common.data_dir)
-        };
-        let embedded = Common { database_url: None, ..self.common };
+        let options =
+            sqlite::Options { deployment: common.deployment, create: None, ..sqlite::Options::new(&common.data_dir) };
+        let embedded = Common { database_url: None, ..common.clone() };
         let from = Sqlite::open(&options).map_err(|error| not_opened(&embedded, error))?;
         let progress = progress::bar(0, "moving", "{msg} {wide_bar} {percent}%{left}");
         let actor = actor();
         let moved = block_on(runtime()?, async {
-            let moved = copy_to_postgres::copy(&from, &to, &actor, |done, of| {
+            let moved = copy_to_postgres::copy(&from, to, &actor, |done, of| {
                 progress.set_length(of);
                 progress.set_position(done);
             });

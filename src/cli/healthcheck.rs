@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{Failure, Outcome};
-use crate::config::{Common, Listener, ServiceSettings, reachable};
+use crate::config::{Listener, ServiceSettings, reachable};
 use crate::http::Operation;
 use crate::tls::{self, Trust};
 
@@ -30,8 +30,6 @@ const MAX_RESPONSE: u64 = 64 << 10;
 pub struct Healthcheck {
     #[command(flatten)]
     service: ServiceSettings,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Healthcheck {

@@ -48,8 +48,6 @@ pub struct CreateKey {
     /// staging
     #[arg(long, value_name = "PREFERENCES")]
     prefer: Option<String>,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// List the API keys of all accounts
@@ -58,8 +56,6 @@ pub struct ListKeys {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Revoke an API key
@@ -70,8 +66,6 @@ pub struct RevokeKey {
     /// Id of the key, from `petstore key list`
     #[arg(value_parser = key_id)]
     id: KeyId,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Replace an API key with a new one and print it
@@ -89,25 +83,23 @@ pub struct RotateKey {
     /// Time for which the old key keeps working
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
     overlap: Duration,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Key {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         match self {
-            Self::Create(command) => command.run(),
-            Self::List(command) => command.run(),
-            Self::Revoke(command) => command.run(),
-            Self::Rotate(command) => command.run(),
+            Self::Create(command) => command.run(common),
+            Self::List(command) => command.run(common),
+            Self::Revoke(command) => command.run(common),
+            Self::Rotate(command) => command.run(common),
         }
     }
 }
 
 impl CreateKey {
-    fn run(self) -> Outcome {
+    fn run(self, common: &Common) -> Outcome {
         let out = stdout()?;
-        with_store(&self.common, Create::Never, async |store| {
+        with_store(common, Create::Never, async |store| {
             let (deployment, now) = (store.deployment(), Clock::System.now());
             let prefer = self.prefer.map(|text| Preferences::for_key(&text, deployment, now)).transpose();
             let prefer = prefer.map_err(|invalid| Failure(format!("--prefer {invalid}")))?;
@@ -124,16 +116,14 @@ impl CreateKey {
 }
 
 impl ListKeys {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
-            print_list(&store.list_keys().await?, self.json, json, table)
-        })
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| print_list(&store.list_keys().await?, self.json, json, table))
     }
 }
 
 impl RevokeKey {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| match store.revoke_key(self.id, actor()).await? {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| match store.revoke_key(self.id, actor()).await? {
             true => Ok(()),
             false => Err(Failure(format!("there is no key {}", self.id.0))),
         })
@@ -141,9 +131,9 @@ impl RevokeKey {
 }
 
 impl RotateKey {
-    fn run(self) -> Outcome {
+    fn run(self, common: &Common) -> Outcome {
         let out = stdout()?;
-        with_store(&self.common, Create::Never, async |store| {
+        with_store(common, Create::Never, async |store| {
             let key = ApiKey::generate(store.deployment());
             let rotation = Rotation::to(&key, Clock::System.now(), self.overlap);
             match store.rotate_key(self.id, rotation, actor()).await? {

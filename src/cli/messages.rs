@@ -35,8 +35,6 @@ pub struct List {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Export messages as newline-delimited JSON
@@ -56,8 +54,6 @@ pub struct Export {
     target: export::Target,
     #[command(flatten)]
     filter: Filter,
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(Args, Debug)]
@@ -84,10 +80,10 @@ impl ValueEnum for MessageState {
 }
 
 impl Messages {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         match self {
-            Self::List(command) => command.run(),
-            Self::Export(command) => command.run(),
+            Self::List(command) => command.run(common),
+            Self::Export(command) => command.run(common),
         }
     }
 }
@@ -103,8 +99,8 @@ impl Filter {
 }
 
 impl List {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             let query = self.filter.query(&store, Some(self.limit)).await?;
             let mut messages = Vec::new();
             let mut keep = |record| {
@@ -118,11 +114,11 @@ impl List {
 }
 
 impl Export {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             let query = self.filter.query(&store, None).await?;
             let progress = export::progress(store.count_messages(&query).await?, &self.target);
-            export::export(&self.target, &self.common.data_dir, "message", &progress, async |out| {
+            export::export(&self.target, &common.data_dir, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
                     progress.inc(1);
                     serde_json::to_writer(&mut *out, &json(&record))?;

@@ -14,8 +14,6 @@ use crate::store::sqlite::Sqlite;
 pub struct Migrate {
     #[command(subcommand)]
     command: Option<Command>,
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(Subcommand, Debug)]
@@ -29,26 +27,24 @@ struct Status {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Migrate {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         match self.command {
-            Some(Command::Status(status)) => status.run(),
-            None => with_store(&self.common, Create::PRODUCTION, async |_| Ok(())),
+            Some(Command::Status(status)) => status.run(common),
+            None => with_store(common, Create::PRODUCTION, async |_| Ok(())),
         }
     }
 }
 
 impl Status {
-    fn run(self) -> Outcome {
-        let migrations = match &self.common.database_url {
+    fn run(self, common: &Common) -> Outcome {
+        let migrations = match &common.database_url {
             Some(url) => serve::block_on(serve::runtime()?, Postgres::migration_status(url)),
-            None => Sqlite::migration_status(&self.common.data_dir),
+            None => Sqlite::migration_status(&common.data_dir),
         };
-        let migrations = migrations.map_err(|error| not_opened(&self.common, error))?;
+        let migrations = migrations.map_err(|error| not_opened(common, error))?;
         if self.json {
             return print_json(&migrations);
         }

@@ -37,7 +37,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use rustix::fs::OFlags;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
@@ -64,7 +64,7 @@ The settings of the database and the log, such as --data-dir, are accepted befor
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Settings given before the command. After parsing, also those given after it.
+    /// The settings, given before or after the command.
     #[command(flatten)]
     common: Common,
 }
@@ -158,7 +158,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Returns the definition of the command line, for completions and the manual.
 pub fn command() -> clap::Command {
     // On the program itself, the settings are hidden and ignore the environment: their commands show and read them.
-    add_settings_help(Cli::command().mut_args(|arg| arg.hide(true).env(Resettable::Reset)))
+    let program = Cli::command().mut_args(|arg| arg.hide(true).env(Resettable::Reset));
+    add_settings_help(program.mut_subcommands(add_common))
+}
+
+/// Adds the settings to each command that uses them.
+fn add_common(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(add_common);
+    let has_none = ["ephemeral", "completions", "manual"].contains(&command.get_name());
+    if has_none || command.is_subcommand_required_set() { command } else { Common::augment_args(command) }
 }
 
 /// Appends [`SETTINGS`] to the help of each command with settings, after its examples. It replaces clap's mention of the
@@ -175,23 +183,24 @@ fn add_settings_help(command: clap::Command) -> clap::Command {
 }
 
 fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> {
+    let common = &cli.common;
     let outcome = match cli.command {
         Command::Ephemeral(command) => return command.run(),
-        Command::Quickstart(command) => command.run(),
-        Command::Serve(command) => command.run(),
-        Command::Account(command) => command.run(),
-        Command::Key(command) => command.run(),
-        Command::Audit(command) => command.run(),
-        Command::Pets(command) => command.run(),
-        Command::Orders(command) => command.run(),
-        Command::Messages(command) => command.run(),
-        Command::Migrate(command) => command.run(),
-        Command::Move(command) => command.run(),
-        Command::Backup(command) => command.run(),
-        Command::Restore(command) => command.run(),
-        Command::Reset(command) => command.run(),
-        Command::Openapi(command) => command.run(),
-        Command::Config(command) => command.run(&matches, &file),
+        Command::Quickstart(command) => command.run(common),
+        Command::Serve(command) => command.run(common),
+        Command::Account(command) => command.run(common),
+        Command::Key(command) => command.run(common),
+        Command::Audit(command) => command.run(common),
+        Command::Pets(command) => command.run(common),
+        Command::Orders(command) => command.run(common),
+        Command::Messages(command) => command.run(common),
+        Command::Migrate(command) => command.run(common),
+        Command::Move(command) => command.run(common),
+        Command::Backup(command) => command.run(common),
+        Command::Restore(command) => command.run(common),
+        Command::Reset(command) => command.run(common),
+        Command::Openapi(command) => command.run(common),
+        Command::Config(command) => command.run(common, &matches, &file),
         Command::Completions(command) => command.run(self::command()),
         Command::Manual(command) => command.run(self::command()),
         Command::Healthcheck(command) => command.run(),

@@ -18,15 +18,13 @@ pub struct Openapi {
     openapi_version: Version,
     #[command(flatten)]
     service: ServiceSettings,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Openapi {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         let service = &self.service;
         let addresses = Addresses::new(service, service.listen, service.messages_listen);
-        let deployment = self.common.deployment.unwrap_or(Deployment::Production);
+        let deployment = common.deployment.unwrap_or(Deployment::Production);
         print(&document(&addresses, deployment, Clock::System.now(), self.openapi_version))
     }
 }

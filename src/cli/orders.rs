@@ -30,8 +30,6 @@ pub struct List {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl ValueEnum for OrderStatus {
@@ -45,16 +43,16 @@ impl ValueEnum for OrderStatus {
 }
 
 impl Orders {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         match self {
-            Self::List(command) => command.run(),
+            Self::List(command) => command.run(common),
         }
     }
 }
 
 impl List {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             let customer = match &self.account {
                 Some(email) => Some(find_account(&store, email).await?.id),
                 None => None,

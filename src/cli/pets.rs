@@ -38,8 +38,6 @@ pub struct Import {
     /// Skip invalid lines instead of importing nothing
     #[arg(long)]
     keep_going: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Export all animals as newline-delimited JSON
@@ -57,21 +55,19 @@ Examples:
 pub struct Export {
     #[command(flatten)]
     target: export::Target,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Pets {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         match self {
-            Self::Import(command) => command.run(),
-            Self::Export(command) => command.run(),
+            Self::Import(command) => command.run(common),
+            Self::Export(command) => command.run(common),
         }
     }
 }
 
 impl Import {
-    fn run(self) -> Outcome {
+    fn run(self, common: &Common) -> Outcome {
         let mut file = AnimalFile::open(&self.file)?;
         // Caught only after `open`, so that a signal can end the process while `open` waits for a pipe.
         interrupt::catch()?;
@@ -83,9 +79,8 @@ impl Import {
             )));
         }
         let (animals, progress) = file.animals(self.keep_going);
-        let added = with_store(&self.common, Create::PRODUCTION, async |store| {
-            Ok(store.import_pets(Box::new(animals)).await?)
-        });
+        let added =
+            with_store(common, Create::PRODUCTION, async |store| Ok(store.import_pets(Box::new(animals)).await?));
         progress.finish_and_clear();
         let added = added?;
         let skipped =
@@ -96,10 +91,10 @@ impl Import {
 }
 
 impl Export {
-    fn run(self) -> Outcome {
-        with_store(&self.common, Create::Never, async |store| {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
             let progress = export::progress(store.count_pets().await?, &self.target);
-            export::export(&self.target, &self.common.data_dir, "animal", &progress, async |out| {
+            export::export(&self.target, &common.data_dir, "animal", &progress, async |out| {
                 let mut line = Vec::with_capacity(128);
                 let mut write = |pet: Pet<'_>| {
                     line.clear();

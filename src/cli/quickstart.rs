@@ -46,19 +46,17 @@ const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Quickstart {
     #[command(flatten)]
     pub service: ServiceSettings,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Quickstart {
-    pub fn run(self) -> Outcome {
-        backup::check(&self.service, &self.common)?;
+    pub fn run(self, common: &Common) -> Outcome {
+        backup::check(&self.service, common)?;
         serve(async {
-            let store = open_for(&self.service, &self.common, Deployment::Staging).await?;
-            let file = self.common.data_dir.join(KEY_FILE);
+            let store = open_for(&self.service, common, Deployment::Staging).await?;
+            let file = common.data_dir.join(KEY_FILE);
             let kept = kept_key(&store, &file).await?;
             // Sample data in production needs confirmation, once.
-            if store.deployment() == Deployment::Production && self.common.deployment.is_none() && kept.is_none() {
+            if store.deployment() == Deployment::Production && common.deployment.is_none() && kept.is_none() {
                 store.close().await;
                 return Err(Failure(PRODUCTION.into()));
             }
@@ -74,7 +72,7 @@ impl Quickstart {
             let started = app::start(&self.service, store, async |addresses, operations| {
                 let banner = async {
                     let password = if account.has_password { None } else { Some(NewPassword::generate()) };
-                    let text = welcome(addresses, operations, &self, &key, password.as_ref());
+                    let text = welcome(addresses, operations, &self.service, common, &key, password.as_ref());
                     let digest = password.map(|new| new.hash(&mut HashingMemory::default())).transpose()?;
                     let runtime = Handle::current();
                     print_banner(move || {
@@ -180,11 +178,12 @@ impl Welcome<'_> {
 fn welcome(
     addresses: &Addresses,
     operations: Option<SocketAddr>,
-    asked: &Quickstart,
+    service: &ServiceSettings,
+    common: &Common,
     key: &str,
     password: Option<&NewPassword>,
 ) -> String {
-    let is_folder = asked.common.database_url.is_none();
+    let is_folder = common.database_url.is_none();
     let welcome = Welcome {
         store: addresses.base_url.as_str(),
         messages: addresses.messages_base_url.as_str(),
@@ -192,9 +191,9 @@ fn welcome(
         operations: operations.map(|bound| BaseUrl::of_bound(addresses.scheme, bound).root().to_string()),
         program: program(),
         password: password.map(NewPassword::expose),
-        data_dir: is_folder.then(|| quoted(&asked.common.data_dir)),
+        data_dir: is_folder.then(|| quoted(&common.data_dir)),
         key,
-        curl: asked.service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with),
+        curl: service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with),
     };
     welcome.to_string()
 }

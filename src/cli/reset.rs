@@ -33,18 +33,16 @@ pub struct Reset {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Reset {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, common: &Common) -> Outcome {
         let animals = self.animals.open()?;
-        let target = match &self.common.database_url {
+        let target = match &common.database_url {
             Some(url) => url.to_string(),
-            None => self.common.data_dir.display().to_string(),
+            None => common.data_dir.display().to_string(),
         };
-        with_store(&self.common, Create::Never, async |store| {
+        with_store(common, Create::Never, async |store| {
             let deleted = describe(&store.before_reset().await?);
             if !self.yes {
                 confirm(&target, &deleted)?;

@@ -24,15 +24,13 @@ const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Serve {
     #[command(flatten)]
     pub service: ServiceSettings,
-    #[command(flatten)]
-    common: Common,
 }
 
 impl Serve {
-    pub fn run(self) -> Outcome {
-        backup::check(&self.service, &self.common)?;
+    pub fn run(self, common: &Common) -> Outcome {
+        backup::check(&self.service, common)?;
         serve(async {
-            let store = open_for(&self.service, &self.common, Deployment::Production).await?;
+            let store = open_for(&self.service, common, Deployment::Production).await?;
             Ok(app::start(&self.service, store, async |_, _| Ok(())).await?)
         })
     }

@@ -27,7 +27,7 @@ use listen::address;
 pub use network::Network;
 pub use rate_limit::RateLimit;
 
-/// Settings of all commands that open the database.
+// Settings of all commands that open the database. Not rustdoc, which clap would show as the help of each command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
