@@ -3,8 +3,7 @@
 use std::collections::TryReserveError;
 use std::io::{self, BufRead, Write, stdin};
 
-use clap::builder::PossibleValue;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::confirm::confirms;
@@ -12,19 +11,9 @@ use super::database::{find_account, no_account};
 use super::table::{print_list, strip_bidi};
 use super::{Create, Failure, Outcome, actor, print_to, stdout, with_store};
 use crate::clock::Clock;
-use crate::config::Common;
+use crate::config::{Common, one_of};
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
-
-impl ValueEnum for Role {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.as_str()))
-    }
-}
 
 #[derive(Subcommand, Debug)]
 pub enum Account {
@@ -49,7 +38,7 @@ pub struct CreateAccount {
     #[arg(value_parser = new_email)]
     email: Email,
     /// Role of the account: a customer sees its own orders, staff see and change all
-    #[arg(long, value_enum, default_value = "customer")]
+    #[arg(long, value_parser = one_of(&Role::ALL, Role::as_str), default_value = "customer")]
     role: Role,
     /// Read the account's password (12 to 128 characters) from the first line of stdin
     #[arg(long)]
@@ -94,7 +83,7 @@ pub struct SetRole {
     #[arg(value_parser = Email::parse)]
     email: Email,
     /// New role of the account
-    #[arg(value_enum)]
+    #[arg(value_parser = one_of(&Role::ALL, Role::as_str))]
     role: Role,
 }
 

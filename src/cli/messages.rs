@@ -1,14 +1,13 @@
 //! `petstore messages`
 
-use clap::builder::PossibleValue;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::database::find_account;
 use super::export;
 use super::table::{or_dash, print_list, strip_bidi, table};
 use super::{Create, Failure, Outcome, with_store};
-use crate::config::Common;
+use crate::config::{Common, one_of};
 use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState};
 use crate::store::Store;
 
@@ -62,21 +61,8 @@ struct Filter {
     #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
     account: Option<Email>,
     /// Only messages in this state
-    #[arg(long, value_name = "STATE")]
+    #[arg(long, value_name = "STATE", value_parser = one_of(&MessageState::ALL, MessageState::as_str))]
     state: Option<MessageState>,
-}
-
-impl ValueEnum for MessageState {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Waiting, Self::Sent]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            Self::Waiting => "waiting",
-            Self::Sent => "sent",
-        }))
-    }
 }
 
 impl Messages {

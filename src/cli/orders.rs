@@ -1,13 +1,12 @@
 //! `petstore orders`
 
-use clap::builder::PossibleValue;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::database::find_account;
 use super::table::{print_list, strip_bidi, table};
 use super::{Create, Outcome, with_store};
-use crate::config::Common;
+use crate::config::{Common, one_of};
 use crate::domain::{Direction, Email, Order, OrderQuery, OrderStatus, PageLimit};
 
 #[derive(Subcommand, Debug)]
@@ -22,7 +21,7 @@ pub struct List {
     #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
     account: Option<Email>,
     /// Only orders with this status
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = one_of(&OrderStatus::ALL, OrderStatus::as_str))]
     status: Option<OrderStatus>,
     /// Maximum number of orders, 1 to 100
     #[arg(long, value_name = "NUMBER", default_value = "20", value_parser = limit)]
@@ -30,16 +29,6 @@ pub struct List {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
-}
-
-impl ValueEnum for OrderStatus {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.as_str()))
-    }
 }
 
 impl Orders {

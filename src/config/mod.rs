@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches, ValueEnum};
 
@@ -53,7 +53,7 @@ pub struct Common {
     )]
     pub require_standbys: bool,
     /// Purpose of the database, set when it is created; an existing database must match
-    #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT")]
+    #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT", value_parser = one_of(&Deployment::ALL, Deployment::as_str))]
     pub deployment: Option<Deployment>,
     /// Configuration file (TOML)
     #[arg(long, global = true, value_name = "FILE", env = "PETSTORE_CONFIG")]
@@ -227,14 +227,13 @@ pub enum SimulationMode {
     Off,
 }
 
-impl ValueEnum for Deployment {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Production, Self::Staging]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.as_str()))
-    }
+/// Returns a parser of the names of `all`. Values of the domain know no command line.
+pub fn one_of<T: Copy + Send + Sync>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(all.iter().map(|one| name(*one)));
+    names.map(move |given| *all.iter().find(|one| name(**one) == given).expect("clap checks the name"))
 }
 
 /// Settings that decide which clients are admitted, and whether they may request failures.

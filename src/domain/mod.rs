@@ -38,6 +38,8 @@ pub enum Deployment {
 }
 
 impl Deployment {
+    pub const ALL: [Self; 2] = [Self::Production, Self::Staging];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Production => "production",
@@ -46,7 +48,7 @@ impl Deployment {
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Production, Self::Staging].into_iter().find(|deployment| deployment.as_str() == text)
+        Self::ALL.into_iter().find(|deployment| deployment.as_str() == text)
     }
 }
 

@@ -21,6 +21,17 @@ pub enum MessageState {
     Sent,
 }
 
+impl MessageState {
+    pub const ALL: [Self; 2] = [Self::Waiting, Self::Sent];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Sent => "sent",
+        }
+    }
+}
+
 /// Selects messages. The default selects all messages of all accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageQuery {
