@@ -170,7 +170,7 @@ fn add_common(command: clap::Command) -> clap::Command {
 }
 
 /// Appends [`SETTINGS`] to the help of each command with settings, after its examples. It replaces clap's mention of the
-/// variable at each flag.
+/// variable at each flag. Lets a flag whose value is a `BOOL` stand alone, for `true`.
 fn add_settings_help(command: clap::Command) -> clap::Command {
     let has_settings = settings(&command).next().is_some();
     let examples = command.get_after_long_help().map(ToString::to_string).filter(|_| has_settings);
@@ -179,7 +179,13 @@ fn add_settings_help(command: clap::Command) -> clap::Command {
         Some(examples) => command.after_long_help(format!("{examples}\n\n{SETTINGS}")),
         None => command,
     };
-    command.mut_args(|arg| arg.hide_env(true)).mut_subcommands(add_settings_help)
+    let command = command.mut_args(|arg| match arg.get_value_names() {
+        Some([name]) if name == "BOOL" => {
+            arg.hide_env(true).num_args(0..=1).require_equals(true).default_missing_value("true")
+        }
+        _ => arg.hide_env(true),
+    });
+    command.mut_subcommands(add_settings_help)
 }
 
 fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> {

@@ -40,17 +40,7 @@ pub struct Common {
     pub database_url: Option<DatabaseUrl>,
     /// Reject reads and writes unless as many standbys are connected to PostgreSQL as its commits wait for, which bounds
     /// stale reads from an isolated primary
-    #[arg(
-        long,
-        global = true,
-        value_name = "BOOL",
-        env = "PETSTORE_REQUIRE_STANDBYS",
-        default_value = "false",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        action = ArgAction::Set
-    )]
+    #[arg(long, global = true, value_name = "BOOL", env = "PETSTORE_REQUIRE_STANDBYS", default_value = "false", action = ArgAction::Set)]
     pub require_standbys: bool,
     /// Purpose of the database, set when it is created; an existing database must match
     #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT", value_parser = one_of(&Deployment::ALL, Deployment::as_str))]
@@ -123,16 +113,7 @@ pub struct ServiceSettings {
     #[arg(long, value_name = "FILE", env = "PETSTORE_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
     /// Allow production without TLS and without a trusted proxy on an address that other machines can reach
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "PETSTORE_INSECURE",
-        default_value = "false",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        action = ArgAction::Set
-    )]
+    #[arg(long, value_name = "BOOL", env = "PETSTORE_INSECURE", default_value = "false", action = ArgAction::Set)]
     pub insecure: bool,
     /// Maximum number of open connections; further ones get a 503 response, or are closed with TLS [default: limited by
     /// file descriptors]
@@ -165,16 +146,7 @@ pub struct ServiceSettings {
     #[arg(long, value_name = "DURATION", env = "PETSTORE_AUDIT_RETENTION", default_value = "365d", value_parser = at_least_a_second)]
     pub audit_retention: Duration,
     /// Log every request, at level info
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "PETSTORE_LOG_REQUESTS",
-        default_value = "false",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        action = ArgAction::Set
-    )]
+    #[arg(long, value_name = "BOOL", env = "PETSTORE_LOG_REQUESTS", default_value = "false", action = ArgAction::Set)]
     pub log_requests: bool,
 }
 
