@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::config::{Addresses, Admission, Registration, ServiceSettings, plaintext_check};
+use crate::config::{Addresses, Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
 use crate::http::{Api, ListenerService};
@@ -59,10 +59,9 @@ pub struct App {
 
 impl App {
     /// Creates the state. The runtime of the caller becomes that of the workers.
-    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
-        let registration = admission.registration;
-        let api = Arc::new(Api::new(store, clock, addresses, admission));
-        Self { console: Arc::new(Console::new(Arc::clone(&api), registration)), api }
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, settings: &ServiceSettings) -> Self {
+        let api = Arc::new(Api::new(store, clock, addresses, settings));
+        Self { console: Arc::new(Console::new(Arc::clone(&api), settings.registration)), api }
     }
 
     /// Serves `listeners` until `stop` says otherwise or its sender is dropped. Does not close the store.
@@ -148,7 +147,7 @@ pub async fn start(
     }
     let sockets = Sockets::bind(settings, passed)?;
     let addresses = sockets.addresses(settings);
-    let app = App::new(Arc::clone(&store), Clock::System, addresses.clone(), Admission::of(settings));
+    let app = App::new(Arc::clone(&store), Clock::System, addresses.clone(), settings);
     if sockets.store.is_some() && !store.has_accounts().await? {
         tracing::info!("{}", first_account(settings, &addresses));
     }

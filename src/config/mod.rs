@@ -208,26 +208,6 @@ pub fn one_of<T: Copy + Send + Sync>(
     names.map(move |given| *all.iter().find(|one| name(**one) == given).expect("clap checks the name"))
 }
 
-/// Settings that decide which clients are admitted, and whether they may request failures.
-#[derive(Clone, Debug)]
-pub struct Admission {
-    pub registration: Registration,
-    pub trusted_proxies: Vec<Network>,
-    pub rate_limit: Option<RateLimit>,
-    pub simulation: SimulationMode,
-}
-
-impl Admission {
-    pub fn of(service: &ServiceSettings) -> Self {
-        Self {
-            registration: service.registration,
-            trusted_proxies: service.trusted_proxy.clone(),
-            rate_limit: service.rate_limit,
-            simulation: service.simulation,
-        }
-    }
-}
-
 /// Parser of a URL that may contain a password. Unlike clap's parsers, its errors do not quote the value.
 #[derive(Clone, Debug)]
 pub struct SecretUrlParser<T> {

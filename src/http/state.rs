@@ -14,7 +14,7 @@ use super::request_history::RequestHistory;
 use super::simulator::Simulator;
 use super::traffic::Traffic;
 use crate::clock::Clock;
-use crate::config::{Addresses, Admission, Network, SimulationMode};
+use crate::config::{Addresses, Network, ServiceSettings, SimulationMode};
 use crate::domain::{Deployment, MessageIds};
 use crate::relay;
 use crate::store::Store;
@@ -60,8 +60,8 @@ pub struct PasswordCounters {
 
 impl Api {
     /// Creates the state. The runtime of the caller becomes that of the workers.
-    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, admission: Admission) -> Self {
-        let simulates = store.deployment() == Deployment::Staging && admission.simulation == SimulationMode::On;
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, settings: &ServiceSettings) -> Self {
+        let simulates = store.deployment() == Deployment::Staging && settings.simulation == SimulationMode::On;
         let addresses = Arc::new(addresses);
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
@@ -69,14 +69,14 @@ impl Api {
             documents: Documents::new(&addresses, store.deployment()),
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
-            rate_limits: admission.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
+            rate_limits: settings.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
             simulator: simulates.then(Simulator::new),
             requests: RequestHistory::default(),
             account_requests: AccountRequests::new(store.deployment()),
             traffic: Traffic::new(),
             process: Process::started_now(),
             password_counters: Arc::default(),
-            trusted_proxies: admission.trusted_proxies,
+            trusted_proxies: settings.trusted_proxy.clone(),
             store,
             workers: Workers::current(),
             clock,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use petstore::app::{App, Sockets};
 use petstore::clock::Clock;
 use petstore::config::{
-    Addresses, Admission, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, SimulationMode,
+    Addresses, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, ServiceSettings, SimulationMode,
 };
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
@@ -154,13 +154,14 @@ impl Service {
             scheme,
             store_bound: told(store_address),
         };
-        let admission = Admission {
+        let settings = ServiceSettings {
             registration: setup.registration,
-            trusted_proxies: setup.trusted_proxies,
+            trusted_proxy: setup.trusted_proxies,
             rate_limit: setup.rate_limit,
             simulation: setup.simulation,
+            ..ServiceSettings::on_free_ports()
         };
-        let app = App::new(Arc::clone(&store), clock.clone(), addresses, admission);
+        let app = App::new(Arc::clone(&store), clock.clone(), addresses, &settings);
         let sockets =
             Sockets { store: Some(store_listener), messages: Some(messages_listener), operations: Some(ops_listener) };
         let (stop, stopped) = watch::channel(Stop::No);
