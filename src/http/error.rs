@@ -37,59 +37,46 @@ pub enum Code {
     Unavailable,
 }
 
+/// Each code as it is sent, and its status, in the order of the variants and of the error table in docs/api.md.
+const TABLE: [(Code, &str, StatusCode); 18] = [
+    (Code::InvalidJson, "invalid_json", StatusCode::BAD_REQUEST),
+    (Code::MissingField, "missing_field", StatusCode::BAD_REQUEST),
+    (Code::InvalidValue, "invalid_value", StatusCode::BAD_REQUEST),
+    (Code::UnknownParameter, "unknown_parameter", StatusCode::BAD_REQUEST),
+    (Code::MissingApiKey, "missing_api_key", StatusCode::UNAUTHORIZED),
+    (Code::InvalidApiKey, "invalid_api_key", StatusCode::UNAUTHORIZED),
+    (Code::Forbidden, "forbidden", StatusCode::FORBIDDEN),
+    (Code::NotFound, "not_found", StatusCode::NOT_FOUND),
+    (Code::MethodNotAllowed, "method_not_allowed", StatusCode::METHOD_NOT_ALLOWED),
+    (Code::RequestTimeout, "request_timeout", StatusCode::REQUEST_TIMEOUT),
+    (Code::Conflict, "conflict", StatusCode::CONFLICT),
+    (Code::OperationRemoved, "operation_removed", StatusCode::GONE),
+    (Code::PayloadTooLarge, "payload_too_large", StatusCode::PAYLOAD_TOO_LARGE),
+    (Code::UnsupportedMediaType, "unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    (Code::IdempotencyKeyReused, "idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY),
+    (Code::RateLimited, "rate_limited", StatusCode::TOO_MANY_REQUESTS),
+    (Code::InternalError, "internal_error", StatusCode::INTERNAL_SERVER_ERROR),
+    (Code::Unavailable, "unavailable", StatusCode::SERVICE_UNAVAILABLE),
+];
+
 impl Code {
-    /// The codes in the order of the error table in docs/api.md.
-    pub const ALL: [Self; 18] = [
-        Self::InvalidJson,
-        Self::MissingField,
-        Self::InvalidValue,
-        Self::UnknownParameter,
-        Self::MissingApiKey,
-        Self::InvalidApiKey,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::MethodNotAllowed,
-        Self::RequestTimeout,
-        Self::Conflict,
-        Self::OperationRemoved,
-        Self::PayloadTooLarge,
-        Self::UnsupportedMediaType,
-        Self::IdempotencyKeyReused,
-        Self::RateLimited,
-        Self::InternalError,
-        Self::Unavailable,
-    ];
+    pub const ALL: [Self; TABLE.len()] = {
+        let mut all = [Self::InvalidJson; TABLE.len()];
+        let mut position = 0;
+        while position < all.len() {
+            all[position] = TABLE[position].0;
+            assert!(all[position] as usize == position, "the rows have the order of the variants");
+            position += 1;
+        }
+        all
+    };
 
     pub const fn as_str(self) -> &'static str {
-        self.parts().0
+        TABLE[self as usize].1
     }
 
     pub const fn status(self) -> StatusCode {
-        self.parts().1
-    }
-
-    /// The code as it is sent, and its status.
-    const fn parts(self) -> (&'static str, StatusCode) {
-        match self {
-            Self::InvalidJson => ("invalid_json", StatusCode::BAD_REQUEST),
-            Self::MissingField => ("missing_field", StatusCode::BAD_REQUEST),
-            Self::InvalidValue => ("invalid_value", StatusCode::BAD_REQUEST),
-            Self::UnknownParameter => ("unknown_parameter", StatusCode::BAD_REQUEST),
-            Self::MissingApiKey => ("missing_api_key", StatusCode::UNAUTHORIZED),
-            Self::InvalidApiKey => ("invalid_api_key", StatusCode::UNAUTHORIZED),
-            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN),
-            Self::NotFound => ("not_found", StatusCode::NOT_FOUND),
-            Self::MethodNotAllowed => ("method_not_allowed", StatusCode::METHOD_NOT_ALLOWED),
-            Self::RequestTimeout => ("request_timeout", StatusCode::REQUEST_TIMEOUT),
-            Self::Conflict => ("conflict", StatusCode::CONFLICT),
-            Self::OperationRemoved => ("operation_removed", StatusCode::GONE),
-            Self::PayloadTooLarge => ("payload_too_large", StatusCode::PAYLOAD_TOO_LARGE),
-            Self::UnsupportedMediaType => ("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            Self::IdempotencyKeyReused => ("idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY),
-            Self::RateLimited => ("rate_limited", StatusCode::TOO_MANY_REQUESTS),
-            Self::InternalError => ("internal_error", StatusCode::INTERNAL_SERVER_ERROR),
-            Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE),
-        }
+        TABLE[self as usize].2
     }
 }
 
@@ -177,14 +164,13 @@ impl ApiError {
 
     /// The body, as it is sent.
     pub fn body(&self) -> Vec<u8> {
-        let (code, status) = self.code.parts();
-        let error = Body { code, message: &self.message, status: status.as_u16() };
+        let error = Body { code: self.code.as_str(), message: &self.message, status: self.code.status().as_u16() };
         serde_json::to_vec(&error).expect("two strings and a number always encode")
     }
 
     /// The response, with the headers that belong to the error.
     pub fn answer(self) -> Response {
-        let mut response = response::json(self.code.parts().1, self.body());
+        let mut response = response::json(self.code.status(), self.body());
         let headers = response.headers_mut();
         let of_code = match self.code {
             // RFC 6750, section 3: no error code where no credential was presented.
