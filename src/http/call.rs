@@ -35,7 +35,10 @@ impl<'r> Call<'r> {
         let account = caller.admit(api, operation, &head.headers).await?;
         input::check_declared_body(&head.headers)?;
         let body = match *operation.method() {
-            Method::POST => input::read_json(head, body).await?,
+            Method::POST => {
+                let copy = api.account_requests.keeps_all.then_some(&mut caller.body);
+                input::read_json(head, body, copy).await?
+            }
             _ => String::new(),
         };
         Ok(Self { api, operation, account, role: caller.role, head, body })

@@ -18,13 +18,21 @@ use crate::server::BodyTimeout;
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
+/// Maximum number of bytes copied for the console: one more than is shown, so that a cut is noticed.
+const COPIED: usize = super::recorded_request::SHOWN + 1;
+
 pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}
 
-/// Reads the JSON text of an operation's body. Such an operation has no query parameters.
-pub async fn read_json(head: &Parts, body: &mut impl RequestBody) -> Result<String, ApiError> {
-    let bytes = read(body).await?;
+/// Reads the JSON text of an operation's body. Such an operation has no query parameters. The beginning of the body is added
+/// to `copy` as it arrives.
+pub async fn read_json(
+    head: &Parts,
+    body: &mut impl RequestBody,
+    copy: Option<&mut Vec<u8>>,
+) -> Result<String, ApiError> {
+    let bytes = read(body, copy).await?;
     parameters(head.uri.query(), [])?;
     String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))
 }
@@ -137,7 +145,7 @@ fn is_json(content_type: &str) -> bool {
         })
 }
 
-async fn read(body: &mut impl RequestBody) -> Result<Vec<u8>, ApiError> {
+async fn read(body: &mut impl RequestBody, mut copy: Option<&mut Vec<u8>>) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error.into().downcast::<BodyTimeout>() {
@@ -146,6 +154,9 @@ async fn read(body: &mut impl RequestBody) -> Result<Vec<u8>, ApiError> {
             Err(_) => ApiError::new(Code::InvalidJson, "The body could not be read completely."),
         })?;
         if let Some(data) = frame.data_ref() {
+            if let Some(copy) = &mut copy {
+                copy.extend_from_slice(&data[..data.len().min(COPIED - copy.len())]);
+            }
             if bytes.len() + data.len() > MAX_BODY {
                 return Err(too_large());
             }

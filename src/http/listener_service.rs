@@ -19,7 +19,6 @@ use tokio::time::timeout;
 use tower::Service;
 
 use super::auth::Caller;
-use super::body_copy::CopiedBody;
 use super::client_address::Arrival;
 use super::cors::{Cors, is_preflight};
 use super::error::{ApiError, Cause, Code};
@@ -109,8 +108,7 @@ impl ListenerService {
         request: Request<B>,
         peer: IpAddr,
     ) -> impl Future<Output = Option<Response<Sent>>> + Send {
-        let (head, body) = request.into_parts();
-        let mut body = CopiedBody::new(body, self.api.account_requests.keeps_all);
+        let (head, mut body) = request.into_parts();
         async move {
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
@@ -125,7 +123,7 @@ impl ListenerService {
                         // A database that hangs must not delay the response.
                         let recognized = Box::pin(timeout(RECOGNITION, caller.recognize(api, &head.headers)));
                         _ = AssertUnwindSafe(recognized).catch_unwind().await;
-                        recorded = self.record(target, &head, None, &caller, &response);
+                        recorded = self.record(target, &head, &caller, &response);
                     }
                     (*response).map(Either::Left)
                 }
@@ -134,21 +132,20 @@ impl ListenerService {
                         api,
                         target: (self.listener, Some(operation)),
                         head: &head,
-                        body: &mut body,
                         caller: &mut caller,
                         record: &record,
                     };
-                    let call = operation.call(api, &head, unanswered.body, unanswered.caller);
+                    let call = operation.call(api, &head, &mut body, unanswered.caller);
                     let called = AssertUnwindSafe(call).catch_unwind().await;
                     unanswered.end();
                     let response =
                         called.unwrap_or_else(|panic| Err(of_panic(&*panic))).unwrap_or_else(ApiError::answer);
-                    recorded = self.record(target, &head, body.copy.as_deref(), &caller, &response);
+                    recorded = self.record(target, &head, &caller, &response);
                     response.map(Either::Left)
                 }
                 Route::Pages(pages) => {
                     // Boxed, because it is large and rarely needed.
-                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body.body), &arrival));
+                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body), &arrival));
                     let answered = AssertUnwindSafe(page).catch_unwind().await;
                     answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
                 }
@@ -202,7 +199,6 @@ impl ListenerService {
         &self,
         target: Target,
         head: &Parts,
-        body: Option<&[u8]>,
         caller: &Caller<'_>,
         response: &response::Response,
     ) -> Option<Box<RecordedRequest>> {
@@ -213,7 +209,7 @@ impl ListenerService {
             Target::Operation(operation) => Some(operation),
             Target::OtherMethod(_) | Target::Unknown => None,
         };
-        RecordedRequest::begin(&self.api, (self.listener, operation), head, body, caller, Some(response))
+        RecordedRequest::begin(&self.api, (self.listener, operation), head, caller, Some(response))
     }
 
     /// Writes the headers that do not depend on the handler.

@@ -4,7 +4,6 @@ mod accept_encoding;
 pub(crate) mod account_requests;
 pub mod api_key_cache;
 pub(crate) mod auth;
-mod body_copy;
 mod call;
 pub(crate) mod client_address;
 mod cors;

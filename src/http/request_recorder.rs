@@ -12,7 +12,6 @@ use http_body_util::{BodyExt, Full};
 
 use super::api_key_cache::KeyHolder;
 use super::auth::Caller;
-use super::body_copy::CopiedBody;
 use super::idempotency::IDEMPOTENT_REPLAYED;
 use super::operations::Operation;
 use super::recorded_request::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, SHOWN, Sender, Text};
@@ -27,14 +26,13 @@ use crate::config::Listener;
 const NOT_JSON: &[u8] = b"[hidden: not JSON]";
 
 impl RecordedRequest {
-    /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid. `body`
-    /// is what the operation has read, on staging. `response` is `None` if the client closed the connection before it.
+    /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid.
+    /// `response` is `None` if the client closed the connection before it.
     #[inline(never)]
     pub fn begin(
         api: &Api,
         target: (Listener, Option<Operation>),
         head: &Parts,
-        body: Option<&[u8]>,
         caller: &Caller<'_>,
         response: Option<&response::Response>,
     ) -> Option<Box<Self>> {
@@ -43,10 +41,9 @@ impl RecordedRequest {
         let line = format!("{} {}", head.method, head.uri.path_and_query().map_or("/", |target| target.as_str()));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
-            let read = body.unwrap_or_default();
-            let shown = if is_json(read) { read } else { NOT_JSON };
+            let shown = if is_json(&caller.body) { &caller.body } else { NOT_JSON };
             let mut bodies = [shown, answer].map(|body| Text::of(body, SHOWN));
-            bodies[0].is_cut |= is_longer(&head.headers, read.len());
+            bodies[0].is_cut |= is_longer(&head.headers, caller.body.len());
             Exchange {
                 request_head: Text::of_head(&format!("{line} {:?}", head.version), &head.headers),
                 response_head: Text::default(),
@@ -97,25 +94,23 @@ impl RecordedRequest {
 }
 
 /// A request in progress. Dropped before [`Self::end`], it is recorded as one whose client closed the connection.
-pub struct Unanswered<'r, 'a, B> {
+pub struct Unanswered<'r, 'a> {
     pub api: &'r Api,
     pub target: (Listener, Option<Operation>),
     pub head: &'r Parts,
-    pub body: &'r mut CopiedBody<B>,
     pub caller: &'r mut Caller<'a>,
     pub record: &'r RequestRecord<'r>,
 }
 
-impl<B> Unanswered<'_, '_, B> {
+impl Unanswered<'_, '_> {
     pub fn end(self) {
         std::mem::forget(self);
     }
 }
 
-impl<B> Drop for Unanswered<'_, '_, B> {
+impl Drop for Unanswered<'_, '_> {
     fn drop(&mut self) {
-        let body = self.body.copy.as_deref();
-        if let Some(recorded) = RecordedRequest::begin(self.api, self.target, self.head, body, self.caller, None) {
+        if let Some(recorded) = RecordedRequest::begin(self.api, self.target, self.head, self.caller, None) {
             recorded.store(self.api, self.record.elapsed(), Some(&self.caller.arrival.request_id));
         }
     }
