@@ -1,5 +1,7 @@
 //! The errors of operations, as the OpenAPI document shows them.
 
+use std::sync::LazyLock;
+
 use axum::http::StatusCode;
 use serde_json::Value;
 
@@ -8,8 +10,10 @@ use super::openapi;
 use super::operations::Operation;
 
 /// The errors of each operation, in the order of [`Operation::ALL`], and each in the order of the error table.
-#[derive(Debug)]
-pub struct DocumentedErrors([Vec<DocumentedError>; Operation::COUNT]);
+static ERRORS: LazyLock<[Vec<DocumentedError>; Operation::COUNT]> = LazyLock::new(|| {
+    let document = openapi::source();
+    Operation::ALL.map(|operation| documented_errors(&document, operation))
+});
 
 /// An error of an operation, from its example in the document.
 #[derive(Debug)]
@@ -19,19 +23,14 @@ pub struct DocumentedError {
     pub has_retry_after: bool,
 }
 
-impl DocumentedErrors {
-    pub fn new() -> Self {
-        let document = openapi::source();
-        Self(Operation::ALL.map(|operation| documented_errors(&document, operation)))
+impl Operation {
+    pub fn error_with_code(self, code: Code) -> Option<&'static DocumentedError> {
+        ERRORS[self as usize].iter().find(|error| error.code == code)
     }
 
-    pub fn with_code(&self, operation: Operation, code: Code) -> Option<&DocumentedError> {
-        self.0[operation as usize].iter().find(|error| error.code == code)
-    }
-
-    /// Returns the error of an operation with a status. If there are several, the first one of the error table.
-    pub fn with_status(&self, operation: Operation, status: StatusCode) -> Option<&DocumentedError> {
-        self.0[operation as usize].iter().find(|error| error.code.status() == status)
+    /// Returns the documented error with a status. If there are several, the first one of the error table.
+    pub fn error_with_status(self, status: StatusCode) -> Option<&'static DocumentedError> {
+        ERRORS[self as usize].iter().find(|error| error.code.status() == status)
     }
 }
 

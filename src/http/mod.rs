@@ -42,7 +42,6 @@ mod request_recorder;
 mod response;
 pub(crate) mod simulated;
 mod simulation;
-mod simulator;
 mod state;
 mod traffic;
 mod well_known;

@@ -8,7 +8,6 @@ use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::documented_errors::DocumentedErrors;
 use super::error::Code;
 use super::input::{abridge, integer};
 use super::operations::Operation;
@@ -202,10 +201,9 @@ impl Preferences {
         if let Some(invalid) = ignored {
             return Err(invalid);
         }
-        let errors = DocumentedErrors::new();
         let only = given.iter().find_map(Preference::operation);
         let operations: Vec<_> = only.map_or_else(|| Operation::documented().collect(), |only| vec![only]);
-        let is_possible = |it: &Preference| operations.iter().any(|on| it.applies_to(*on, on.method(), &errors));
+        let is_possible = |it: &Preference| operations.iter().any(|on| it.applies_to(*on, on.method()));
         if let Some(useless) = given.iter().find(|it| !is_possible(it)) {
             return Err(Invalid(format!("has {useless}, which is no documented error")));
         }
@@ -267,11 +265,11 @@ impl Preference {
     }
 
     /// Returns whether a request to the operation can have the failure. A response to HEAD has no body.
-    pub fn applies_to(&self, operation: Operation, method: &Method, errors: &DocumentedErrors) -> bool {
+    pub fn applies_to(&self, operation: Operation, method: &Method) -> bool {
         match self {
             Self::Drop(Dropped::Body) | Self::Pace(_) => *method != Method::HEAD,
-            Self::Code(status) => OF_PROXIES.contains(status) || errors.with_status(operation, *status).is_some(),
-            Self::Error(code) => errors.with_code(operation, *code).is_some(),
+            Self::Code(status) => OF_PROXIES.contains(status) || operation.error_with_status(*status).is_some(),
+            Self::Error(code) => operation.error_with_code(*code).is_some(),
             _ => true,
         }
     }

@@ -1,14 +1,18 @@
 //! Failures that clients request, to test how they handle them. On staging only.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::http::header::{LOCATION, RETRY_AFTER, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use quick_cache::sync::Cache;
 
 use super::auth::Caller;
 use super::deprecation::{self, REMOVED_AT};
-use super::documented_errors::{DocumentedError, DocumentedErrors};
+use super::documented_errors::DocumentedError;
 use super::error::{ApiError, Code};
 use super::input::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
@@ -17,17 +21,30 @@ use super::preferences::{Dropped, OF_PROXIES, Preference, Preferences};
 use super::rate_limit::{Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
 use super::response::{Response, with_content_type};
 use super::simulated::Simulated;
-use super::simulator::Simulator;
 use super::state::Api;
-use crate::domain::{Invalid, Timestamp};
+use crate::domain::{AccountId, Invalid, KeyId, Timestamp};
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
 
+/// Maximum number of counters. If more keys are in use, the count of a rare one may begin again.
+const COUNTERS: usize = 10_000;
+
+/// Requests with `rate` or `every` since the start: those of one key, or of a user of the console, and perhaps of one
+/// operation.
+#[derive(Debug)]
+pub struct Simulator(Cache<(AccountId, Option<KeyId>, Option<Operation>), Arc<AtomicU64>>);
+
+impl Simulator {
+    pub fn new() -> Self {
+        Self(Cache::new(COUNTERS))
+    }
+}
+
 /// The simulation that a request gets.
 #[derive(Debug, Default)]
-pub struct Simulation<'s> {
-    failure: Option<Failure<'s>>,
+pub struct Simulation {
+    failure: Option<Failure>,
     delay: Option<Duration>,
     dropped: Option<Dropped>,
     pace: Option<u16>,
@@ -38,13 +55,13 @@ pub struct Simulation<'s> {
 
 /// A response instead of that of the operation.
 #[derive(Clone, Copy, Debug)]
-enum Failure<'s> {
-    Error(&'s DocumentedError),
+enum Failure {
+    Error(&'static DocumentedError),
     /// A proxy's.
     Gateway(StatusCode),
 }
 
-impl Failure<'_> {
+impl Failure {
     fn status(&self) -> StatusCode {
         match self {
             Self::Error(error) => error.code.status(),
@@ -53,7 +70,7 @@ impl Failure<'_> {
     }
 }
 
-impl<'s> Simulation<'s> {
+impl Simulation {
     /// Returns the simulation that a request gets by its own preferences or those of its key. `None` if it gets none.
     ///
     /// # Errors
@@ -61,7 +78,7 @@ impl<'s> Simulation<'s> {
     /// Fails if the key, the rate limit or the role rejects the request, or the request prefers strict handling of preferences and
     /// has one that is ignored.
     pub async fn of(
-        simulator: &'s Simulator,
+        simulator: &Simulator,
         operation: Operation,
         api: &Api,
         head: &Parts,
@@ -77,10 +94,9 @@ impl<'s> Simulation<'s> {
         let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
         let Some(preferences) = requested.as_ref().or(caller.preferences.as_deref()) else { return Ok(None) };
         let only = preferences.find(Preference::operation);
-        let errors = &simulator.errors;
         let is_for_another = only.is_some_and(|only| only != operation);
         let reject = |it: &Preference| match it {
-            _ if is_for_another || it.applies_to(operation, &head.method, errors) => None,
+            _ if is_for_another || it.applies_to(operation, &head.method) => None,
             Preference::Code(_) | Preference::Error(_) => Some(format!("is no documented error of {}", operation.id())),
             _ => Some(format!("does not apply to {}", head.method)),
         };
@@ -88,35 +104,31 @@ impl<'s> Simulation<'s> {
             input::check_declared_body(headers)?;
             return Err(ApiError::invalid_value("Prefer", &invalid));
         }
-        let is_chosen = !is_for_another
-            && (!preferences.is_partial() || preferences.choose(simulator.count(&(account, caller.key, only))));
-        Ok(is_chosen
-            .then(|| Self::by(preferences, operation, &head.method, errors, now))
-            .filter(|it| !it.applied.is_empty()))
+        let number = || {
+            let Ok(earlier) =
+                simulator.0.get_or_insert_with(&(account, caller.key, only), || Ok::<_, Infallible>(Arc::default()));
+            earlier.fetch_add(1, Ordering::Relaxed)
+        };
+        let is_chosen = !is_for_another && (!preferences.is_partial() || preferences.choose(number()));
+        Ok(is_chosen.then(|| Self::by(preferences, operation, &head.method, now)).filter(|it| !it.applied.is_empty()))
     }
 
     /// The simulation by the preferences that apply to the operation.
-    fn by(
-        preferences: &Preferences,
-        operation: Operation,
-        method: &Method,
-        errors: &'s DocumentedErrors,
-        now: Timestamp,
-    ) -> Self {
+    fn by(preferences: &Preferences, operation: Operation, method: &Method, now: Timestamp) -> Self {
         let with_code = |it: &Preference| match it {
-            Preference::Error(code) => errors.with_code(operation, *code).map(Failure::Error),
+            Preference::Error(code) => operation.error_with_code(*code).map(Failure::Error),
             _ => None,
         };
         let with_status = |it: &Preference| match it {
             Preference::Code(status) if OF_PROXIES.contains(status) => Some(Failure::Gateway(*status)),
-            Preference::Code(status) => errors.with_status(operation, *status).map(Failure::Error),
+            Preference::Code(status) => operation.error_with_status(*status).map(Failure::Error),
             _ => None,
         };
         let failure = preferences.find(with_code).or_else(|| preferences.find(with_status));
         let mut simulation = Self { failure, ..Self::default() };
         for preference in &preferences.given {
             match preference {
-                _ if !preference.applies_to(operation, method, errors) => continue,
+                _ if !preference.applies_to(operation, method) => continue,
                 Preference::Code(status) if failure.is_some_and(|failure| failure.status() == *status) => {}
                 Preference::Error(_) => {}
                 Preference::Delay(milliseconds) => simulation.delay = Some(Duration::from_millis(*milliseconds)),
