@@ -17,10 +17,6 @@ use crate::domain::{Deployment, Invalid, Timestamp};
 /// Statuses that a proxy in front of the service sends, which the OpenAPI document does not list.
 pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
 
-/// The names that [`Preference::parse`] knows.
-const NAMES: [&str; 11] =
-    ["code", "error", "delay", "drop", "pace", "date", "rate", "seed", "every", "operation", "handling"];
-
 const NO_EFFECT: &str = "has no effect: add a failure such as code=503";
 
 /// Maximum length of the preferences of a key, in bytes.
@@ -62,7 +58,8 @@ impl Dropped {
 }
 
 impl Preference {
-    fn parse(name: &str, value: &str) -> Result<Self, Invalid> {
+    /// `None` if the name is unknown.
+    fn parse(name: &str, value: &str) -> Option<Result<Self, Invalid>> {
         let number = |range: RangeInclusive<i64>| integer(value).filter(|it| range.contains(it)).map(i64::unsigned_abs);
         let (parsed, allowed) = match name {
             "code" => (StatusCode::from_bytes(value.as_bytes()).ok().map(Self::Code), "an HTTP status"),
@@ -88,9 +85,9 @@ impl Preference {
                 let strict = [("strict", true), ("lenient", false)].into_iter().find(|(name, _)| *name == value);
                 (strict.map(|(_, is_strict)| Self::Strict(is_strict)), "strict or lenient")
             }
-            _ => return Err(Invalid(format!("has the unknown preference {}", abridge(name)))),
+            _ => return None,
         };
-        parsed.ok_or_else(|| Invalid(format!("has an invalid {name}: it must be {allowed}")))
+        Some(parsed.ok_or_else(|| Invalid(format!("has an invalid {name}: it must be {allowed}"))))
     }
 }
 
@@ -155,10 +152,12 @@ impl Preferences {
             if known.contains(&name) {
                 continue;
             }
-            if NAMES.contains(&name) {
-                known.push(name);
-            }
-            match Preference::parse(name, value) {
+            let Some(preference) = Preference::parse(name, value) else {
+                ignored.get_or_insert_with(|| Invalid(format!("has the unknown preference {}", abridge(name))));
+                continue;
+            };
+            known.push(name);
+            match preference {
                 Ok(Preference::Date(day)) if has_passed(day, now) => {
                     ignored.get_or_insert_with(|| Invalid(format!("has a {name} that has passed")));
                 }
