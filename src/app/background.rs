@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::uri::Scheme;
 use tokio::task::JoinHandle;
 
 use super::App;
 use super::backup_schedule::{Backups, Schedule};
 use super::expiry::delete_expired;
 use crate::clock::Clock;
-use crate::config::{Addresses, Scheme, ServiceSettings};
+use crate::config::{Addresses, ServiceSettings};
 use crate::http::Api;
 use crate::relay::{self, Relay, Target};
 use crate::server::Tls;
@@ -52,7 +53,7 @@ pub fn start_traces(addresses: &Addresses, store: &Store) -> Option<(Tracer, Exp
     let warn = |warning: &str| tracing::warn!("{warning}");
     let settings =
         traces::Settings::read(|name| super::variable(name)?.into_string().ok(), store.deployment().as_str(), warn)?;
-    let started = traces::start(settings, addresses.scheme == Scheme::Https);
+    let started = traces::start(settings, addresses.scheme == Scheme::HTTPS);
     started.inspect_err(|why| tracing::warn!(why, "cannot export traces")).ok()
 }
 

@@ -188,7 +188,7 @@ fn welcome(
         store: addresses.base_url.as_str(),
         messages: addresses.messages_base_url.as_str(),
         root: addresses.base_url.root().to_string(),
-        operations: operations.map(|bound| BaseUrl::of_bound(addresses.scheme, bound).root().to_string()),
+        operations: operations.map(|bound| BaseUrl::of_bound(&addresses.scheme, bound).root().to_string()),
         program: program(),
         password: password.map(NewPassword::expose),
         data_dir: is_folder.then(|| quoted(&common.data_dir)),

@@ -5,26 +5,10 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::header::HOST;
-use axum::http::uri::Authority;
+use axum::http::uri::{Authority, Scheme};
 
 use super::{Listener, ServiceSettings};
 use crate::domain::Invalid;
-
-/// Scheme of the listeners themselves, which may differ from that of the public URLs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    Http,
-    Https,
-}
-
-impl std::fmt::Display for Scheme {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        })
-    }
-}
 
 /// A public base URL: `http` or `https`, a host, an optional path, and `/v1` at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +40,7 @@ impl BaseUrl {
     }
 
     /// Returns the base URL of a listener without a configured one.
-    pub fn of_bound(scheme: Scheme, address: SocketAddr) -> Self {
+    pub fn of_bound(scheme: &Scheme, address: SocketAddr) -> Self {
         Self {
             url: format!("{scheme}://{}/v1", reachable(address)),
             port_at_any_host: address.ip().is_unspecified().then_some(address.port()),
@@ -116,6 +100,7 @@ pub struct Addresses {
     pub cors_origins: Vec<String>,
     /// Contacts for vulnerability reports, as URLs.
     pub security_contacts: Vec<String>,
+    /// Scheme of the listeners themselves, which may differ from that of the public URLs.
     pub scheme: Scheme,
     /// Bound address of the store listener.
     pub store_bound: SocketAddr,
@@ -123,9 +108,9 @@ pub struct Addresses {
 
 impl Addresses {
     pub fn new(service: &ServiceSettings, store_bound: SocketAddr, messages_bound: SocketAddr) -> Self {
-        let scheme = if service.tls_cert.is_some() { Scheme::Https } else { Scheme::Http };
+        let scheme = if service.tls_cert.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let known = |configured: &Option<BaseUrl>, bound| {
-            configured.clone().unwrap_or_else(|| BaseUrl::of_bound(scheme, bound))
+            configured.clone().unwrap_or_else(|| BaseUrl::of_bound(&scheme, bound))
         };
         Self {
             base_url: known(&service.base_url, store_bound),
@@ -148,7 +133,7 @@ impl Addresses {
 
     /// Returns the origins of the store listener's own pages.
     pub fn store_origins(&self) -> Vec<String> {
-        let mut origins = vec![BaseUrl::of_bound(self.scheme, self.store_bound).origin(), self.base_url.origin()];
+        let mut origins = vec![BaseUrl::of_bound(&self.scheme, self.store_bound).origin(), self.base_url.origin()];
         origins.dedup();
         origins
     }
@@ -203,12 +188,12 @@ mod tests {
     fn addresses(store: &str, messages: &str) -> Arc<Addresses> {
         let (store_bound, messages): (SocketAddr, SocketAddr) = (store.parse().unwrap(), messages.parse().unwrap());
         Arc::new(Addresses {
-            base_url: BaseUrl::of_bound(Scheme::Http, store_bound),
-            messages_base_url: BaseUrl::of_bound(Scheme::Http, messages),
+            base_url: BaseUrl::of_bound(&Scheme::HTTP, store_bound),
+            messages_base_url: BaseUrl::of_bound(&Scheme::HTTP, messages),
             staging_base_url: None,
             cors_origins: Vec::new(),
             security_contacts: Vec::new(),
-            scheme: Scheme::Http,
+            scheme: Scheme::HTTP,
             store_bound,
         })
     }
@@ -221,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_listener_bound_to_every_address_is_printed_as_loopback() {
-        let printed = |bound: &str| BaseUrl::of_bound(Scheme::Http, bound.parse().unwrap()).as_str().to_owned();
+        let printed = |bound: &str| BaseUrl::of_bound(&Scheme::HTTP, bound.parse().unwrap()).as_str().to_owned();
         assert_eq!(printed("0.0.0.0:8080"), "http://127.0.0.1:8080/v1");
         assert_eq!(printed("[::]:8080"), "http://[::1]:8080/v1");
         assert_eq!(printed("192.0.2.1:8080"), "http://192.0.2.1:8080/v1");

@@ -21,7 +21,7 @@ use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 use crate::telemetry::{LogFormat, LogLevel};
-pub use addresses::{Addresses, BaseUrl, Scheme, reachable};
+pub use addresses::{Addresses, BaseUrl, reachable};
 pub use file::{File, settings, takes_list};
 use listen::address;
 pub use network::Network;

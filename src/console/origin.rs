@@ -32,8 +32,10 @@ fn is_own(origin: &str, headers: &HeaderMap, addresses: &Addresses) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::uri::Scheme;
+
     use super::*;
-    use crate::config::{BaseUrl, Scheme};
+    use crate::config::BaseUrl;
 
     #[test]
     fn origin_must_be_present_and_ours() {
@@ -59,11 +61,11 @@ mod tests {
         let store_bound = "127.0.0.1:8080".parse().unwrap();
         let addresses = Addresses {
             base_url: BaseUrl::parse("https://shop.example/v1").unwrap(),
-            messages_base_url: BaseUrl::of_bound(Scheme::Http, store_bound),
+            messages_base_url: BaseUrl::of_bound(&Scheme::HTTP, store_bound),
             staging_base_url: None,
             cors_origins: vec!["https://evil.example".into()],
             security_contacts: Vec::new(),
-            scheme: Scheme::Http,
+            scheme: Scheme::HTTP,
             store_bound,
         };
         for (site, site_is_right) in sites {

@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::extract::MatchedPath;
 use axum::http::header::STRICT_TRANSPORT_SECURITY;
 use axum::http::request::Parts;
+use axum::http::uri::Scheme;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use axum::middleware::{Next, from_fn};
 use futures_util::FutureExt;
@@ -32,7 +33,7 @@ use super::request_record::{RequestRecord, log_cause};
 use super::request_recorder::Unanswered;
 use super::response::{self, Sent};
 use super::state::Api;
-use crate::config::{BaseUrl, Listener, Scheme};
+use crate::config::{BaseUrl, Listener};
 use crate::server::{self, Connections, Rejection, TimedBody};
 use crate::telemetry::traces::Tracer;
 
@@ -252,7 +253,7 @@ fn is_https_only(listener: Listener, api: &Api) -> bool {
         Listener::Ops => None,
     };
     let is_behind_proxy = !api.trusted_proxies.is_empty();
-    api.addresses.scheme == Scheme::Https || (is_behind_proxy && public.is_some_and(BaseUrl::is_https))
+    api.addresses.scheme == Scheme::HTTPS || (is_behind_proxy && public.is_some_and(BaseUrl::is_https))
 }
 
 impl server::Service for ListenerService {

@@ -1,6 +1,7 @@
 //! The document as a service with given addresses serves it.
 
-use petstore::config::{Addresses, BaseUrl, Scheme};
+use axum::http::uri::Scheme;
+use petstore::config::{Addresses, BaseUrl};
 use petstore::domain::Deployment;
 use petstore::http::Operation;
 use petstore::http::openapi::{Version, document};
@@ -20,7 +21,7 @@ pub fn after_removal() -> String {
 
 /// The document of a staging service without configured addresses.
 pub fn staging() -> String {
-    let bound = |port| BaseUrl::of_bound(Scheme::Http, ([127, 0, 0, 1], port).into());
+    let bound = |port| BaseUrl::of_bound(&Scheme::HTTP, ([127, 0, 0, 1], port).into());
     let addresses =
         Addresses { base_url: bound(8080), messages_base_url: bound(8081), staging_base_url: None, ..addresses() };
     document(&addresses, Deployment::Staging, NOW, Version::V3_1)
@@ -38,7 +39,7 @@ fn addresses() -> Addresses {
         staging_base_url: Some(BaseUrl::parse("https://staging.petstore.example/v1").unwrap()),
         cors_origins: Vec::new(),
         security_contacts: Vec::new(),
-        scheme: Scheme::Http,
+        scheme: Scheme::HTTP,
         store_bound: ([127, 0, 0, 1], 8080).into(),
     }
 }

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::uri::Scheme;
 use petstore::app::{App, Sockets};
 use petstore::clock::Clock;
 use petstore::config::{
-    Addresses, BaseUrl, Listener, Network, RateLimit, Registration, Scheme, ServiceSettings, SimulationMode,
+    Addresses, BaseUrl, Listener, Network, RateLimit, Registration, ServiceSettings, SimulationMode,
 };
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
@@ -140,14 +141,14 @@ impl Service {
             messages_listener.local_addr().unwrap(),
             ops_listener.local_addr().unwrap(),
         );
-        let scheme = if setup.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let scheme = if setup.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let told = |bound: SocketAddr| match setup.any_host {
             true => SocketAddr::from(([0, 0, 0, 0], bound.port())),
             false => bound,
         };
         let addresses = Addresses {
-            base_url: setup.base_url.unwrap_or_else(|| BaseUrl::of_bound(scheme, told(store_address))),
-            messages_base_url: BaseUrl::of_bound(scheme, told(messages_address)),
+            base_url: setup.base_url.unwrap_or_else(|| BaseUrl::of_bound(&scheme, told(store_address))),
+            messages_base_url: BaseUrl::of_bound(&scheme, told(messages_address)),
             staging_base_url: None,
             cors_origins: setup.cors_origins,
             security_contacts: setup.security_contacts,

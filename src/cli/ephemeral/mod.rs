@@ -124,7 +124,7 @@ impl Ephemeral {
         let access = Access::create(store, animals).await?;
         let ready = async |addresses: &Addresses, operations: Option<SocketAddr>| {
             let Some((program, arguments)) = self.command.split_first() else {
-                let ops_url = operations.map(|bound| BaseUrl::of_bound(addresses.scheme, bound).root().to_owned());
+                let ops_url = operations.map(|bound| BaseUrl::of_bound(&addresses.scheme, bound).root().to_owned());
                 let line = serde_json::to_string(&access.ready(addresses, ops_url))? + "\n";
                 let printed = print_banner(move || {
                     stdout()?
