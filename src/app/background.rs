@@ -31,7 +31,7 @@ pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
             api.api_keys.follow(),
             api.api_keys.write_down_uses(),
             api.account_requests.follow_deletions(&api.store),
-            api.requests.follow(|| api.traffic.api_requests(), &api.clock),
+            api.requests.follow(|| api.traffic.api_requests()),
             api.traffic.refusals.follow(),
             console.unstored_sessions.follow(),
             console.wrong_passwords.follow(),

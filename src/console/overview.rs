@@ -53,7 +53,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         site: Site::new(&user, "Overview", ""),
         addresses,
         counts: user.api().pet_counts.get(&user.api().store).await?,
-        plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests(), now)),
+        plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests())),
         failed: requests.iter().filter(|request| request.is_failed()).count(),
         database: user.api().store.database(),
         has_keys: !user.api().store.list_keys_of(session.account, &KeyQuery::newest(now)).await?.0.is_empty(),
