@@ -8,7 +8,8 @@ use super::export;
 use super::table::{or_dash, print_list, strip_bidi, table};
 use super::{Create, Failure, Outcome, with_store};
 use crate::config::{Common, one_of};
-use crate::domain::{Email, Message, MessageQuery, MessageRecord, MessageState};
+use crate::domain::{Email, MessageQuery, MessageRecord, MessageState};
+use crate::representation::write_message;
 use crate::store::Store;
 
 /// Maximum number of characters of a message in the table.
@@ -120,14 +121,12 @@ impl Export {
 /// The fields of the API, the account and the time of delivery.
 fn json(record: &MessageRecord) -> Value {
     let MessageRecord { message, account, sent_at } = record;
-    json!({
-        "id": message.id.to_string(),
-        "message": message.text.as_str(),
-        "status": Message::status(*sent_at),
-        "createdAt": message.created_at,
-        "account": account.as_str(),
-        "sentAt": sent_at,
-    })
+    let mut object = Vec::new();
+    write_message(message, *sent_at, &mut object);
+    let mut object: Value = serde_json::from_slice(&object).expect("a message is JSON");
+    object["account"] = account.as_str().into();
+    object["sentAt"] = json!(sent_at);
+    object
 }
 
 fn shown(messages: &[MessageRecord]) -> String {

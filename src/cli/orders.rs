@@ -1,13 +1,14 @@
 //! `petstore orders`
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::database::find_account;
 use super::table::{print_list, strip_bidi, table};
 use super::{Create, Outcome, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::{Direction, Email, Order, OrderQuery, OrderStatus, PageLimit};
+use crate::representation::order_json;
 
 #[derive(Subcommand, Debug)]
 pub enum Orders {
@@ -67,15 +68,9 @@ fn limit(text: &str) -> Result<PageLimit, String> {
 
 /// The fields of the API, and the customer's address.
 fn json((order, email): &(Order, String)) -> Value {
-    json!({
-        "id": order.id,
-        "petId": order.pet_id,
-        "accountId": order.account.0,
-        "status": order.status.as_str(),
-        "createdAt": order.created_at,
-        "updatedAt": order.updated_at,
-        "account": email,
-    })
+    let mut object: Value = serde_json::from_slice(&order_json(order)).expect("an order is JSON");
+    object["account"] = email.as_str().into();
+    object
 }
 
 fn shown(orders: &[(Order, String)]) -> String {
