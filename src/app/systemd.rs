@@ -1,7 +1,7 @@
 //! Readiness notification (sd_notify(3)) and socket activation (sd_listen_fds(3)) of systemd and compatible supervisors.
 //!
-//! The crates `sd-notify` and `listenfd` would replace some 25 lines: neither maps sockets to listeners by name, which is
-//! most of this file.
+//! The crate `sd-notify` would replace some 15 lines. It neither limits the time of a notification nor lets a store ignore
+//! the environment (`super::variable`).
 
 use std::ffi::OsStr;
 use std::io;

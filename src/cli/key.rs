@@ -70,8 +70,8 @@ pub struct RevokeKey {
 
 /// Replace an API key with a new one and print it
 ///
-/// The new key has the same account, name, lifetime, access and preferences. The old key keeps working for the time of --overlap, so that
-/// clients can switch without an interruption.
+/// The new key has the same account, name, lifetime, access and preferences. The old key keeps working for the time of
+/// --overlap, so that clients can switch without an interruption.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Example:

@@ -131,8 +131,9 @@ pub struct ServiceSettings {
     /// Folder of these backups [default: backups in the data directory]
     #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
     pub backup_dir: Option<PathBuf>,
-    /// Broker or web server that gets the messages: https://HOST/PATH of a web server, or nats://USER:PASSWORD@HOST:PORT of NATS (tls:// for
-    /// TLS; several HOST:PORT, separated by commas, are tried in order) [default: messages stay queued in the database]
+    /// Broker or web server that gets the messages: https://HOST/PATH of a web server, or
+    /// nats://USER:PASSWORD@HOST:PORT of NATS (tls:// for TLS; several HOST:PORT, separated by commas, are tried in order)
+    /// [default: messages stay queued in the database]
     #[arg(long, value_name = "URL", env = "PETSTORE_RELAY", value_parser = RELAY_URL)]
     pub relay: Option<RelayUrl>,
     /// File with the secret that signs messages to a web server: a line of whsec_ and base64, or two while one is

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::domain::{Email, SessionHash, Timestamp, TokenBucket};
 
-/// Maximum number of addresses, accounts and sessions that are remembered. Beyond it, those with the oldest attempts are
-/// forgotten.
+/// Maximum number of addresses, accounts and sessions that are remembered. Beyond it, some are forgotten, those with a
+/// single attempt before those with several (quick_cache evicts like S3-FIFO).
 const REMEMBERED: usize = 20_000;
 
 /// In milliseconds.

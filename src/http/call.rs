@@ -24,7 +24,8 @@ pub struct Call<'r> {
 }
 
 impl<'r> Call<'r> {
-    /// Checks a request in this order: the key, the rate limit, the permission, the body's size and media type, the body itself.
+    /// Checks a request in this order: the key, the rate limit, the permission, the body's size and media type, the body
+    /// itself.
     pub async fn check(
         operation: Operation,
         api: &'r Api,

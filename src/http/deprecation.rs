@@ -38,8 +38,8 @@ pub fn removed() -> ApiError {
     )
 }
 
-/// The headers that announce the deprecation. The middleware adds them, because errors from outside the handler have
-/// them too.
+/// The headers that announce the deprecation. The listener's service adds them, because errors from outside the handler
+/// have them too.
 #[derive(Debug)]
 pub struct Deprecation {
     /// All headers of a successful response, with a placeholder for the request id.

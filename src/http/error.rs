@@ -98,7 +98,7 @@ pub struct ApiError {
     header: Option<(&'static str, &'static str)>,
 }
 
-/// The cause of a 5xx error. An extension of the response until the middleware logs it with the request's id.
+/// The cause of a 5xx error. An extension of the response until the listener's service logs it with the request's id.
 #[derive(Clone, Debug)]
 pub struct Cause(pub String);
 

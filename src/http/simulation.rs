@@ -75,8 +75,8 @@ impl Simulation {
     ///
     /// # Errors
     ///
-    /// Fails if the key, the rate limit or the role rejects the request, or the request prefers strict handling of preferences and
-    /// has one that is ignored.
+    /// Fails if the key, the rate limit or the role rejects the request, or the request prefers strict handling
+    /// of preferences and has one that is ignored.
     pub async fn of(
         simulator: &Simulator,
         operation: Operation,
