@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::iter;
 use std::path::Path;
 
 use indicatif::ProgressBar;
@@ -43,7 +44,7 @@ impl AnimalFile {
     pub fn check(&mut self) -> Result<(u64, u64), Failure> {
         let progress = progress::of_file(&self.0, "checking");
         let (mut animals, mut invalid) = (0, 0);
-        for line in Lines::new(self.0.try_clone()?, progress.clone()) {
+        for line in lines(self.0.try_clone()?, progress.clone()) {
             let line = line?;
             if interrupt::is_received() {
                 progress.finish_and_clear();
@@ -77,7 +78,7 @@ impl AnimalFile {
         keep_going: bool,
     ) -> (impl Iterator<Item = Result<NewPet, String>> + Send + use<>, ProgressBar) {
         let progress = progress::of_file(&self.0, "importing");
-        let animals = Lines::new(self.0, progress.clone()).filter_map(move |line| match line {
+        let animals = lines(self.0, progress.clone()).filter_map(move |line| match line {
             _ if interrupt::is_received() => Some(Err(INTERRUPTED.to_owned())),
             Ok(line) => match line.animal {
                 Err(_) if keep_going => None,
@@ -96,39 +97,30 @@ fn spool(source: &mut impl Read) -> io::Result<File> {
     Ok(copy)
 }
 
-/// The non-blank lines of a file, each parsed as an animal.
-struct Lines {
-    reader: BufReader<File>,
-    number: u64,
-    progress: ProgressBar,
-}
-
 struct Line {
     number: u64,
     animal: Result<NewPet, String>,
 }
 
-impl Lines {
-    fn new(file: File, progress: ProgressBar) -> Self {
-        Self { reader: BufReader::with_capacity(1 << 18, file), number: 0, progress }
-    }
-
-    fn next_line(&mut self) -> io::Result<Option<Line>> {
+/// Returns the non-blank lines of a file, each parsed as an animal.
+fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<Line>> + Send {
+    let (mut reader, mut number) = (BufReader::with_capacity(1 << 18, file), 0);
+    let mut next = move || {
         let mut bytes = Vec::with_capacity(128);
         loop {
             bytes.clear();
-            if self.reader.by_ref().take(LONGEST_LINE + 2).read_until(b'\n', &mut bytes)? == 0 {
+            if reader.by_ref().take(LONGEST_LINE + 2).read_until(b'\n', &mut bytes)? == 0 {
                 return Ok(None);
             }
-            self.number += 1;
-            self.progress.inc(bytes.len() as u64);
+            number += 1;
+            progress.inc(bytes.len() as u64);
             let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| self.number == 1).unwrap_or(line);
+            let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| number == 1).unwrap_or(line);
             let animal = if line.len() as u64 > LONGEST_LINE {
                 if !bytes.ends_with(b"\n") {
-                    let skipped = self.reader.skip_until(b'\n')?;
-                    self.progress.inc(skipped as u64);
+                    let skipped = reader.skip_until(b'\n')?;
+                    progress.inc(skipped as u64);
                 }
                 Err("The line is longer than 64 KiB.".to_owned())
             } else {
@@ -138,20 +130,13 @@ impl Lines {
                 let text = std::str::from_utf8(line).map_err(|_| "The line is not UTF-8.".to_owned());
                 text.and_then(|text| parse_new_pet(text).map_err(|invalid| describe(&invalid)))
             };
-            return Ok(Some(Line { number: self.number, animal }));
+            return Ok(Some(Line { number, animal }));
         }
-    }
+    };
+    iter::from_fn(move || next().transpose())
 }
 
 /// The error of the API, about a line. The parser sees one line only, so its line number would mislead.
 fn describe(invalid: &ApiError) -> String {
     invalid.message().replacen("The body", "The line", 1).replacen(" at line 1 column ", " at column ", 1)
-}
-
-impl Iterator for Lines {
-    type Item = io::Result<Line>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_line().transpose()
-    }
 }
