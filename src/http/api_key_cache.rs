@@ -58,16 +58,6 @@ pub enum Authentication {
     Unknown,
 }
 
-impl Authentication {
-    /// The account of a valid key.
-    pub fn account(&self) -> Option<AccountId> {
-        match self {
-            Self::Valid(key) => Some(key.grant.account),
-            Self::Ended(_) | Self::Unknown => None,
-        }
-    }
-}
-
 /// Counters of well-formed keys in requests.
 #[derive(Debug, Default)]
 pub struct Counts {
