@@ -70,12 +70,8 @@ impl<'s> RequestRecord<'s> {
             span.end(route.template(), response.status(), id);
         }
         if let Some(mut entry) = log_entry {
-            if is_simulated {
-                entry.mark_simulated();
-            }
-            if let Some(trace) = trace {
-                entry.is_in(trace);
-            }
+            entry.simulated = is_simulated;
+            entry.trace_id = trace.or(entry.trace_id);
             entry.write(id, caller.account, route.label(), response.status(), took);
         }
         if let Some(cause) = response.extensions_mut().remove() {

@@ -21,8 +21,9 @@ pub struct RequestLogEntry {
     client_address: IpAddr,
     /// `None` if the request has no `User-Agent`, or one that is not visible ASCII.
     user_agent: Option<String>,
-    trace_id: Option<TraceId>,
-    simulated: bool,
+    /// The trace in which the request is recorded: its caller's, or one that begins with it.
+    pub trace_id: Option<TraceId>,
+    pub simulated: bool,
 }
 
 impl RequestLogEntry {
@@ -39,16 +40,6 @@ impl RequestLogEntry {
             trace_id: TraceParent::of(&request.headers).map(|parent| parent.trace),
             simulated: false,
         }
-    }
-
-    /// The request is recorded in this trace: its caller's, or one that begins with it.
-    pub fn is_in(&mut self, trace: TraceId) {
-        self.trace_id = Some(trace);
-    }
-
-    /// Marks the response as simulated.
-    pub fn mark_simulated(&mut self) {
-        self.simulated = true;
     }
 
     pub fn write(self, id: &HeaderValue, account: Option<AccountId>, route: &str, status: StatusCode, took: Duration) {
