@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::domain::Invalid;
 
+/// The units as they are given and shown, and their seconds.
+const UNITS: [(&str, &str, u64); 3] = [("s", "second", 1), ("min", "minute", 60), ("h", "hour", 60 * 60)];
+
 /// Number of requests per window: also the maximum burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
@@ -17,15 +20,10 @@ impl RateLimit {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let invalid = || Invalid("a rate limit is 1 to 1000000 requests per s, min or h, for instance 600/min".into());
         let (requests, unit) = text.split_once('/').ok_or_else(invalid)?;
-        let window = match unit {
-            "s" => 1,
-            "min" => 60,
-            "h" => 60 * 60,
-            _ => return Err(invalid()),
-        };
+        let (.., seconds) = UNITS.into_iter().find(|(given, ..)| *given == unit).ok_or_else(invalid)?;
         let digits = requests.bytes().all(|byte| byte.is_ascii_digit());
         let requests = requests.parse().ok().filter(|requests| digits && (1..=1_000_000).contains(requests));
-        Ok(Self { requests: requests.ok_or_else(invalid)?, window: Duration::from_secs(window) })
+        Ok(Self { requests: requests.ok_or_else(invalid)?, window: Duration::from_secs(seconds) })
     }
 }
 
@@ -33,11 +31,8 @@ impl RateLimit {
 impl std::fmt::Display for RateLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let requests = if self.requests == 1 { "request" } else { "requests" };
-        let unit = match self.window.as_secs() {
-            1 => "second",
-            60 => "minute",
-            _ => "hour",
-        };
+        let unit =
+            UNITS.into_iter().find(|(.., seconds)| *seconds == self.window.as_secs()).map_or("", |(_, unit, _)| unit);
         write!(f, "{} {requests} per {unit}", self.requests)
     }
 }
