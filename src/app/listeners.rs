@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::systemd::PassedSockets;
 use super::{App, Result};
 use crate::config::{Addresses, Listener, ServiceSettings};
 use crate::console;
@@ -26,7 +27,7 @@ pub struct Sockets {
 
 impl Sockets {
     /// Takes the sockets that the supervisor has passed and opens the others.
-    pub fn bind(settings: &ServiceSettings, mut passed: Vec<(Listener, std::net::TcpListener)>) -> Result<Self> {
+    pub fn bind(settings: &ServiceSettings, mut passed: PassedSockets) -> Result<Self> {
         let mut bind = |listener: Listener, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>> {
             if !settings.listeners.contains(&listener) {
                 return Ok(None);
@@ -42,11 +43,7 @@ impl Sockets {
     }
 
     /// Fails if [`Self::bind`] would, without listening. Warns of used addresses if a service `may_run`.
-    pub fn check(
-        settings: &ServiceSettings,
-        passed: &[(Listener, std::net::TcpListener)],
-        may_run: bool,
-    ) -> Result<()> {
+    pub fn check(settings: &ServiceSettings, passed: &PassedSockets, may_run: bool) -> Result<()> {
         let is_passed = |listener| passed.iter().any(|(passed_for, _)| *passed_for == listener);
         for (listener, address, flag) in configured(settings)? {
             if !settings.listeners.contains(&listener) || is_passed(listener) {
@@ -96,10 +93,7 @@ impl Sockets {
 }
 
 /// Returns the settings with the addresses of the sockets that the supervisor has passed.
-pub fn at_passed_addresses(
-    settings: &ServiceSettings,
-    passed: &[(Listener, std::net::TcpListener)],
-) -> Result<ServiceSettings> {
+pub fn at_passed_addresses(settings: &ServiceSettings, passed: &PassedSockets) -> Result<ServiceSettings> {
     let mut settings = settings.clone();
     for (listener, socket) in passed {
         if !settings.listeners.contains(listener) {

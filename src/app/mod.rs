@@ -30,6 +30,7 @@ use crate::telemetry::traces::Exporting;
 use backup_schedule::Backups;
 pub use listeners::Sockets;
 use shutdown::{LogLevelSignals, Signals};
+use systemd::PassedSockets;
 
 /// Maximum time to store the last uses of API keys at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -118,10 +119,7 @@ pub struct Started {
 /// Fails if [`start`] would, as far as that is known without the store. `deployment` is that of the database, or of the new
 /// one. If a service `may_run`, addresses that are used are only a warning.
 pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run: bool) -> Result<()> {
-    tls(settings)?;
-    relay(settings)?;
-    let passed = systemd::passed_sockets()?;
-    let settings = listeners::at_passed_addresses(settings, &passed)?;
+    let (.., passed, settings) = prepare(settings)?;
     let warnings = deployment.map(|deployment| plaintext_check::check(&settings, deployment)).transpose()?;
     let checked = Sockets::check(&settings, &passed, may_run);
     if may_run || checked.is_err() {
@@ -139,9 +137,8 @@ pub async fn start(
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
 ) -> Result<Started> {
     let (signals, log_level) = (Signals::listen()?, LogLevelSignals::listen()?);
-    let (tls, target) = (tls(settings)?, relay(settings)?);
-    let passed = systemd::passed_sockets()?;
-    let settings = &listeners::at_passed_addresses(settings, &passed)?;
+    let (tls, target, passed, settings) = prepare(settings)?;
+    let settings = &settings;
     for warning in plaintext_check::check(settings, store.deployment())? {
         tracing::warn!("{warning}");
     }
@@ -163,9 +160,10 @@ pub async fn start(
     let backups = background::start_backups(settings, &store)?;
     let relay = background::start_relay(target, settings, &app.api)?;
     let (tracer, traces) = background::start_traces(&addresses, &store).unzip();
-    let listeners = sockets.serving(&app).into_iter().map(|(socket, service, access)| {
-        (socket, service.logging(settings.log_requests).tracing(tracer.clone()), access)
-    });
+    let listeners = sockets
+        .serving(&app)
+        .into_iter()
+        .map(|(socket, service, access)| (socket, service.observed(settings.log_requests, tracer.as_ref()), access));
     let listeners = listeners.collect();
     let (limits, audit_retention) = (limits(settings), settings.audit_retention);
     Ok(Started { app, listeners, tls, limits, signals, log_level, traces, backups, relay, audit_retention })
@@ -205,12 +203,13 @@ impl Started {
     }
 }
 
-fn tls(settings: &ServiceSettings) -> Result<Option<Tls>> {
-    Ok(settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?)
-}
-
-fn relay(settings: &ServiceSettings) -> Result<Option<Target>> {
-    Ok(Target::load(settings.relay.as_ref(), settings.relay_secret_file.as_deref())?)
+/// Loads what the settings name. Returns the sockets that the supervisor has passed, and the settings with their addresses.
+fn prepare(settings: &ServiceSettings) -> Result<(Option<Tls>, Option<Target>, PassedSockets, ServiceSettings)> {
+    let tls = settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?;
+    let target = Target::load(settings.relay.as_ref(), settings.relay_secret_file.as_deref())?;
+    let passed = systemd::passed_sockets()?;
+    let settings = listeners::at_passed_addresses(settings, &passed)?;
+    Ok((tls, target, passed, settings))
 }
 
 fn limits(settings: &ServiceSettings) -> Limits {

@@ -56,8 +56,10 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
     sender.send_to_addr(state.as_bytes(), &address).map(|_| ())
 }
 
+pub type PassedSockets = Vec<(Listener, TcpListener)>;
+
 /// Returns the sockets passed by the supervisor, or an error message.
-pub fn passed_sockets() -> Result<Vec<(Listener, TcpListener)>, String> {
+pub fn passed_sockets() -> Result<PassedSockets, String> {
     let variable = |name| super::variable(name)?.into_string().ok();
     // Child processes inherit the variables, too.
     let is_ours = variable("LISTEN_PID").is_some_and(|pid| pid == getpid().as_raw_pid().to_string());

@@ -90,14 +90,10 @@ impl ListenerService {
         Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
     }
 
-    /// Sets whether every request is logged. At level debug it always is.
-    pub fn logging(self, logs_requests: bool) -> Self {
-        Self { logs_requests, ..self }
-    }
-
-    /// Records a span for every request. Not on the operations listener, which only the operator's tools use.
-    pub fn tracing(self, tracer: Option<Tracer>) -> Self {
-        Self { tracer: tracer.filter(|_| self.listener != Listener::Ops), ..self }
+    /// Sets whether every request is logged, as it always is at level debug, and whether it gets a span. The operations
+    /// listener has no spans, because only the operator's tools use it.
+    pub fn observed(self, logs_requests: bool, tracer: Option<&Tracer>) -> Self {
+        Self { logs_requests, tracer: tracer.filter(|_| self.listener != Listener::Ops).cloned(), ..self }
     }
 
     /// Responds to a request from `peer`. `None` closes the connection without a response.
