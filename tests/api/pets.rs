@@ -6,6 +6,7 @@ use expect_test::expect;
 use futures_util::future::join_all;
 use petstore::domain::NewPet;
 use serde_json::json;
+use testkit::pet_with_all_fields;
 
 use crate::service::{REX, Service, ids};
 
@@ -57,6 +58,21 @@ async fn created_animal_is_listed_and_found() {
         {"id":1,"name":"Rex","categoryId":3,"status":"available"}
     "#]]
     .assert_eq(&service.get("/v1/pets/1").await.shown());
+}
+
+#[tokio::test]
+async fn every_field_is_kept() {
+    Service::on_every_database(async |service| {
+        let mut pet = pet_with_all_fields();
+
+        let created = service.post("/v1/pets", &pet.to_string()).await.json();
+
+        pet["id"] = 1.into();
+        assert_eq!(created, pet);
+        assert_eq!(service.get("/v1/pets/1").await.json(), pet);
+        assert_eq!(service.get("/v1/pets").await.json(), json!([pet]));
+    })
+    .await;
 }
 
 #[tokio::test]

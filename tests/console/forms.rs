@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use testkit::console::{PASSWORD, between};
-use testkit::{ConsoleUser, read_response, soon};
+use testkit::{ConsoleUser, pet_with_all_fields, read_response, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -216,6 +217,24 @@ async fn message_is_sent_as_typed() {
     assert_eq!(between(&page.body, r#"<p class="message">"#, "</p>"), "Hello,\n&#60;store&#62;");
     let text: String = service.database().query_row("SELECT message FROM messages", [], |row| row.get(0)).unwrap();
     assert_eq!(text, "Hello,\n<store>");
+}
+
+#[tokio::test]
+async fn form_sends_every_field_of_an_animal() {
+    let (service, mut ada) = signed_in().await;
+    let mut pet = pet_with_all_fields();
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let fields: Vec<_> = pet.as_object().unwrap().iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    let page = ada.get("/animals/new").await.body;
+    for (name, _) in &fields {
+        assert!(page.contains(&format!(r#"name="{name}""#)), "{name}: {page}");
+    }
+
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+    assert_eq!(ada.post("/animals/new", &fields).await.status(), 201);
+
+    pet["id"] = 1.into();
+    assert_eq!(service.get("/v1/pets/1").await.json(), pet);
 }
 
 #[tokio::test]

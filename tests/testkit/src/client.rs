@@ -116,6 +116,19 @@ pub fn new_pet(name: &str) -> String {
     format!(r#"{{"name":"{name}","categoryId":1}}"#)
 }
 
+/// An animal with every field that `createPet` takes, none with its default: the document's example. A new field that a
+/// story with it loses is noticed.
+pub fn pet_with_all_fields() -> serde_json::Value {
+    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    let body = &document["paths"]["/pets"]["post"]["requestBody"]["content"]["application/json"];
+    let mut pet = body["example"].clone();
+    let fields = document["components"]["schemas"]["NewPet"]["properties"].as_object().unwrap();
+    assert!(fields.keys().eq(pet.as_object().unwrap().keys()), "an example of every field: {pet}");
+    pet["status"] = "sold".into();
+    pet
+}
+
 /// The body of a request that sends a message.
 pub fn new_message(text: &str) -> String {
     format!(r#"{{"message":"{text}"}}"#)
