@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use expect_test::expect;
+use serde_json::Value;
 use testkit::{Ended, Folder, Process, Server, Signal, petstore};
 
 use crate::accounts::sign_in;
@@ -76,6 +77,13 @@ fn quickstart_prints_addresses_and_curl_lines() {
 
         Stop with Ctrl-C.
     "#]].assert_eq(&shown);
+    let document: Value = serde_json::from_str(include_str!("../../docs/openapi.json")).unwrap();
+    let called: Vec<_> = printed.lines().filter_map(called).collect();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys().filter(|method| ["get", "post"].contains(&&***method)) {
+            assert!(called.contains(&(path.clone(), method.clone())), "no line calls {method} {path}: {printed}");
+        }
+    }
     for name in ["API reference", "document", "operations"] {
         let line = printed.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
         let address = line.split_whitespace().last().unwrap();
@@ -83,6 +91,14 @@ fn quickstart_prints_addresses_and_curl_lines() {
         assert_eq!(ran[0].statuses, [200], "{address}");
     }
     assert_eq!(server.end_by(Signal::INT).stdout, "", "nothing follows");
+}
+
+/// The path and the method that a printed line calls, as in the OpenAPI document.
+fn called(line: &str) -> Option<(String, String)> {
+    let (_, path) = line.split_once("curl ")?.1.split_once("/v1")?;
+    let path = path.split(['\'', '"', '?']).next()?.replace("$ORDER", "{orderId}").replace("/pets/1", "/pets/{petId}");
+    let method = if line.contains(" -d ") || line.contains(" -X POST ") { "post" } else { "get" };
+    Some((path, method.to_owned()))
 }
 
 #[test]
