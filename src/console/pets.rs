@@ -45,6 +45,15 @@ struct New<'a> {
 }
 
 impl New<'_> {
+    /// The inputs of the form: name, label, JSON type, example, field and hint.
+    fn inputs(&self) -> [(&str, &str, &str, &str, &Field, &str); 2] {
+        let PetForm { name, category_id, .. } = &self.form;
+        [
+            ("name", "Name", "string", "Rex", name, "1 to 255 characters."),
+            ("categoryId", "Category", "integer", "1", category_id, "The id of the category."),
+        ]
+    }
+
     /// Returns the outcome of the form that sent this request.
     fn outcome(&self, sent: &ApiCall) -> String {
         let pet: serde_json::Value = serde_json::from_str(&sent.body).unwrap_or_default();
