@@ -4,25 +4,17 @@
 use tokio_postgres::{Client, Error};
 
 use super::error::{describe, ends_connection, within};
-use super::pets::arrays;
+use super::pets::{BEGIN_ADDING, FILL_ADDED, arrays};
 use super::rows::LONG;
 use crate::store::{PetSource, Result, StoreError};
-
-const BEGIN: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (id bigint GENERATED ALWAYS AS IDENTITY,
-    name text, category_id bigint, status smallint) ON COMMIT DROP";
-
-const FILL: &str = "INSERT INTO pg_temp.added_pets (name, category_id, status)
-    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
-        WITH ORDINALITY AS given (name, category_id, status, position)
-    ORDER BY position";
 
 /// Number of animals in one statement.
 const CHUNK: usize = 1_000;
 
 /// Begins a transaction, and creates and fills the table in it. Returns the number of animals.
 pub async fn begin(client: &Client, source: PetSource) -> Result<u64> {
-    within(LONG, client.batch_execute(BEGIN)).await?;
-    let fill = within(LONG, client.prepare(FILL)).await?;
+    within(LONG, client.batch_execute(BEGIN_ADDING)).await?;
+    let fill = within(LONG, client.prepare(FILL_ADDED)).await?;
     let (mut source, mut count) = (source.fuse(), 0);
     loop {
         let chunk: Vec<_> =

@@ -29,11 +29,20 @@ const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('p
         WITH ORDINALITY AS given (name, category_id, status, position)
     ORDER BY position RETURNING id";
 
-/// Sent at once, so that a process that hangs does not keep the lock of [`INSERT`].
-const INSERT_ADDED: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
-    INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM turn, pg_temp.added_pets ORDER BY id;
-    COMMIT";
+/// Begins a transaction and creates the table of [`added_pets`] in it.
+pub const BEGIN_ADDING: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (id bigint GENERATED ALWAYS AS IDENTITY,
+    name text, category_id bigint, status smallint) ON COMMIT DROP";
+
+pub const FILL_ADDED: &str = "INSERT INTO pg_temp.added_pets (name, category_id, status)
+    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
+        WITH ORDINALITY AS given (name, category_id, status, position)
+    ORDER BY position";
+
+pub const INSERT_ADDED: &str = "INSERT INTO pets (name, category_id, status)
+    SELECT name, category_id, status FROM pg_temp.added_pets ORDER BY id";
+
+/// Takes the lock of [`INSERT`] before the first id.
+const TURN: &str = "SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)";
 
 /// A query whose rows [`from_row`] reads.
 macro_rules! select {
@@ -97,7 +106,9 @@ impl Postgres {
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = added_pets::begin(client, source).await?;
         let in_doubt = "the animals may have been added, count them";
-        client.batch_execute(INSERT_ADDED).await.map_err(|error| added_pets::failed(error, in_doubt))?;
+        // Sent at once, so that a process that hangs does not keep the lock.
+        let insert = format!("{TURN}; {INSERT_ADDED}; COMMIT");
+        client.batch_execute(&insert).await.map_err(|error| added_pets::failed(error, in_doubt))?;
         connection.not_warned_since(warnings)?;
         Ok(added)
     }

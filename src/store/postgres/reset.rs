@@ -7,6 +7,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::database::Postgres;
+use super::pets::INSERT_ADDED;
 use super::{added_pets, audit, rows};
 use crate::domain::{Action, Actor};
 use crate::store::reset::Contents;
@@ -20,12 +21,16 @@ use crate::store::{PetSource, Result, StoreError};
 ///
 /// Each statement of a service takes its snapshot after its locks. A read that waited therefore sees the new animals, and
 /// none sees the empty table.
-const RESET: &str = "SAVEPOINT unlocked; SET LOCAL lock_timeout = '250ms';
-    TRUNCATE idempotency_records, orders, pets, messages RESTART IDENTITY;
-    INSERT INTO pets (name, category_id, status) SELECT name, category_id, status FROM pg_temp.added_pets ORDER BY id;
-    INSERT INTO meta AS kept (key, value) VALUES ('resets', '1')
-        ON CONFLICT (key) DO UPDATE SET value = (kept.value::bigint + 1)::text;
-    COMMIT";
+fn reset_and_commit() -> String {
+    format!(
+        "SAVEPOINT unlocked; SET LOCAL lock_timeout = '250ms';
+        TRUNCATE idempotency_records, orders, pets, messages RESTART IDENTITY;
+        {INSERT_ADDED};
+        INSERT INTO meta AS kept (key, value) VALUES ('resets', '1')
+            ON CONFLICT (key) DO UPDATE SET value = (kept.value::bigint + 1)::text;
+        COMMIT"
+    )
+}
 
 /// Limit of the attempts to lock the tables, and the pause between two attempts. The pause lets waiting requests proceed.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -86,7 +91,7 @@ impl Postgres {
 async fn replace_and_commit(client: &Client, is_interrupted: fn() -> bool) -> Result<()> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
-        match client.batch_execute(RESET).await {
+        match client.batch_execute(&reset_and_commit()).await {
             Err(error) if is_in_use(&error) && is_interrupted() => {
                 return Err(StoreError::Refused("interrupted".into()));
             }
