@@ -4,13 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::{NewAccount, NewPet, PetQuery, PetStatus};
+use petstore::domain::{
+    AccountId, Message, MessageIds, MessageQuery, MessageText, NewAccount, NewPet, PetQuery, PetStatus,
+};
 use petstore::store::StoreError;
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use rusqlite::Connection;
 use testkit::{TIMEOUT, within};
 
-use crate::fixtures::{NOW, OPERATOR, create_pet, email, new_pet, open_sqlite};
+use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, new_pet, open_sqlite};
 
 #[tokio::test]
 async fn wal_stays_bounded_under_long_readers() {
@@ -197,5 +199,29 @@ async fn files_are_private_even_in_an_open_folder() {
     for file in ["petstore.db", "petstore.db-wal", "petstore.db-shm", "petstore.lock"] {
         let mode = std::fs::metadata(folder.path().join(file)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn rows_of_several_requests_fail_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_sqlite(&Options::new(folder.path()));
+    let known = account(&store, "a@example.com").await;
+    let ids = MessageIds::default();
+    let messages = (0..100).map(|n| {
+        let account = if n == 50 { AccountId(known.0 + 1) } else { known };
+        Message::new(&ids, account, MessageText::parse(format!("{n}")).unwrap(), NOW)
+    });
+    let sent = futures_util::future::join_all(messages.map(|message| store.create_message(message, None))).await;
+    let refused: Vec<_> = (0..100).filter(|n| sent[*n].is_err()).collect();
+    assert_eq!(refused, [50]);
+    assert_eq!(store.count_messages(&MessageQuery::default()).await.unwrap(), 99);
+
+    let pets = (0..100).map(|n| store.create_pet(new_pet(&format!("{n}"), PetStatus::Available), None));
+    let created = futures_util::future::join_all(pets);
+    for (n, id) in created.await.into_iter().enumerate() {
+        let id = id.unwrap().executed().unwrap().id;
+        let found = store.find_pet(id).await.unwrap().unwrap();
+        assert_eq!(found.name, format!("{n}"), "each request gets the id of its own animal");
     }
 }

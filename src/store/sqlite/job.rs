@@ -1,8 +1,10 @@
 //! A job: a write, its result and where to send it.
 
+use rusqlite::Statement;
 use tokio::sync::oneshot;
 
 use super::history::Effect;
+use super::new_row::Insert;
 use super::write_connection::WriteConnection;
 use crate::store::{Result, StoreError};
 
@@ -25,6 +27,17 @@ pub trait AnyJob: Send {
     fn effect(&self) -> Effect;
     /// Reports the result to the caller once the batch was committed or has failed, and passes on the other jobs.
     fn finish(self: Box<Self>, committed: Result<()>, others: Unreported);
+
+    /// The statements that can run this job together with others, if its write is a new row.
+    fn insert(&self) -> Option<&'static Insert> {
+        None
+    }
+    /// Binds the row to the parameters of a statement, from `first` on.
+    fn bind(&self, _statement: &mut Statement<'_>, _first: usize) -> rusqlite::Result<()> {
+        Ok(())
+    }
+    /// Tells that a statement for several jobs added the row.
+    fn added(&mut self, _rowid: i64) {}
 }
 
 /// The jobs of a finished batch. Reports their results on drop.
@@ -71,14 +84,7 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Jo
             Atomicity::Savepoint => in_savepoint(conn, write)?,
             Atomicity::Batch => Ok(write(conn)?),
         };
-        // A full disk or an I/O error in the job undoes the whole transaction. Later jobs would run outside of it.
-        let undone = conn.is_autocommit();
-        let cause = result.as_ref().err().cloned();
-        self.result = Some(result);
-        if undone {
-            return Err(cause.unwrap_or_else(|| StoreError::Unavailable("the transaction was rolled back".into())));
-        }
-        Ok(())
+        undone(conn, self.result.insert(result).as_ref().err())
     }
 
     fn effect(&self) -> Effect {
@@ -90,6 +96,14 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Jo
         // If the caller has gone away, the returned value is dropped here, which reports the other results.
         let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
     }
+}
+
+/// Fails if a job has undone the whole transaction, as a full disk or an I/O error does: later jobs would run outside of it.
+pub fn undone(conn: &WriteConnection<'_>, cause: Option<&StoreError>) -> Result<()> {
+    if !conn.is_autocommit() {
+        return Ok(());
+    }
+    Err(cause.cloned().unwrap_or_else(|| StoreError::Unavailable("the transaction was rolled back".into())))
 }
 
 /// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.

@@ -1,14 +1,18 @@
 //! Messages in SQLite.
 
-use rusqlite::Row;
+use rusqlite::{Row, Statement};
 
 use super::Sqlite;
 use super::history::Effect;
 use super::job::Atomicity;
+use super::new_row::{Insert, NewRow};
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, WriteKey, messages};
 
-const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES (?1, ?2, ?3, ?4)";
+const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES (?, ?, ?, ?)";
+
+const INSERT_SEVERAL: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES
+    (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?)";
 
 /// A query whose rows [`tracked`] reads.
 macro_rules! select {
@@ -23,9 +27,11 @@ const LIST_OF_DESCENDING: &str = select!("AND id < ?2 ORDER BY id DESC LIMIT ?3"
 
 impl Sqlite {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
+        if key.is_none() {
+            return self.add(message).await.map(Outcome::Executed);
+        }
         self.write_keyed(Atomicity::Statement, Effect::Unlisted, key, move |conn| {
-            let created_at = message.created_at.as_milliseconds();
-            conn.execute(INSERT, (message.id.as_bytes(), message.account.0, message.text.as_str(), created_at))?;
+            conn.add(INSERT, |statement| message.bind(statement, 1))?;
             Ok(Ok(message))
         })
         .await
@@ -41,6 +47,23 @@ impl Sqlite {
         let (sql, start) = direction.choose((LIST_OF, [0; 16]), (LIST_OF_DESCENDING, [0xff; 16]));
         let params = (account.0, after.map_or(start, |id| *id.as_bytes()), limit.get() + 1);
         self.read(|conn| Ok(messages::page(conn.prepare_cached(sql)?.query_map(params, tracked)?, limit)?))
+    }
+}
+
+impl NewRow for Message {
+    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: 4 };
+    const EFFECT: Effect = Effect::Unlisted;
+    type Added = Self;
+
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
+        statement.raw_bind_parameter(first, self.id.as_bytes())?;
+        statement.raw_bind_parameter(first + 1, self.account.0)?;
+        statement.raw_bind_parameter(first + 2, self.text.as_str())?;
+        statement.raw_bind_parameter(first + 3, self.created_at.as_milliseconds())
+    }
+
+    fn added(self, _rowid: i64) -> Self {
+        self
     }
 }
 

@@ -16,6 +16,7 @@ mod job;
 pub(super) mod keys;
 mod messages;
 pub(super) mod migrations;
+mod new_row;
 mod open;
 mod orders;
 mod outbox;
@@ -38,12 +39,15 @@ use std::thread;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use tokio::sync::oneshot;
 
 pub use atomic_file::{AtomicFile, folder_of};
 pub use data_dir::{KEY_FILE, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
 use files::Files;
 pub use history::{Effect, Epoch};
 pub use job::Atomicity;
+use job::{AnyJob, Job, Reply};
+use new_row::{NewRow, RowJob};
 pub use outbox::RelayLease;
 use read_only::ReadOnly;
 use readers::Readers;
@@ -178,7 +182,16 @@ impl Sqlite {
         effect: Effect,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let written = tokio::time::timeout(WRITE_TIMEOUT, self.queue()?.submit(atomicity, effect, write)).await;
+        self.carry_out(Job::new(atomicity, effect, write)).await
+    }
+
+    /// Adds a row, like [`Self::submit`].
+    async fn add<R: NewRow>(&self, row: R) -> Result<R::Added> {
+        self.carry_out(RowJob::new(row)).await
+    }
+
+    async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
+        let written = tokio::time::timeout(WRITE_TIMEOUT, self.queue()?.submit(job)).await;
         written.unwrap_or_else(|_| {
             Err(StoreError::Unavailable(format!("the write was not committed within {WRITE_TIMEOUT:?}")))
         })
@@ -190,7 +203,7 @@ impl Sqlite {
         atomicity: Atomicity,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.queue()?.submit(atomicity, Effect::Any, write).await
+        self.queue()?.submit(Job::new(atomicity, Effect::Any, write)).await
     }
 
     fn queue(&self) -> Result<&WriteQueue> {

@@ -1,16 +1,20 @@
 //! Animals in SQLite.
 
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Statement};
 
 use super::history::Effect;
 use super::job::Atomicity;
+use super::new_row::{Insert, NewRow};
 use super::write_connection::WriteConnection;
 use super::{Sqlite, rows};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
-const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)";
+const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)";
+
+const INSERT_SEVERAL: &str = "INSERT INTO pets (name, category_id, status) VALUES
+    (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?)";
 
 /// A query whose rows [`from_row`] reads.
 macro_rules! select {
@@ -53,6 +57,9 @@ const COUNTS: &str = "SELECT 0, count(*) FROM pets WHERE status = 0
 
 impl Sqlite {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
+        if key.is_none() {
+            return self.add(pet).await.map(Outcome::Executed);
+        }
         let write = move |conn: &WriteConnection<'_>| insert(conn, &pet).map(|id| Ok(pet.with_id(id)));
         self.write_keyed(Atomicity::Statement, Effect::AddsPets, key, write).await
     }
@@ -98,8 +105,24 @@ impl Sqlite {
     }
 }
 
+impl NewRow for NewPet {
+    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: 3 };
+    const EFFECT: Effect = Effect::AddsPets;
+    type Added = Pet<'static>;
+
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
+        statement.raw_bind_parameter(first, self.name.as_str())?;
+        statement.raw_bind_parameter(first + 1, self.category_id)?;
+        statement.raw_bind_parameter(first + 2, self.status.code())
+    }
+
+    fn added(self, rowid: i64) -> Pet<'static> {
+        self.with_id(rowid)
+    }
+}
+
 fn insert(conn: &WriteConnection<'_>, pet: &NewPet) -> Result<i64> {
-    conn.execute(INSERT, (pet.name.as_str(), pet.category_id, pet.status.code()))?;
+    conn.add(INSERT, |statement| pet.bind(statement, 1))?;
     Ok(conn.last_insert_rowid())
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Deref;
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, Statement};
 
 /// The writer's connection, with the statements that jobs repeat.
 pub struct WriteConnection<'c> {
@@ -30,6 +30,18 @@ impl<'c> WriteConnection<'c> {
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<T>> {
         self.prepared(sql, |statement| statement.query_row(params, read).optional())
+    }
+
+    /// Runs an insertion like [`Self::execute`], whose parameters `bind` sets.
+    pub fn add(
+        &self,
+        sql: &'static str,
+        bind: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        self.prepared(sql, |statement| {
+            bind(statement)?;
+            statement.raw_execute().map(drop)
+        })
     }
 
     fn prepared<T>(

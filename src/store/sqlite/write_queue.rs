@@ -1,14 +1,13 @@
 //! The queue of the writer.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::Duration;
 
+use tokio::sync::oneshot::Receiver;
 use tokio::sync::watch;
 
-use super::history::Effect;
-use super::job::{AnyJob, Atomicity, Job};
-use super::write_connection::WriteConnection;
+use super::job::{AnyJob, Reply};
 use crate::store::{Result, StoreError, WriterMeter};
 
 /// Accepts writes for the writer.
@@ -27,7 +26,7 @@ pub enum Command {
 
 /// The writer's end of the queue.
 pub struct Consumer {
-    pub commands: Receiver<Command>,
+    pub commands: mpsc::Receiver<Command>,
     pub meter: Arc<WriterMeter>,
     pub capacity: usize,
     /// Reports the writer's failure before its jobs report theirs.
@@ -52,14 +51,8 @@ impl WriteQueue {
         (Self { queue, meter: Arc::clone(&meter), state }, Consumer { commands, meter, capacity, report })
     }
 
-    /// Queues `write` and waits for its commit. It is carried out even if the caller stops waiting.
-    pub async fn submit<T: Send + 'static>(
-        &self,
-        atomicity: Atomicity,
-        effect: Effect,
-        write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (job, result) = Job::new(atomicity, effect, write);
+    /// Queues a job and waits for its commit. It is carried out even if the caller stops waiting.
+    pub async fn submit<T>(&self, (job, result): (impl AnyJob + 'static, Receiver<Reply<T>>)) -> Result<T> {
         self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
             StoreError::Unavailable(match rejected {
                 TrySendError::Full(_) => {

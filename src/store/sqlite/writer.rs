@@ -10,7 +10,6 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode};
 use tokio::time::Instant;
 
-use super::Options;
 use super::files::Files;
 use super::history::Effect;
 use super::job::{AnyJob, Unreported};
@@ -19,6 +18,7 @@ use super::wal::{self, LOCK_POLL, Wal};
 use super::wal_index::WalIndex;
 use super::write_connection::WriteConnection;
 use super::write_queue::{Command, Consumer, State, WriteQueue};
+use super::{Options, new_row};
 use crate::store::{Result, StoreError};
 
 /// Maximum number of writes per commit. Bounds the wait of the first write.
@@ -204,7 +204,7 @@ impl Writer {
     fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
         self.begin(conn)?;
         let before = self.readers.current();
-        let run = batch.iter_mut().try_for_each(|job| job.run(conn));
+        let run = new_row::run(conn, batch);
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
         // that process marks the failure at once.
         let checked = run.and_then(|()| self.files.check_changes());
