@@ -5,23 +5,25 @@ import shutil
 import time
 
 from . import machine
-from .contestants import Petstore, fastapi, fastify, petstore_and_yardstick
+from .contestants import Petstore, axum, fastapi, fastify, petstore_and_yardstick
 from .install import say
 from .load import bare_sync_us, commit_bytes, measure
 from .operations import BY_NAME
 from .servers import memory_mb
 
 ANIMALS = 100_000
-SERVERS = ("petstore", "yardstick", "fastify", "fastapi")
+SERVERS = ("petstore", "yardstick", "axum", "fastify", "fastapi")
 ROUNDS, SECONDS = 5, 2
 # No goal depends on the rivals, whose figures differ from petstore's by far more than between rounds.
-RIVALS, RIVALS_ROUNDS = ("fastify", "fastapi"), 2
+RIVALS, RIVALS_ROUNDS = ("axum", "fastify", "fastapi"), 2
+# Settings of a rival of which the faster value is measured.
+CHOICES = {axum: ("readers", (1, 4)), fastapi: ("workers", (1, 2))}
 
 
 def expected_minutes(options):
     # Per measurement: warm-up, load, oha if it runs, and starting them.
     each = [options.seconds + 1.3 + (options.seconds + 0.4) * operation.open_loop for operation in options.operations]
-    filling = 15 + 40 * ("fastapi" in options.servers)
+    filling = 15 + 20 * ("axum" in options.servers) + 40 * ("fastapi" in options.servers)
     servers = sum(rounds_of(server, options) for server in options.servers)
     return (filling + servers * sum(each) + options.rounds * 6) / 60
 
@@ -37,15 +39,20 @@ def compare(options, petstore, yardstick, folder):
     say(f"filling databases with {ANIMALS:,} animals")
     petstore = Petstore(petstore)
     key = petstore.fill(stores / "petstore", ANIMALS)
-    rivals = [make() for make in (fastify, fastapi) if make.__name__ in options.servers]
-    for rival in rivals:
+    rivals, chosen = [], {}
+    for make in (axum, fastify, fastapi):
+        if make.__name__ not in options.servers:
+            continue
+        rival = make()
         rival.fill(stores / rival.name, ANIMALS, key)
         with trial(rival, stores, key) as server:
             rival.check(server)
-    workers = None
-    if "fastapi" in options.servers:
-        workers = better_workers(stores, key)
-        rivals[-1] = fastapi(workers)
+        if make in CHOICES:
+            setting, values = CHOICES[make]
+            best = fastest(make, values, stores, key)
+            say(f"{rival.name} is measured with {best} {setting}, the faster of {values[0]} and {values[1]}")
+            rival, chosen[f"{rival.name} {setting}"] = make(best), best
+        rivals.append(rival)
 
     operations = {operation.name: {name: [] for name in options.servers} for operation in options.operations}
     processes = {name: [] for name in options.servers}
@@ -61,7 +68,7 @@ def compare(options, petstore, yardstick, folder):
         "rivals_rounds": min(options.rounds, RIVALS_ROUNDS),
         "seconds": options.seconds,
         "servers": list(options.servers),
-        "fastapi workers": workers,
+        **chosen,
         "machine": machine.described(folder),
         "versions": machine.versions(petstore.binary, options.servers),
         "operations": operations,
@@ -108,13 +115,11 @@ def trial(rival, stores, key):
         shutil.rmtree(copy)
 
 
-def better_workers(stores, key):
-    """Returns the number of FastAPI workers, 1 or 2, with the higher throughput on the server core."""
+def fastest(make, values, stores, key):
+    """Returns the value of a rival's setting with the highest throughput on the server core."""
     rates = {}
-    for workers in (1, 2):
-        with trial(fastapi(workers), stores, key) as server:
+    for value in values:
+        with trial(make(value), stores, key) as server:
             figures = [measure(server, BY_NAME[name], ANIMALS, 2, open_loop=False) for name in ("list20", "create")]
-        rates[workers] = figures[0]["rate"] * figures[1]["rate"]
-    best = max(rates, key=rates.get)
-    say(f"FastAPI is measured with {best} worker{'s' * (best > 1)}, the faster of 1 and 2")
-    return best
+        rates[value] = figures[0]["rate"] * figures[1]["rate"]
+    return max(rates, key=rates.get)

@@ -89,19 +89,17 @@ class Petstore:
 class Rival:
     """An implementation of the same API in bench/rivals."""
 
-    def __init__(self, name, program, language, environment=None):
-        self.name, self.program, self.language = name, program, language
-        self.folder, self.environment = RIVALS / name, environment or {}
+    def __init__(self, name, filling, serving, environment):
+        """`filling` and `serving` are commands."""
+        self.name, self.filling, self.serving, self.environment = name, filling, serving, environment
 
     def fill(self, folder, count, key):
         folder.mkdir()
-        command = [self.program, self.folder / f"fill.{self.language}", folder / "rival.db"]
-        feed(command, animals(count), {"BENCH_KEY": key}, folder)
+        feed([*self.filling, folder / "rival.db"], animals(count), {"BENCH_KEY": key}, folder)
 
     def serve(self, folder, key):
-        command = [self.program, self.folder / f"server.{self.language}"]
         environment = {"DATABASE": str(folder / "rival.db"), "PORT": "0", "BENCH_KEY": key, **self.environment}
-        return running(self.name, command, environment, folder / "serve.log", rival_addresses, key)
+        return running(self.name, self.serving, environment, folder / "serve.log", rival_addresses, key)
 
     def check(self, server):
         """Tests the API with bench/rivals/check.py."""
@@ -111,12 +109,19 @@ class Rival:
             raise Failed(f"{self.name} does not conform to the API:\n{done.stdout}{done.stderr}")
 
 
+def axum(readers=1):
+    program = RIVALS / "petstore-axum"
+    return Rival("axum", [program, "fill"], [program, "serve"], {"READERS": str(readers)})
+
+
 def fastify():
-    return Rival("fastify", shutil.which("node") or "node", "js", {"NODE_ENV": "production"})
+    node, folder = shutil.which("node") or "node", RIVALS / "fastify"
+    return Rival("fastify", [node, folder / "fill.js"], [node, folder / "server.js"], {"NODE_ENV": "production"})
 
 
 def fastapi(workers=2):
-    return Rival("fastapi", str(RIVALS / "python/bin/python"), "py", {"WORKERS": str(workers)})
+    python, folder = RIVALS / "python/bin/python", RIVALS / "fastapi"
+    return Rival("fastapi", [python, folder / "fill.py"], [python, folder / "server.py"], {"WORKERS": str(workers)})
 
 
 def yardstick_command(yardstick, answers, tls=()):

@@ -50,9 +50,12 @@ def oha():
 
 
 def rivals(names):
-    """Copies the rivals to target/tools and installs the pinned versions of their libraries there."""
+    """Copies the rivals to target/tools, builds axum and installs the pinned versions of the others' libraries."""
     source = ROOT / "bench/rivals"
-    shutil.copytree(source, RIVALS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
+    shutil.copytree(source, RIVALS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "__pycache__", "target"))
+    if "axum" in names:
+        built = build("petstore-axum", "--manifest-path", "bench/rivals/axum/Cargo.toml")
+        shutil.copy(built, RIVALS / "petstore-axum")
     if "fastify" in names and renewed(source / "fastify/package-lock.json", RIVALS / "fastify.pins"):
         say("installing Fastify; compiling SQLite takes a minute or two")
         command = ["npm", "ci", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]

@@ -53,6 +53,9 @@ def versions(petstore, servers):
         "wrk": wrk_version(),
         "oha": said(OHA, "--version").removeprefix("oha "),
     }
+    if "axum" in servers:
+        for name in ("axum", "sqlx"):
+            found[name] = locked(RIVALS / "axum/Cargo.lock", name)
     if "fastify" in servers:
         lock = json.loads((RIVALS / "fastify/package-lock.json").read_text())["packages"]
         found["node"] = said("node", "--version").removeprefix("v")

@@ -17,7 +17,7 @@ from .operations import OPERATIONS
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIPTION = """\
 Measures CPU time, throughput and latency of petstore, compared with bare hyper sending the same bytes (the yardstick)
-and with two implementations of the same API; on PostgreSQL, compared with pgbench. See bench/README.md.
+and with three implementations of the same API; on PostgreSQL, compared with pgbench. See bench/README.md.
 """
 EXAMPLES = """\
 examples:

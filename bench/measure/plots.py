@@ -12,12 +12,12 @@ LEFT = 240  # space for the row names
 STEPS = [base * 10**power for power in range(-1, 8) for base in (1, 2, 5)]
 STYLE = """
   svg { --ink: #1f2937; --soft: #6b7280; --line: #e5e7eb; --page: #ffffff;
-        --petstore: #2563eb; --yardstick: #9ca3af; --fastify: #d97706; --fastapi: #be185d;
+        --petstore: #2563eb; --yardstick: #9ca3af; --axum: #059669; --fastify: #d97706; --fastapi: #be185d;
         --a: #2563eb; --b: #7c3aed; --c: #0891b2; --d: #059669; --e: #d97706;
         font: 13px system-ui, sans-serif; }
   @media (prefers-color-scheme: dark) {
     svg { --ink: #e5e7eb; --soft: #9ca3af; --line: #374151; --page: #111827;
-          --petstore: #60a5fa; --yardstick: #6b7280; --fastify: #fbbf24; --fastapi: #f472b6;
+          --petstore: #60a5fa; --yardstick: #6b7280; --axum: #34d399; --fastify: #fbbf24; --fastapi: #f472b6;
           --a: #60a5fa; --b: #a78bfa; --c: #22d3ee; --d: #34d399; --e: #fbbf24; }
   }
   text { fill: var(--ink); } .soft { fill: var(--soft); font-size: 12px; }

@@ -75,7 +75,7 @@ def section(name, part):
                f"{part['requests']:,} requests of each kind, on {part['animals']:,} animals."
     rivals_rounds = part.get("rivals_rounds")
     if rivals_rounds and rivals_rounds < part["rounds"]:
-        measured += f" Fastify and FastAPI take part in {rivals_rounds} of the rounds."
+        measured += f" The rivals take part in {rivals_rounds} of the rounds."
     pieces = [f"Measured on {part['date']}: {measured}", machine(part)]
     for title, rows in tables(name, part):
         pieces.append(f"### {title}\n\n{table(rows)}")
@@ -84,8 +84,9 @@ def section(name, part):
 
 def machine(part):
     rows = [*part["machine"].items(), *part["versions"].items()]
-    if part.get("fastapi workers"):
-        rows.append(("FastAPI's workers", f"{part['fastapi workers']}, the faster of 1 and 2 on one core"))
+    for rival, what, values in (("axum", "readers", "1 and 4"), ("fastapi", "workers", "1 and 2")):
+        if best := part.get(f"{rival} {what}"):
+            rows.append((f"{what} of {rival}", f"{best}, the faster of {values} on one core"))
     return "\n".join(f"{name}: {value}" for name, value in rows)
 
 
