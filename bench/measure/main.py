@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, comparison, growth, install, postgres, profile, report, variants
+from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, comparison, growth, install, postgres, profile, report, training, variants
 from .operations import OPERATIONS
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -47,6 +47,10 @@ def parse_arguments():
         (profile, "count the instructions and system calls of a request"),
     ):
         what.add_argument(f"--{name_of(part)}", dest="part", action="store_const", const=part, help=what_it_does)
+    what.add_argument(
+        "--train", dest="part", action="store_const", const=training,
+        help="run the load of the profile once, for a program that was built with -Cprofile-generate",
+    )
     what.add_argument("--render", action="store_true", help="render the page from earlier results")
     for flag, all_of_them, kind in (("--only", names, "operations"), ("--only-servers", servers, "servers")):
         parser.add_argument(
@@ -72,8 +76,8 @@ def parse_arguments():
     options = parser.parse_args()
 
     options.part = part = options.part or comparison
-    if part is profile:
-        if options.out is None:
+    if part in (profile, training):
+        if options.out is None and part is profile:
             options.out = ROOT / "docs/evidence"
         return options
     if options.rounds is None:
@@ -180,6 +184,10 @@ def run():
         signal.signal(each, stop_on_signal)
     figures = options.out / "performance.json" if options.out else None
     found = json.loads(figures.read_text()) if figures and figures.exists() else {}
+    if options.part is training:
+        with folder_for(options, training) as folder:
+            training.train(built(options), folder)
+        return
     if options.render:
         if not found:
             raise Failed(f"{figures} is missing: run a measurement first")

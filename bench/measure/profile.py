@@ -15,7 +15,7 @@ from . import Failed, machine
 from .contestants import LOCAL, Petstore, yardstick_command
 from .install import say
 from .operations import request
-from .servers import copy_answers, petstore_addresses, running, yardstick_addresses
+from .servers import ANY_CERTIFICATE, copy_answers, petstore_addresses, running, yardstick_addresses
 
 ANIMALS = 100_000
 # Multiples of the number of clients.
@@ -184,6 +184,8 @@ def connected(server, operation):
     host, _, port = server.addresses[operation.listener].rpartition(":")
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(operation.clients)]
+        if server.scheme == "https":
+            sockets = [stack.enter_context(ANY_CERTIFICATE.wrap_socket(each)) for each in sockets]
         files = [stack.enter_context(each.makefile("rb")) for each in sockets]
         sent = 0
 
