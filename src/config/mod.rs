@@ -94,13 +94,13 @@ pub struct ServiceSettings {
     /// Maximum number of requests per account and process, per s, min or h, for instance 600/min [default: unlimited]
     #[arg(long, value_name = "LIMIT", env = "PETSTORE_RATE_LIMIT", value_parser = RateLimit::parse)]
     pub rate_limit: Option<RateLimit>,
-    /// Whether visitors may create an account in the console
+    /// Allow visitors to create an account in the console
     #[arg(long, value_name = "MODE", env = "PETSTORE_REGISTRATION", default_value = "open")]
     pub registration: Registration,
     /// Contact for vulnerability reports in /.well-known/security.txt: a mailto:, tel: or https: URL; can be repeated
     #[arg(long, value_name = "URL", env = "PETSTORE_SECURITY_CONTACT", value_delimiter = ',', value_parser = contact)]
     pub security_contact: Vec<String>,
-    /// Whether a staging service simulates the failures that clients request with the Prefer header
+    /// Let clients of a staging service request failures with the Prefer header
     #[arg(long, value_name = "MODE", env = "PETSTORE_SIMULATION", default_value = "on")]
     pub simulation: SimulationMode,
     /// Proxy whose X-Forwarded-For or Forwarded header is trusted: an IP address or a network; can be repeated
@@ -140,10 +140,10 @@ pub struct ServiceSettings {
     /// replaced; read again on SIGHUP
     #[arg(long, value_name = "FILE", env = "PETSTORE_RELAY_SECRET_FILE")]
     pub relay_secret_file: Option<PathBuf>,
-    /// Time for which sent messages are kept in the database
+    /// Retention of sent messages in the database
     #[arg(long, value_name = "DURATION", env = "PETSTORE_RELAY_RETENTION", default_value = "7d", value_parser = duration)]
     pub relay_retention: Duration,
-    /// Time for which changes of accounts, keys and orders are kept in the audit
+    /// Retention of the audit of accounts, keys and orders
     #[arg(long, value_name = "DURATION", env = "PETSTORE_AUDIT_RETENTION", default_value = "365d", value_parser = at_least_a_second)]
     pub audit_retention: Duration,
     /// Log every request, at level info

@@ -1,22 +1,23 @@
-//! `ops/petstore.toml`, the file an operator starts from: every setting, with its help and its default.
+//! Every setting with its help and its default: in `ops/petstore.toml`, the file an operator starts from, and in
+//! `docs/settings.md`.
 
-use clap::Arg;
+use clap::{Arg, Command};
 use expect_test::expect_file;
 use petstore::config::{settings, takes_list};
 use testkit::Folder;
 
 const REFERENCE: &str = include_str!("../../ops/petstore.toml");
+const PAGE: &str = include_str!("../../docs/settings.md");
 const WIDTH: usize = 100;
 
 /// A setting without a default keeps the example that the file has for it. `UPDATE_EXPECT=1` renews the rest.
 #[test]
 fn reference_file_lists_every_setting() {
-    let command = petstore::cli::command();
-    let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show")).unwrap();
+    let show = config_show();
     let (introduction, _) = REFERENCE.split_once("\n\n").unwrap();
     let mut reference = format!("{introduction}\n");
     let mut heading = None;
-    for arg in settings(show) {
+    for arg in settings(&show) {
         if arg.get_help_heading() != heading {
             heading = arg.get_help_heading();
             reference += &format!("\n### {}\n", heading.unwrap());
@@ -24,6 +25,33 @@ fn reference_file_lists_every_setting() {
         reference += &format!("\n{}#{} = {}\n", comment(arg), arg.get_long().unwrap(), value(arg));
     }
     expect_file!["../../ops/petstore.toml"].assert_eq(&reference);
+}
+
+/// `UPDATE_EXPECT=1` renews the tables of the page.
+#[test]
+fn settings_page_lists_every_setting() {
+    let show = config_show();
+    let (introduction, _) = PAGE.split_once("\n\n## ").unwrap();
+    let mut page = format!("{introduction}\n");
+    let mut heading = None;
+    for arg in settings(&show) {
+        if arg.get_help_heading() != heading {
+            heading = arg.get_help_heading();
+            page += &format!("\n## {}\n\n| setting | default | meaning |\n| --- | --- | --- |\n", heading.unwrap());
+        }
+        let help = help(arg);
+        let (help, default) = match help.split_once(" [default: ") {
+            Some((start, rest)) => {
+                let (default, end) = rest.split_once(']').unwrap();
+                (format!("{start}{end}"), default.to_owned())
+            }
+            None if arg.get_default_values().is_empty() => (help, String::new()),
+            None => (help, format!("`{}`", value(arg))),
+        };
+        page +=
+            &format!("| `{}` | {default} | {} |\n", arg.get_long().unwrap(), help.replace(" [possible values: ", " ["));
+    }
+    expect_file!["../../docs/settings.md"].assert_eq(&page);
 }
 
 #[test]
@@ -46,15 +74,23 @@ fn reference_file_changes_nothing_until_uncommented() {
     }
 }
 
+/// The command that has all settings.
+fn config_show() -> Command {
+    let command = petstore::cli::command();
+    command.find_subcommand("config").and_then(|config| config.find_subcommand("show")).unwrap().clone()
+}
+
+/// The flag's help, with its possible values.
+fn help(arg: &Arg) -> String {
+    let help = arg.get_help().unwrap().to_string();
+    let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    if possible.is_empty() { help } else { format!("{help} [possible values: {}]", possible.join(", ")) }
+}
+
 /// The flag's help, as lines of comment.
 fn comment(arg: &Arg) -> String {
-    let mut help = arg.get_help().unwrap().to_string();
-    let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    if !possible.is_empty() {
-        help += &format!(" [possible values: {}]", possible.join(", "));
-    }
     let mut lines = vec!["#".to_owned()];
-    for word in help.split_whitespace() {
+    for word in help(arg).split_whitespace() {
         if lines.last().unwrap().len() + 1 + word.len() > WIDTH {
             lines.push("#".to_owned());
         }
