@@ -15,6 +15,7 @@ mod ephemeral_end;
 mod help;
 mod interrupts;
 mod keys;
+mod limits;
 mod logs;
 mod messages;
 mod migrations;

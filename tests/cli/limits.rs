@@ -1,0 +1,162 @@
+//! docs/limits.md has the bounds that the code enforces.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use testkit::{Folder, Signal};
+
+const PAGE: &str = include_str!("../../docs/limits.md");
+
+/// Each row of the page with its limit, and the file and text in `src/` that set it. A limit that changes needs both.
+const LIMITS: [(&str, &str, &str, &str); 53] = [
+    ("request line and headers", "32 KiB", "server/connection.rs", "HEAD_BYTES: usize = 32 * 1024;"),
+    // The default of hyper, which `request_has_at_most_100_headers` measures.
+    ("headers", "100", "server/connection.rs", "http1::Builder::new()"),
+    ("body", "64 KiB", "http/input.rs", "MAX_BODY: usize = 64 * 1024;"),
+    ("form of the console", "128 KiB", "console/form.rs", "SIZE: usize = 128 * 1024;"),
+    ("items per page (`limit`)", "100, by default 20", "domain/page.rs", "MAX: u8 = 100;"),
+    ("texts on a page of messages", "256 KiB", "store/messages.rs", "PAGE_BYTES: usize = 256 * 1024;"),
+    ("animal's name", "255 characters", "domain/pet.rs", "MAX_CHARACTERS: usize = 255;"),
+    ("message", "10,000 characters", "domain/message.rs", "MAX_CHARACTERS: usize = 10_000;"),
+    ("e-mail address", "254 characters", "domain/account.rs", ".count() > 254"),
+    ("name of an API key", "100 characters", "domain/api_key.rs", "check_text(&name, 100, &[])"),
+    ("`Idempotency-Key`", "255 characters", "domain/idempotency.rs", "MAX_CHARACTERS: usize = 255;"),
+    ("`X-Request-Id`", "128 characters", "http/request_id.rs", "(1..=128)"),
+    ("`Prefer` stored with a key", "255 bytes", "http/preferences.rs", "LENGTH: usize = 255;"),
+    ("requests per account", "`rate-limit`, by default none", "config/mod.rs", "rate_limit: Option<RateLimit>"),
+    ("headers, from their first byte", "10 s", "server/limits.rs", "head: Duration::from_secs(10),"),
+    ("request, from its first byte", "30 s", "server/limits.rs", "request: Duration::from_secs(30),"),
+    ("response, per 64 KiB that the client reads", "30 s", "server/limits.rs", "answer: Duration::from_secs(30),"),
+    ("idle connection", "75 s", "server/limits.rs", "idle: Duration::from_secs(75),"),
+    ("TLS handshake", "10 s", "server/connection.rs", "timeout(limits.head, Stream::secure("),
+    ("write on SQLite", "10 s", "store/sqlite/mod.rs", "WRITE_TIMEOUT: Duration = Duration::from_secs(10);"),
+    (
+        "operation on PostgreSQL",
+        "1.8 s",
+        "store/postgres/limits.rs",
+        "OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);",
+    ),
+    (
+        "stored response of an `Idempotency-Key`",
+        "24 h",
+        "domain/idempotency.rs",
+        "RETENTION: Duration = Duration::from_hours(24);",
+    ),
+    ("unused session of the console", "2 h", "domain/session.rs", "IDLE: Duration = Duration::from_hours(2);"),
+    ("session of the console", "12 h", "domain/session.rs", "ABSOLUTE: Duration = Duration::from_hours(12);"),
+    (
+        "revoked key on SQLite, and on PostgreSQL if a notification is lost",
+        "250 ms",
+        "http/api_key_cache.rs",
+        "WATCH: Duration = Duration::from_millis(250);",
+    ),
+    (
+        "requests in flight at a stop",
+        "30 s, after `drain-delay`",
+        "server/mod.rs",
+        "DRAIN_TIMEOUT: Duration = Duration::from_secs(30);",
+    ),
+    (
+        "connections of clients",
+        "`max-connections`, by default 65,536 file descriptors less a reserve",
+        "server/limits.rs",
+        ".min(65_536);",
+    ),
+    ("connections of the operations listener", "16 more", "server/mod.rs", "OPERATOR_CONNECTIONS: usize = 16;"),
+    (
+        "rejected connections per listener and second",
+        "1,500",
+        "server/load_shedding.rs",
+        "REJECTIONS_PER_SECOND: u32 = 1_500;",
+    ),
+    ("unsent response of a connection, in the kernel", "128 KiB", "server/mod.rs", "UNSENT_BYTES: u32 = 128 * 1024;"),
+    ("waiting writes, on PostgreSQL of each kind", "4,096", "store/sqlite/mod.rs", "queue: 4_096,"),
+    ("waiting reads on PostgreSQL", "4,096", "store/postgres/settings.rs", "queue: 4_096,"),
+    ("write-ahead log of SQLite", "963 MiB", "store/sqlite/mod.rs", "wal_pages: 245_000,"),
+    ("write-ahead log during a backup", "512 MiB", "store/sqlite/backup.rs", "LONGEST_LOG: u64 = 512 << 20;"),
+    ("waiting log lines", "4 MiB", "telemetry/log/stderr.rs", "QUEUE_BYTES: usize = 4 * 1024 * 1024;"),
+    ("cached API keys", "100,000", "http/api_key_cache.rs", "REMEMBERED: usize = 100_000;"),
+    ("cached pages on SQLite", "8 MiB", "http/page_cache.rs", "CAPACITY: u64 = 8 << 20;"),
+    ("cache of SQLite for writes", "64 MiB", "store/sqlite/open.rs", "\"cache_size\", -65_536"),
+    (
+        "cache of each reader of SQLite, one more than cores",
+        "16 MiB",
+        "store/sqlite/readers.rs",
+        "\"cache_size\", -16_384",
+    ),
+    ("listed requests of an account", "100, of ended keys 20", "http/account_requests.rs", "REQUESTS: usize = 100;"),
+    ("memory of listed requests", "1 MiB per account", "http/account_requests.rs", "OF_ACCOUNT: usize = 1024 * 1024;"),
+    ("memory of all listed requests", "16 MiB", "http/account_requests.rs", "OF_ALL: usize = 16 * 1024 * 1024;"),
+    ("keys whose simulated requests are counted", "10,000", "http/simulator.rs", "COUNTERS: usize = 10_000;"),
+    (
+        "attempts per account, or per session",
+        "10, then one a minute",
+        "console/login_throttle.rs",
+        "PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };",
+    ),
+    (
+        "attempts per network address or IPv6 /64",
+        "30, then one every 20 s",
+        "console/login_throttle.rs",
+        "PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };",
+    ),
+    (
+        "remembered addresses, accounts and sessions",
+        "20,000",
+        "console/login_throttle.rs",
+        "REMEMBERED: usize = 20_000;",
+    ),
+    ("hashes that wait or run", "32", "console/password_hasher.rs", "PLACES: usize = 32;"),
+    ("requests to a web server at once", "16", "relay/endpoint/mod.rs", "AT_ONCE: usize = 16;"),
+    ("response of a web server", "10 s", "relay/endpoint/mod.rs", "TIMEOUT: Duration = Duration::from_secs(10);"),
+    (
+        "pause of a web server",
+        "5 min",
+        "relay/endpoint/delays.rs",
+        "PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));",
+    ),
+    (
+        "pause that it asks for (`Retry-After`)",
+        "1 h",
+        "relay/endpoint/delays.rs",
+        "DEMANDED: Range = (Duration::from_secs(1), Duration::from_hours(1));",
+    ),
+    (
+        "delay of a rejected message",
+        "1 h",
+        "relay/endpoint/delays.rs",
+        "DELAY: Range = (Duration::from_mins(2), Duration::from_hours(1));",
+    ),
+    ("delayed messages", "4,096", "relay/endpoint/delays.rs", "CAPACITY: usize = 4_096;"),
+];
+
+#[test]
+fn limits_page_has_the_bounds_of_the_code() {
+    let rows: Vec<_> = PAGE.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | ")).collect();
+    let rows: Vec<_> = rows
+        .into_iter()
+        .filter(|(what, _)| !matches!(*what, "what" | "---"))
+        .map(|(what, rest)| (what, rest.split(" | ").next().unwrap()))
+        .collect();
+    assert_eq!(rows, LIMITS.map(|(what, limit, ..)| (what, limit)));
+    for (what, _, file, text) in LIMITS {
+        let code = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)).unwrap();
+        assert!(code.contains(text), "{what}: {file} has no `{text}`");
+    }
+}
+
+#[test]
+fn request_has_at_most_100_headers() {
+    let folder = Folder::new();
+    let server = folder.serve("quickstart");
+    for (headers, status) in [(100, "401"), (101, "431")] {
+        let mut stream = TcpStream::connect(server.address("store")).unwrap();
+        let others: String = (2..headers).map(|number| format!("x-{number}: a\r\n")).collect();
+        write!(stream, "GET /v1/pets HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{others}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{headers}: {answer}");
+    }
+    assert_eq!(server.end_by(Signal::TERM).code, Some(0));
+}
