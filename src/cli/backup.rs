@@ -11,7 +11,7 @@ use super::{Failure, Outcome, actor, interrupt, not_opened, tell};
 use crate::config::{Common, ServiceSettings};
 use crate::store::sqlite::backup::{self, Target};
 
-const POSTGRES: &str = "petstore backs up only the embedded database; for PostgreSQL, see docs/operations.md";
+const POSTGRES: &str = "petstore backs up only the embedded database; for PostgreSQL, see docs/backup.md";
 
 const STDOUT: &str =
     "cannot write a backup to stdout, because it is verified first: name a file (./- for a file named -)";

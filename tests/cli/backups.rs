@@ -252,7 +252,7 @@ fn only_regular_files_are_removed() {
 #[test]
 fn backup_refers_to_the_tools_of_postgresql() {
     let folder = Folder::new();
-    let text = "petstore backs up only the embedded database; for PostgreSQL, see docs/operations.md";
+    let text = "petstore backs up only the embedded database; for PostgreSQL, see docs/backup.md";
     for command in ["backup there.db", "restore there.db"] {
         let refused = folder.run(&format!("{command} --database-url postgres://db/shop"));
         assert_eq!(refused.shown(), format!("exit 1\nerror: {text}\n"), "{command}");
