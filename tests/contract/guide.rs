@@ -1,4 +1,4 @@
-//! docs/clients.md: the commands that generate clients, and the programs that use them.
+//! docs/clients.md: the commands that generate clients, and the programs that it links.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ static PAGE: LazyLock<String> = LazyLock::new(|| read("docs/clients.md"));
 pub struct Section {
     /// The commands, without those that install tools.
     pub commands: String,
-    /// The program. Empty if the section has none.
+    /// The program that the section links. Empty if it links none.
     pub program: String,
 }
 
@@ -19,15 +19,11 @@ pub struct Section {
 pub fn section(heading: &str) -> Section {
     let (_, text) = PAGE.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no section {heading}"));
     let text = text.split("\n## ").next().unwrap();
-    let (mut commands, mut program) = (String::new(), String::new());
-    for block in text.split("\n```").skip(1).step_by(2) {
-        let (language, lines) = block.split_once('\n').unwrap();
-        match language {
-            "" => commands.extend(lines.lines().filter(|line| !installs(line)).flat_map(|line| [line, "\n"])),
-            _ => program += &format!("{lines}\n"),
-        }
-    }
-    Section { commands, program }
+    let blocks = text.split("\n```").skip(1).step_by(2);
+    let commands = blocks.flat_map(str::lines).filter(|line| !installs(line)).flat_map(|line| [line, "\n"]).collect();
+    let link = text.split_once("[the program](").or_else(|| text.split_once("[The program]("));
+    let program = link.map(|(_, rest)| read(&format!("docs/{}", rest.split_once(')').unwrap().0)));
+    Section { commands, program: program.unwrap_or_default() }
 }
 
 fn installs(line: &str) -> bool {
