@@ -34,11 +34,7 @@ fn succeed(command: &str) {
 }
 
 #[test]
-fn page_shows_the_programs_that_are_tested() {
-    for (file, language) in [("conftest.py", "python"), ("test.sh", "sh")] {
-        let program = std::fs::read_to_string(files().join(file)).unwrap();
-        assert!(PAGE.contains(&format!("\n```{language}\n{program}```\n")), "the page differs from {file}");
-    }
+fn page_links_the_programs_that_are_tested() {
     for file in std::fs::read_dir(files()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()) {
         assert!(PAGE.contains(&format!("](ephemeral/{file})")), "the page does not link {file}");
     }
