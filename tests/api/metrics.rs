@@ -159,10 +159,10 @@ async fn documentation_matches_the_metrics() {
     }
 }
 
-/// Name, type and meaning in a row of the documentation.
+/// Name, type and meaning in a line of the documentation, which gives the labels after the type.
 fn row(line: &str) -> Option<(String, (String, String))> {
-    let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
-    let name = cells.next()?.trim_end_matches('`');
-    let (kind, _labels, meaning) = (cells.next()?, cells.next()?, cells.next()?);
+    let (name, rest) = line.strip_prefix("- `")?.split_once("` (")?;
+    let (kind, meaning) = rest.split_once("): ")?;
+    let kind = kind.split(';').next()?;
     Some((name.to_owned(), (kind.to_owned(), meaning.to_owned())))
 }

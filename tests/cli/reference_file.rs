@@ -37,19 +37,14 @@ fn settings_page_lists_every_setting() {
     for arg in settings(&show) {
         if arg.get_help_heading() != heading {
             heading = arg.get_help_heading();
-            page += &format!("\n## {}\n\n| setting | default | meaning |\n| --- | --- | --- |\n", heading.unwrap());
+            page += &format!("\n## {}\n\n", heading.unwrap());
         }
-        let help = help(arg);
-        let (help, default) = match help.split_once(" [default: ") {
-            Some((start, rest)) => {
-                let (default, end) = rest.split_once(']').unwrap();
-                (format!("{start}{end}"), default.to_owned())
-            }
-            None if arg.get_default_values().is_empty() => (help, String::new()),
-            None => (help, format!("`{}`", value(arg))),
+        let help = help(arg).replace(" [possible values: ", " [");
+        let default = match value(arg) {
+            value if arg.get_default_values().is_empty() => format!("for example `{value}`"),
+            value => format!("`{value}`"),
         };
-        page +=
-            &format!("| `{}` | {default} | {} |\n", arg.get_long().unwrap(), help.replace(" [possible values: ", " ["));
+        page += &format!("- `{}` ({default}): {help}\n", arg.get_long().unwrap());
     }
     expect_file!["../../docs/settings.md"].assert_eq(&page);
 }
