@@ -10,30 +10,40 @@ const PAGE: &str = include_str!("../../docs/limits.md");
 
 /// Each row of the page with its limit, and the file and text in `src/` that set it. A limit that changes needs both.
 const LIMITS: [(&str, &str, &str, &str); 53] = [
-    ("request line and headers", "32 KiB", "server/connection.rs", "HEAD_BYTES: usize = 32 * 1024;"),
+    ("request line and headers", "32 KiB → 431", "server/connection.rs", "HEAD_BYTES: usize = 32 * 1024;"),
     // The default of hyper, which `request_has_at_most_100_headers` measures.
-    ("headers", "100", "server/connection.rs", "http1::Builder::new()"),
-    ("body", "64 KiB", "http/input.rs", "MAX_BODY: usize = 64 * 1024;"),
-    ("form of the console", "128 KiB", "console/form.rs", "SIZE: usize = 128 * 1024;"),
+    ("headers", "100 → 431", "server/connection.rs", "http1::Builder::new()"),
+    ("body", "64 KiB → 413", "http/input.rs", "MAX_BODY: usize = 64 * 1024;"),
+    ("form of the console", "128 KiB → 413", "console/form.rs", "SIZE: usize = 128 * 1024;"),
     ("items per page (`limit`)", "100, by default 20", "domain/page.rs", "MAX: u8 = 100;"),
-    ("texts on a page of messages", "256 KiB", "store/messages.rs", "PAGE_BYTES: usize = 256 * 1024;"),
+    (
+        "texts on a page of messages",
+        "256 KiB → the page ends earlier",
+        "store/messages.rs",
+        "PAGE_BYTES: usize = 256 * 1024;",
+    ),
     ("animal's name", "255 characters", "domain/pet.rs", "MAX_CHARACTERS: usize = 255;"),
     ("message", "10,000 characters", "domain/message.rs", "MAX_CHARACTERS: usize = 10_000;"),
     ("e-mail address", "254 characters", "domain/account.rs", ".count() > 254"),
     ("name of an API key", "100 characters", "domain/api_key.rs", "check_text(&name, 100, &[])"),
     ("`Idempotency-Key`", "255 characters", "domain/idempotency.rs", "MAX_CHARACTERS: usize = 255;"),
-    ("`X-Request-Id`", "128 characters", "http/request_id.rs", "(1..=128)"),
+    ("`X-Request-Id`", "128 characters → replaced by a new one", "http/request_id.rs", "(1..=128)"),
     ("`Prefer` stored with a key", "255 bytes", "http/preferences.rs", "LENGTH: usize = 255;"),
-    ("requests per account", "`rate-limit`, by default none", "config/mod.rs", "rate_limit: Option<RateLimit>"),
-    ("headers, from their first byte", "10 s", "server/limits.rs", "head: Duration::from_secs(10),"),
-    ("request, from its first byte", "30 s", "server/limits.rs", "request: Duration::from_secs(30),"),
-    ("response, per 64 KiB that the client reads", "30 s", "server/limits.rs", "answer: Duration::from_secs(30),"),
-    ("idle connection", "75 s", "server/limits.rs", "idle: Duration::from_secs(75),"),
-    ("TLS handshake", "10 s", "server/connection.rs", "timeout(limits.head, Stream::secure("),
-    ("write on SQLite", "10 s", "store/sqlite/mod.rs", "WRITE_TIMEOUT: Duration = Duration::from_secs(10);"),
+    ("requests per account", "`rate-limit`, by default none → 429", "config/mod.rs", "rate_limit: Option<RateLimit>"),
+    ("headers, from their first byte", "10 s → 408", "server/limits.rs", "head: Duration::from_secs(10),"),
+    ("request, from its first byte", "30 s → 408", "server/limits.rs", "request: Duration::from_secs(30),"),
+    (
+        "response, per 64 KiB that the client reads",
+        "30 s → closed",
+        "server/limits.rs",
+        "answer: Duration::from_secs(30),",
+    ),
+    ("idle connection", "75 s → closed", "server/limits.rs", "idle: Duration::from_secs(75),"),
+    ("TLS handshake", "10 s → closed", "server/connection.rs", "timeout(limits.head, Stream::secure("),
+    ("write on SQLite", "10 s → 503", "store/sqlite/mod.rs", "WRITE_TIMEOUT: Duration = Duration::from_secs(10);"),
     (
         "operation on PostgreSQL",
-        "1.8 s",
+        "1.8 s → 503",
         "store/postgres/limits.rs",
         "OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);",
     ),
@@ -53,17 +63,17 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
     ),
     (
         "requests in flight at a stop",
-        "30 s, after `drain-delay`",
+        "30 s, after `drain-delay` → closed",
         "server/mod.rs",
         "DRAIN_TIMEOUT: Duration = Duration::from_secs(30);",
     ),
     (
         "connections of clients",
-        "`max-connections`, by default 65,536 file descriptors less a reserve",
+        "`max-connections`, by default 65,536 file descriptors less a reserve → 503, with TLS closed",
         "server/limits.rs",
         ".min(65_536);",
     ),
-    ("connections of the operations listener", "16 more", "server/mod.rs", "OPERATOR_CONNECTIONS: usize = 16;"),
+    ("connections of the operations listener", "16 more → 503", "server/mod.rs", "OPERATOR_CONNECTIONS: usize = 16;"),
     (
         "rejected connections per listener and second",
         "1,500",
@@ -71,11 +81,16 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
         "REJECTIONS_PER_SECOND: u32 = 1_500;",
     ),
     ("unsent response of a connection, in the kernel", "128 KiB", "server/mod.rs", "UNSENT_BYTES: u32 = 128 * 1024;"),
-    ("waiting writes, on PostgreSQL of each kind", "4,096", "store/sqlite/mod.rs", "queue: 4_096,"),
-    ("waiting reads on PostgreSQL", "4,096", "store/postgres/settings.rs", "queue: 4_096,"),
-    ("write-ahead log of SQLite", "963 MiB", "store/sqlite/mod.rs", "wal_pages: 245_000,"),
-    ("write-ahead log during a backup", "512 MiB", "store/sqlite/backup.rs", "LONGEST_LOG: u64 = 512 << 20;"),
-    ("waiting log lines", "4 MiB", "telemetry/log/stderr.rs", "QUEUE_BYTES: usize = 4 * 1024 * 1024;"),
+    ("waiting writes, on PostgreSQL of each kind", "4,096 → 503", "store/sqlite/mod.rs", "queue: 4_096,"),
+    ("waiting reads on PostgreSQL", "4,096 → 503", "store/postgres/settings.rs", "queue: 4_096,"),
+    ("write-ahead log of SQLite", "963 MiB → writes get 503", "store/sqlite/mod.rs", "wal_pages: 245_000,"),
+    (
+        "write-ahead log during a backup",
+        "512 MiB → the backup fails",
+        "store/sqlite/backup.rs",
+        "LONGEST_LOG: u64 = 512 << 20;",
+    ),
+    ("waiting log lines", "4 MiB → dropped", "telemetry/log/stderr.rs", "QUEUE_BYTES: usize = 4 * 1024 * 1024;"),
     ("cached API keys", "100,000", "http/api_key_cache.rs", "REMEMBERED: usize = 100_000;"),
     ("cached pages on SQLite", "8 MiB", "http/page_cache.rs", "CAPACITY: u64 = 8 << 20;"),
     ("cache of SQLite for writes", "64 MiB", "store/sqlite/open.rs", "\"cache_size\", -65_536"),
@@ -91,13 +106,13 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
     ("keys whose simulated requests are counted", "10,000", "http/simulator.rs", "COUNTERS: usize = 10_000;"),
     (
         "attempts per account, or per session",
-        "10, then one a minute",
+        "10, then one a minute → 429",
         "console/login_throttle.rs",
         "PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };",
     ),
     (
         "attempts per network address or IPv6 /64",
-        "30, then one every 20 s",
+        "30, then one every 20 s → 429",
         "console/login_throttle.rs",
         "PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };",
     ),
@@ -107,9 +122,14 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
         "console/login_throttle.rs",
         "REMEMBERED: usize = 20_000;",
     ),
-    ("hashes that wait or run", "32", "console/password_hasher.rs", "PLACES: usize = 32;"),
+    ("hashes that wait or run", "32 → 503", "console/password_hasher.rs", "PLACES: usize = 32;"),
     ("requests to a web server at once", "16", "relay/endpoint/mod.rs", "AT_ONCE: usize = 16;"),
-    ("response of a web server", "10 s", "relay/endpoint/mod.rs", "TIMEOUT: Duration = Duration::from_secs(10);"),
+    (
+        "response of a web server",
+        "10 s → counts as a failure",
+        "relay/endpoint/mod.rs",
+        "TIMEOUT: Duration = Duration::from_secs(10);",
+    ),
     (
         "pause of a web server",
         "5 min",
@@ -128,7 +148,7 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
         "relay/endpoint/delays.rs",
         "DELAY: Range = (Duration::from_mins(2), Duration::from_hours(1));",
     ),
-    ("delayed messages", "4,096", "relay/endpoint/delays.rs", "CAPACITY: usize = 4_096;"),
+    ("delayed messages", "4,096 → the web server is paused", "relay/endpoint/delays.rs", "CAPACITY: usize = 4_096;"),
 ];
 
 #[test]
@@ -137,7 +157,7 @@ fn limits_page_has_the_bounds_of_the_code() {
     let rows: Vec<_> = rows
         .into_iter()
         .filter(|(what, _)| !matches!(*what, "what" | "---"))
-        .map(|(what, rest)| (what, rest.split(" | ").next().unwrap()))
+        .map(|(what, rest)| (what, rest.trim_end_matches(" |")))
         .collect();
     assert_eq!(rows, LIMITS.map(|(what, limit, ..)| (what, limit)));
     for (what, _, file, text) in LIMITS {
