@@ -39,7 +39,7 @@ fn settings_page_lists_every_setting() {
             heading = arg.get_help_heading();
             page += &format!("\n## {}\n\n", heading.unwrap());
         }
-        let help = help(arg).replace(" [possible values: ", " [");
+        let help = help(arg).replace(" [possible values: true, false]", "").replace(" [possible values: ", " [");
         let default = match value(arg) {
             value if arg.get_default_values().is_empty() => format!("for example `{value}`"),
             value => format!("`{value}`"),
