@@ -39,7 +39,7 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
         "answer: Duration::from_secs(30),",
     ),
     ("idle connection", "75 s → closed", "server/limits.rs", "idle: Duration::from_secs(75),"),
-    ("TLS handshake", "10 s → closed", "server/connection.rs", "timeout(limits.head, Stream::secure("),
+    ("TLS handshake", "10 s → closed", "server/connection.rs", "timeout(limits.head, secure("),
     ("write on SQLite", "10 s → 503", "store/sqlite/mod.rs", "WRITE_TIMEOUT: Duration = Duration::from_secs(10);"),
     (
         "operation on PostgreSQL",
