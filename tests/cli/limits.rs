@@ -103,7 +103,7 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
     ("listed requests of an account", "100, of ended keys 20", "http/account_requests.rs", "REQUESTS: usize = 100;"),
     ("memory of listed requests", "1 MiB per account", "http/account_requests.rs", "OF_ACCOUNT: usize = 1024 * 1024;"),
     ("memory of all listed requests", "16 MiB", "http/account_requests.rs", "OF_ALL: usize = 16 * 1024 * 1024;"),
-    ("keys whose simulated requests are counted", "10,000", "http/simulator.rs", "COUNTERS: usize = 10_000;"),
+    ("keys whose simulated requests are counted", "10,000", "http/simulation.rs", "COUNTERS: usize = 10_000;"),
     (
         "attempts per account, or per session",
         "10, then one a minute → 429",
