@@ -1,6 +1,6 @@
 //! The minimum of an HTTP service: bare hyper that sends petstore's responses as fixed bytes.
 //!
-//! It has no API keys, JSON, database or timeouts. Both spend the cost of sockets, hyper and the
+//! It has no API keys, JSON, database or timeouts, and petstore's allocator. Both spend the cost of sockets, hyper and the
 //! bytes themselves; the difference is the cost of petstore.
 //!
 //! `yardstick --answers FOLDER [--listen 127.0.0.1:0] [--threads 1] [--tls-cert FILE --tls-key FILE]` prints the bound
@@ -29,6 +29,9 @@ use tokio::{
     runtime,
 };
 use tokio_rustls::TlsAcceptor;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
