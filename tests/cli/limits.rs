@@ -83,7 +83,12 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
     ("unsent response of a connection, in the kernel", "128 KiB", "server/mod.rs", "UNSENT_BYTES: u32 = 128 * 1024;"),
     ("waiting writes, on PostgreSQL of each kind", "4,096 → 503", "store/sqlite/mod.rs", "queue: 4_096,"),
     ("waiting reads on PostgreSQL", "4,096 → 503", "store/postgres/settings.rs", "queue: 4_096,"),
-    ("write-ahead log of SQLite", "963 MiB → writes get 503", "store/sqlite/mod.rs", "wal_pages: 245_000,"),
+    (
+        "write-ahead log of SQLite",
+        "963 MiB before a batch → writes get 503",
+        "store/sqlite/mod.rs",
+        "wal_pages: 245_000,",
+    ),
     (
         "write-ahead log during a backup",
         "512 MiB → the backup fails",
