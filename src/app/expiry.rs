@@ -16,6 +16,8 @@ pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete:
         let full = match delete(STEP).await {
             Ok(deleted) => deleted == u64::from(STEP),
             Err(error) => {
+                // An aborted job ends here: it fails only because the store is closed.
+                tokio::task::yield_now().await;
                 tracing::warn!(%error, rows, "cannot delete expired rows, retrying");
                 false
             }
