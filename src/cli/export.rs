@@ -33,9 +33,10 @@ impl Target {
     }
 }
 
-/// Returns a progress bar for `count` items. It is hidden if the export itself goes to the terminal.
-pub fn progress(count: u64, target: &Target) -> ProgressBar {
-    let progress = progress::bar(count, "exporting", "{msg} {wide_bar} {human_pos} of {human_len}{left}");
+/// Returns a progress bar for `count` items, if they could be counted. It is hidden if the export itself goes to the terminal.
+pub fn progress(count: Option<u64>, target: &Target) -> ProgressBar {
+    let progress =
+        progress::bar(count.unwrap_or_default(), "exporting", "{msg} {wide_bar} {human_pos} of {human_len}{left}");
     if target.file().is_none() && io::stdout().is_terminal() {
         progress.set_draw_target(ProgressDrawTarget::hidden());
     }

@@ -104,7 +104,7 @@ impl Export {
     fn run(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
             let query = self.filter.query(&store, None).await?;
-            let progress = export::progress(store.count_messages(&query).await?, &self.target);
+            let progress = export::progress(store.count_messages(&query).await.ok(), &self.target);
             export::export(&self.target, &common.data_dir, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
                     progress.inc(1);
