@@ -246,6 +246,8 @@ fn file_of_another_program_is_rejected_unchanged() {
         }
         let served = folder.run("serve --listen 127.0.0.1:0").shown_log();
         assert_eq!(served, format!("exit 1\nERROR petstore-data/petstore.db: {why}\n"));
+        let checked = folder.run("config check --listen 127.0.0.1:0").shown();
+        assert!(checked.starts_with("exit 1\n") && checked.contains(why), "{checked}");
         assert!(std::fs::read(&file).unwrap() == before);
     };
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE customers (id INTEGER)").unwrap();

@@ -132,6 +132,7 @@ impl Sqlite {
     /// Returns the deployment of a database without changing it. `None` if it has no tables yet.
     pub fn stored_deployment(data_dir: &Path) -> Result<Option<Deployment>> {
         let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
+        migrations::refuse_foreign(&conn)?;
         match migrations::is_new(&conn)? {
             true => Ok(None),
             false => open::stored_deployment(&conn, None).map(Some),
