@@ -11,7 +11,7 @@ use tracing::Level;
 use super::export::named;
 use super::{Failure, interrupt, progress, tell};
 use crate::domain::NewPet;
-use crate::http::{ApiError, parse_new_pet};
+use crate::http::{InvalidObject, parse_new_pet};
 
 /// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
@@ -128,7 +128,7 @@ fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<L
                     continue;
                 }
                 let text = std::str::from_utf8(line).map_err(|_| "The line is not UTF-8.".to_owned());
-                text.and_then(|text| parse_new_pet(text).map_err(|invalid| describe(&invalid)))
+                text.and_then(|text| parse_new_pet(text).map_err(describe))
             };
             return Ok(Some(Line { number, animal }));
         }
@@ -136,7 +136,13 @@ fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<L
     iter::from_fn(move || next().transpose())
 }
 
-/// The error of the API, about a line. The parser sees one line only, so its line number would mislead.
-fn describe(invalid: &ApiError) -> String {
-    invalid.message().replacen("The body", "The line", 1).replacen(" at line 1 column ", " at column ", 1)
+fn describe(invalid: InvalidObject) -> String {
+    match invalid {
+        InvalidObject::Empty | InvalidObject::NotAnObject => "The line is not a JSON object.".to_owned(),
+        InvalidObject::NotJson(error) => {
+            // The parser sees one line only, so its line number would mislead.
+            format!("The line is not JSON: {}.", error.to_string().replace(" at line 1 column ", " at column "))
+        }
+        InvalidObject::Field(error) => error.message().to_owned(),
+    }
 }

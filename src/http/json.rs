@@ -21,17 +21,19 @@ pub struct Fields<'b, const N: usize> {
 }
 
 impl<'b, const N: usize> Fields<'b, N> {
-    pub fn parse(text: &'b str, names: [&'static str; N]) -> Result<Self, ApiError> {
+    pub fn parse(text: &'b str, names: [&'static str; N]) -> Result<Self, InvalidObject> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let read = deserializer.deserialize_map(Reader(names)).and_then(|read| deserializer.end().map(|()| read));
-        let invalid = |message| ApiError::new(Code::InvalidJson, message);
         let (values, doubled) = read.map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => invalid("The body is not a JSON object.".to_owned()),
-            _ if text.trim_ascii().is_empty() => invalid("The body is empty: send a JSON object.".to_owned()),
-            _ => invalid(format!("The body is not JSON: {error}.")),
+            serde_json::error::Category::Data => InvalidObject::NotAnObject,
+            _ if text.trim_ascii().is_empty() => InvalidObject::Empty,
+            _ => InvalidObject::NotJson(error),
         })?;
         match doubled {
-            Some(name) => Err(invalid(format!("The field `{name}` is given more than once."))),
+            Some(name) => {
+                let message = format!("The field `{name}` is given more than once.");
+                Err(ApiError::new(Code::InvalidJson, message).into())
+            }
             None => Ok(Self { names, values }),
         }
     }
@@ -75,6 +77,35 @@ impl<'b, const N: usize> Fields<'b, N> {
 
 fn missing(name: &str) -> ApiError {
     ApiError::new(Code::MissingField, format!("The field `{name}` is required."))
+}
+
+/// The reason why a text is not the object that an operation takes.
+#[derive(Debug)]
+pub enum InvalidObject {
+    Empty,
+    NotAnObject,
+    NotJson(serde_json::Error),
+    /// A field is missing, repeated or invalid.
+    Field(ApiError),
+}
+
+impl From<ApiError> for InvalidObject {
+    fn from(error: ApiError) -> Self {
+        Self::Field(error)
+    }
+}
+
+/// The error for a request with this body.
+impl From<InvalidObject> for ApiError {
+    fn from(invalid: InvalidObject) -> Self {
+        let message = match invalid {
+            InvalidObject::Empty => "The body is empty: send a JSON object.".to_owned(),
+            InvalidObject::NotAnObject => "The body is not a JSON object.".to_owned(),
+            InvalidObject::NotJson(error) => format!("The body is not JSON: {error}."),
+            InvalidObject::Field(error) => return error,
+        };
+        Self::new(Code::InvalidJson, message)
+    }
 }
 
 /// Reads an object. Keeps the known fields, and the name of one that is repeated.
@@ -242,7 +273,7 @@ mod tests {
     #[test]
     fn whole_body_is_validated_before_its_fields() {
         let code = |text: &str| {
-            Fields::parse(text, ["name"]).err().map(|error| {
+            Fields::parse(text, ["name"]).err().map(ApiError::from).map(|error| {
                 serde_json::from_slice::<serde_json::Value>(&error.body()).unwrap()["code"].as_str().unwrap().to_owned()
             })
         };

@@ -48,6 +48,7 @@ mod well_known;
 
 pub use error::{ApiError, Cause, Code};
 pub use file::File;
+pub use json::InvalidObject;
 pub use listener_service::ListenerService;
 pub use messages::parse_message;
 pub use operations::{Operation, Permission};

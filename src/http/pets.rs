@@ -9,7 +9,7 @@ use super::deprecation::REMOVED_AT;
 use super::error::{ApiError, Code};
 use super::idempotency;
 use super::input;
-use super::json::Fields;
+use super::json::{Fields, InvalidObject};
 use super::operations::Operation;
 use super::page_cache::{self, List};
 use super::pagination::{self, Items, Page};
@@ -75,7 +75,7 @@ pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
     pagination::query(Some(query), PetStatus::parse)
 }
 
-pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
+pub fn parse_new_pet(text: &str) -> Result<NewPet, InvalidObject> {
     let fields = Fields::parse(text, ["name", "categoryId", "status"])?;
     fields.require(&["name", "categoryId"])?;
     Ok(NewPet {
