@@ -1,7 +1,7 @@
 //! Readiness notification (sd_notify(3)) and socket activation (sd_listen_fds(3)) of systemd and compatible supervisors.
 //!
-//! The crate `sd-notify` would replace some 15 lines. It neither limits the time of a notification nor lets a store ignore
-//! the environment (`super::variable`).
+//! The crate `sd-notify` would replace some 15 lines. It sets no limit of time, and always reads the environment, which
+//! `petstore ephemeral` ignores (`super::variable`).
 
 use std::ffi::OsStr;
 use std::io;

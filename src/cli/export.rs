@@ -33,10 +33,14 @@ impl Target {
     }
 }
 
-/// Returns a progress bar for `count` items, if they could be counted. It is hidden if the export itself goes to the terminal.
+/// Returns a progress bar for `count` items, or a count if they could not be counted. It is hidden if the export itself goes
+/// to the terminal.
 pub fn progress(count: Option<u64>, target: &Target) -> ProgressBar {
-    let progress =
-        progress::bar(count.unwrap_or_default(), "exporting", "{msg} {wide_bar} {human_pos} of {human_len}{left}");
+    let template = match count {
+        Some(_) => "{msg} {wide_bar} {human_pos} of {human_len}{left}",
+        None => "{msg} {human_pos}",
+    };
+    let progress = progress::bar(count.unwrap_or_default(), "exporting", template);
     if target.file().is_none() && io::stdout().is_terminal() {
         progress.set_draw_target(ProgressDrawTarget::hidden());
     }

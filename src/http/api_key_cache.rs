@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::time::timeout;
@@ -139,7 +140,7 @@ impl ApiKeyCache {
         let minute = self.clock.recent().to_the_minute();
         if remembered.last_used.load(Ordering::Relaxed) < minute.as_milliseconds() {
             remembered.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
-            self.used().insert(remembered.grant.id, minute);
+            self.used.lock().insert(remembered.grant.id, minute);
         }
         Ok(Authentication::Valid(remembered))
     }
@@ -152,7 +153,7 @@ impl ApiKeyCache {
 
     /// Returns the last use of a key, to the minute, if it is not stored yet.
     pub fn unstored_use(&self, key: KeyId) -> Option<Timestamp> {
-        self.used().get(&key).copied()
+        self.used.lock().get(&key).copied()
     }
 
     /// Invalidates all entries. Called after this process has changed a key, so that the change takes effect at once.
@@ -193,20 +194,16 @@ impl ApiKeyCache {
 
     /// Stores when keys were last used.
     pub async fn flush(&self) {
-        let used: Vec<_> = self.used().drain().collect();
+        let used: Vec<_> = self.used.lock().drain().collect();
         if !used.is_empty()
             && let Err(error) = self.store.touch_keys(used.clone()).await
         {
             tracing::warn!(%error, "last use of API keys not stored, retrying");
-            let mut waiting = self.used();
+            let mut waiting = self.used.lock();
             for (id, at) in used {
                 waiting.entry(id).or_insert(at);
             }
         }
-    }
-
-    fn used(&self) -> std::sync::MutexGuard<'_, HashMap<KeyId, Timestamp>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::iter;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Number of minutes that are kept, including the current one.
 pub const MINUTES: usize = 60;
@@ -23,7 +24,7 @@ pub struct RequestHistory(Mutex<VecDeque<Requests>>);
 impl RequestHistory {
     /// Returns the counts of the last minutes, oldest first. `total` is the number of all requests until now.
     pub fn last_hour(&self, total: impl Fn() -> Requests) -> [Requests; MINUTES] {
-        let ends = self.ends();
+        let ends = self.0.lock();
         // Counted under the lock, so that it is not older than the end of the last minute.
         let mut end = total();
         let mut minutes = [Requests::default(); MINUTES];
@@ -44,13 +45,9 @@ impl RequestHistory {
     }
 
     fn end_minute(&self, total: impl Fn() -> Requests) {
-        let mut ends = self.ends();
+        let mut ends = self.0.lock();
         ends.push_front(total());
         ends.truncate(MINUTES);
-    }
-
-    fn ends(&self) -> MutexGuard<'_, VecDeque<Requests>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

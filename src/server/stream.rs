@@ -11,7 +11,7 @@ use tokio_util::either::Either;
 use super::tls::Tls;
 use super::{Rejection, Service};
 
-/// TLS is boxed, because it is large and most connections of a service behind a proxy are plain.
+/// Left: plain. Right: TLS, boxed because it is large and most connections of a service behind a proxy are plain.
 pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// The result of a handshake.
