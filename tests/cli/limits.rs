@@ -9,7 +9,7 @@ use testkit::{Folder, Signal};
 const PAGE: &str = include_str!("../../docs/limits.md");
 
 /// Each row of the page with its limit, and the file and text in `src/` that set it. A limit that changes needs both.
-const LIMITS: [(&str, &str, &str, &str); 53] = [
+const LIMITS: [(&str, &str, &str, &str); 54] = [
     ("request line and headers", "32 KiB → 431", "server/connection.rs", "HEAD_BYTES: usize = 32 * 1024;"),
     // The default of hyper, which `request_has_at_most_100_headers` measures.
     ("headers", "100 → 431", "server/connection.rs", "http1::Builder::new()"),
@@ -154,6 +154,12 @@ const LIMITS: [(&str, &str, &str, &str); 53] = [
         "DELAY: Range = (Duration::from_mins(2), Duration::from_hours(1));",
     ),
     ("delayed messages", "4,096 → the web server is paused", "relay/endpoint/delays.rs", "CAPACITY: usize = 4_096;"),
+    (
+        "relay that hangs or is cut off (PostgreSQL)",
+        "30 s → another process relays",
+        "store/postgres/outbox.rs",
+        "SET idle_session_timeout = '30s'",
+    ),
 ];
 
 #[test]
