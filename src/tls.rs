@@ -92,7 +92,8 @@ impl Authorities {
     }
 }
 
-/// Returns the operating system's authorities, or those of the file that `SSL_CERT_FILE` names. May block.
+/// Returns the operating system's authorities, or those of the file that `SSL_CERT_FILE` names. Fails if there are none. May
+/// block.
 pub fn system_authorities() -> Result<Authorities, String> {
     let certificates = rustls_native_certs::load_native_certs().certs;
     Authorities::new(certificates)

@@ -26,7 +26,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Takes the sockets that the supervisor has passed and opens the others.
+    /// Takes the sockets that the supervisor has passed and opens the others. Fails if an address cannot be used.
     pub fn bind(settings: &ServiceSettings, mut passed: PassedSockets) -> Result<Self> {
         let mut bind = |listener: Listener, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>> {
             if !settings.listeners.contains(&listener) {

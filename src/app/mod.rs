@@ -130,6 +130,8 @@ pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run
 
 /// Opens the listeners and starts the jobs. The runtime of the caller becomes that of the workers.
 ///
+/// Fails if a setting, a file that it names, or an address cannot be used. Nothing runs then.
+///
 /// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
 pub async fn start(
     settings: &ServiceSettings,
@@ -175,7 +177,8 @@ impl Started {
         Self { signals: Signals::Requests(requests), ..self }
     }
 
-    /// Serves until SIGTERM or SIGINT. A second signal closes all connections at once.
+    /// Serves until SIGTERM or SIGINT. A second signal closes all connections at once. Fails if the store fails, for
+    /// instance because a sync did.
     ///
     /// `petstore serve` runs it on a thread other than the workers', because a disk that does not respond blocks those.
     pub async fn serve(self) -> Result<()> {

@@ -209,7 +209,6 @@ fn curl_with(certificate: &Path) -> String {
     format!("curl --cacert {}", quoted(&certificate))
 }
 
-/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));

@@ -36,7 +36,7 @@ impl Serve {
     }
 }
 
-/// Opens the store of a service. A start that fails creates no database.
+/// Opens the store of a service. Fails if the store cannot be opened or [`app::check`] fails, and creates no database then.
 pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
     let is_embedded = common.database_url.is_none();
     if !is_embedded || !sqlite::has_database(&common.data_dir) {

@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 pub struct File(HashMap<String, Vec<String>>);
 
 impl File {
-    /// Reads the file. Rejects keys that are not settings of `command` or its subcommands.
+    /// Reads the file. Fails if it is not TOML, or has a key that is not a setting of `command` or its subcommands.
     pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
         Self::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?, command)
     }

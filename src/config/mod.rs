@@ -160,7 +160,7 @@ impl ServiceSettings {
         Self::from_arg_matches(&matches).expect("the flags are valid")
     }
 
-    /// Returns the files of the certificate and its key. `None` without TLS.
+    /// Returns the files of the certificate and its key. `None` without TLS. Fails if one of the two is missing.
     pub fn certificate(&self) -> Result<Option<(&Path, &Path)>, &'static str> {
         match (&self.tls_cert, &self.tls_key) {
             (None, None) => Ok(None),

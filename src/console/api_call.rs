@@ -24,7 +24,6 @@ pub struct ApiCall {
     /// The response as HTTP writes it: status, headers, body.
     pub answer: String,
     pub status: StatusCode,
-    /// The body of the response.
     pub body: String,
     /// True if this replays the response to an earlier request with the same `Idempotency-Key`.
     is_replayed: bool,

@@ -49,7 +49,6 @@ struct New<'a> {
     opened: Opened,
 }
 
-/// The fields of a new key.
 struct KeyForm {
     name: Field,
     expiry: Field,

@@ -58,7 +58,7 @@ impl std::fmt::Display for Deployment {
     }
 }
 
-/// A rejected value. The message tells the client what is wrong and what is allowed.
+/// The error of a parser: a rejected value. The message tells the client what is wrong and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);

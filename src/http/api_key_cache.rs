@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -104,7 +104,7 @@ impl ApiKeyCache {
         &self.counts
     }
 
-    /// Finds the holder of a key, and whether the key is valid.
+    /// Finds the holder of a key, and whether the key is valid. Fails if the key is not cached and the store fails.
     pub async fn authenticate(&self, presented: &[u8]) -> store::Result<Authentication> {
         let Some(hash) = ApiKey::hash_presented(presented, self.store.deployment()) else {
             return Ok(Authentication::Unknown);

@@ -120,7 +120,6 @@ impl<'r> Caller<'r> {
     }
 }
 
-/// Returns the API key that a request presents.
 fn presented_key(headers: &HeaderMap) -> Result<&[u8], ApiError> {
     let mut presented = headers.get_all(AUTHORIZATION).iter();
     match (presented.next(), presented.next()) {

@@ -74,7 +74,8 @@ static TABLE: [Row; 18] = [
 ];
 
 impl Operation {
-    /// Executes the operation. If it needs an API key, runs the checks first.
+    /// Executes the operation. If it needs an API key, runs the checks first. The error is the response of a failed check, or
+    /// of an operation that was rejected.
     ///
     /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
     /// The futures of rare operations are boxed to keep this one small.

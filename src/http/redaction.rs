@@ -76,7 +76,6 @@ impl Characters {
         Self { values, starts }
     }
 
-    /// Returns whether an escape is left.
     fn is_escaped(&self) -> bool {
         (0..self.values.len()).any(|at| unescaped(&self.values[at..]).1 > 1)
     }

@@ -40,7 +40,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Must be called within the runtime that will run the relay.
+    /// Must be called within the runtime that will run the relay. Fails if SIGHUP cannot be handled.
     pub fn start(
         target: Target,
         retention: Duration,

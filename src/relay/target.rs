@@ -13,7 +13,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Reads the secrets of an endpoint. `None` if no URL is set. Errors are for the operator.
+    /// Reads the secrets of an endpoint. `None` if no URL is set. Fails if the file cannot be read or has no valid secret.
+    /// Errors are for the operator.
     pub fn load(url: Option<&RelayUrl>, secrets: Option<&Path>) -> Result<Option<Self>, String> {
         match (url, secrets) {
             (None, None) => Ok(None),

@@ -39,7 +39,6 @@ const HEAD_BYTES: usize = 32 * 1024;
 /// in one piece may exceed it, by its length.
 const BUFFER_BYTES: usize = 2 * HEAD_BYTES;
 
-/// An accepted connection.
 pub struct Connection<S> {
     pub stream: TcpStream,
     pub tls: Option<Tls>,

@@ -32,7 +32,8 @@ struct Shared {
 }
 
 impl Tls {
-    /// Reads a certificate with its chain, and its private key. Errors are for the operator.
+    /// Reads a certificate with its chain, and its private key. Fails if a file cannot be read or they do not match. Errors
+    /// are for the operator.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
         let loaded = Files::read(certificate, key, tls::read_at_start)?;
         let current = Mutex::new(Arc::new(loaded.config(certificate, key)?));

@@ -8,7 +8,6 @@ use crate::domain::KeyedRequest;
 /// A response as it is stored and sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResponse {
-    /// HTTP status.
     pub status: u16,
     pub location: Option<String>,
     /// JSON.

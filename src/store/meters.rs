@@ -50,7 +50,6 @@ pub struct Meters<'a> {
     /// Each writer with the kind of its writes.
     pub writers: Vec<(&'static str, &'a WriterMeter)>,
     pub readers: &'a ReaderMeter,
-    /// Reads in progress.
     pub reads: i64,
     /// PostgreSQL connections: the purpose of each, and whether it is up.
     pub connections: Vec<(&'static str, bool)>,

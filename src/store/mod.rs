@@ -47,6 +47,8 @@ pub use sqlite::{Epoch, Version};
 
 use crate::domain::{Deployment, NewPet, PageLimit, Timestamp};
 
+/// A result of the store. Every method may fail with any variant of [`StoreError`]. After a failed write, it is unknown whether
+/// it was applied, unless the error is [`StoreError::Refused`].
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// Animals to import. The import ends at the first error and adds none of them.

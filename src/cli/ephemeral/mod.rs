@@ -61,7 +61,6 @@ pub struct Ephemeral {
     command: Vec<OsString>,
 }
 
-/// Access to the store.
 struct Access {
     key: ApiKey,
     customer_key: ApiKey,

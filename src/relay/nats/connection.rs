@@ -34,7 +34,6 @@ pub struct Connection {
     max_payload: usize,
 }
 
-/// A response to a request.
 pub struct Response {
     /// Number of the request. `None` for other messages.
     pub number: Option<u64>,
@@ -121,7 +120,6 @@ impl Connection {
         Ok(Some(number))
     }
 
-    /// Flushes requests.
     pub async fn flush(&mut self) -> io::Result<()> {
         self.io.flush().await
     }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use super::atomic_file::{self, sync_folder};
 use crate::store::{Result, StoreError};
 
-/// The database.
 pub const FILE: &str = "petstore.db";
 
 /// Lock file. Its lock is held while the database is opened or replaced.

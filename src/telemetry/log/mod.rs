@@ -63,7 +63,7 @@ pub fn start(level: LogLevel, format: LogFormat) {
 }
 
 /// Makes logging non-blocking. If the reader of stderr stalls, lines are dropped and no request waits. Dropping the
-/// guard writes the last lines.
+/// guard writes the last lines. Fails if the thread that writes cannot start.
 pub fn never_block() -> io::Result<Flush> {
     let flush = start_queue()?;
     // The default hook writes to stderr directly, so it may block.
