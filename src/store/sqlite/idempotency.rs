@@ -3,11 +3,19 @@
 use super::Sqlite;
 use super::history::Effect;
 use super::job::Atomicity;
+use super::new_row::{NewRow, RowJob};
 use super::write_connection::WriteConnection;
 use crate::domain::{KeyedRequest, Timestamp};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
 impl Sqlite {
+    /// Adds a row, with an optional idempotency key.
+    pub(super) async fn create<R: NewRow>(&self, row: R, key: Option<WriteKey<R::Added>>) -> Result<Outcome<R::Added>> {
+        let Some(key) = key else { return self.carry_out(RowJob::new(row)).await.map(Outcome::Executed) };
+        let write = move |conn: &WriteConnection<'_>| write_once(conn, &key, |conn| row.insert(conn).map(Ok));
+        self.submit(Atomicity::Savepoint, R::EFFECT, write).await
+    }
+
     /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key. No list contains
     /// the stored response, so `effect` is that of `write`.
     ///

@@ -4,7 +4,6 @@ use rusqlite::{Row, Statement};
 
 use super::Sqlite;
 use super::history::Effect;
-use super::job::Atomicity;
 use super::new_row::{Insert, NewRow};
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, WriteKey, messages};
@@ -27,14 +26,7 @@ const LIST_OF_DESCENDING: &str = select!("AND id < ?2 ORDER BY id DESC LIMIT ?3"
 
 impl Sqlite {
     pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
-        if key.is_none() {
-            return self.add(message).await.map(Outcome::Executed);
-        }
-        self.write_keyed(Atomicity::Statement, Effect::Unlisted, key, move |conn| {
-            conn.add(INSERT, |statement| message.bind(statement, 1))?;
-            Ok(Ok(message))
-        })
-        .await
+        self.create(message, key).await
     }
 
     pub async fn list_messages_of(

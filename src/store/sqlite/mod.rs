@@ -47,7 +47,6 @@ use files::Files;
 pub use history::{Effect, Epoch};
 pub use job::Atomicity;
 use job::{AnyJob, Job, Reply};
-use new_row::{NewRow, RowJob};
 pub use outbox::RelayLease;
 use read_only::ReadOnly;
 use readers::Readers;
@@ -184,11 +183,6 @@ impl Sqlite {
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.carry_out(Job::new(atomicity, effect, write)).await
-    }
-
-    /// Adds a row, like [`Self::submit`].
-    async fn add<R: NewRow>(&self, row: R) -> Result<R::Added> {
-        self.carry_out(RowJob::new(row)).await
     }
 
     async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {

@@ -21,7 +21,7 @@ pub struct Insert {
 pub const ROWS: usize = 8;
 
 /// A row that a job adds.
-pub trait NewRow: Send + 'static {
+pub trait NewRow: Sized + Send + 'static {
     const INSERT: Insert;
     const EFFECT: Effect;
     type Added: Send + 'static;
@@ -30,6 +30,12 @@ pub trait NewRow: Send + 'static {
     fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()>;
     /// Returns the result of the write. `rowid` is meaningless if the table has none.
     fn added(self, rowid: i64) -> Self::Added;
+
+    /// Adds the row alone.
+    fn insert(self, conn: &WriteConnection<'_>) -> Result<Self::Added> {
+        conn.add(Self::INSERT.one, |statement| self.bind(statement, 1))?;
+        Ok(self.added(conn.last_insert_rowid()))
+    }
 }
 
 /// A row to add, and the channel to its caller.
@@ -48,12 +54,8 @@ impl<R: NewRow> RowJob<R> {
 
 impl<R: NewRow> AnyJob for RowJob<R> {
     fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
-        let added = conn.add(R::INSERT.one, |statement| self.bind(statement, 1));
-        match added {
-            Ok(()) => self.added(conn.last_insert_rowid()),
-            Err(error) => self.result = Some(Err(error.into())),
-        }
-        undone(conn, self.result.as_ref().and_then(|result| result.as_ref().err()))
+        let row = self.row.take().expect("a row is added once");
+        undone(conn, self.result.insert(row.insert(conn)).as_ref().err())
     }
 
     fn effect(&self) -> Effect {

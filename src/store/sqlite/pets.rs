@@ -57,11 +57,7 @@ const COUNTS: &str = "SELECT 0, count(*) FROM pets WHERE status = 0
 
 impl Sqlite {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
-        if key.is_none() {
-            return self.add(pet).await.map(Outcome::Executed);
-        }
-        let write = move |conn: &WriteConnection<'_>| insert(conn, &pet).map(|id| Ok(pet.with_id(id)));
-        self.write_keyed(Atomicity::Statement, Effect::AddsPets, key, write).await
+        self.create(pet, key).await
     }
 
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
@@ -121,16 +117,11 @@ impl NewRow for NewPet {
     }
 }
 
-fn insert(conn: &WriteConnection<'_>, pet: &NewPet) -> Result<i64> {
-    conn.add(INSERT, |statement| pet.bind(statement, 1))?;
-    Ok(conn.last_insert_rowid())
-}
-
 /// Inserts animals and returns their number.
 pub fn insert_all(conn: &WriteConnection<'_>, source: PetSource) -> Result<u64> {
     let mut added = 0;
     for pet in source {
-        insert(conn, &pet.map_err(StoreError::Refused)?)?;
+        pet.map_err(StoreError::Refused)?.insert(conn)?;
         added += 1;
     }
     Ok(added)
