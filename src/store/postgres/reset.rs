@@ -89,9 +89,9 @@ impl Postgres {
 }
 
 async fn replace_and_commit(client: &Client, is_interrupted: fn() -> bool) -> Result<()> {
-    let until = Instant::now() + LOCK_TIMEOUT;
+    let (reset, until) = (reset_and_commit(), Instant::now() + LOCK_TIMEOUT);
     loop {
-        match client.batch_execute(&reset_and_commit()).await {
+        match client.batch_execute(&reset).await {
             Err(error) if is_in_use(&error) && is_interrupted() => {
                 return Err(StoreError::Refused("interrupted".into()));
             }
