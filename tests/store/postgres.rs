@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use petstore::domain::Direction::{Ascending, Descending};
+use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::KeyQuery;
 use petstore::domain::{
     ApiKey, Deployment, KeyHash, MessageId, NewOrder, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PageLimit,
@@ -572,10 +573,11 @@ async fn server_settings_cannot_change_the_isolation_level() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn import_whose_commit_is_in_doubt_says_so() {
+async fn write_whose_commit_is_in_doubt_says_so() {
     let server = PostgresServer::start();
     let url = server.database();
     let store = open_postgresql(&url).await;
+    let ada = account(&store, "ada@example.com").await;
     // Commits wait for a standby that does not exist.
     server.set("synchronous_standby_names", "*");
     let import = tokio::spawn({
@@ -593,6 +595,8 @@ async fn import_whose_commit_is_in_doubt_says_so() {
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "1");
     let unknown = create(Arc::clone(&store), "Mimi".into()).await.unwrap_err().to_string();
     assert_eq!(unknown, "unavailable: PostgreSQL did not answer within 1.5s");
+    let changed = store.set_password(ada, PasswordDigest("new".into()), OPERATOR).await;
+    assert_eq!(changed.unwrap_err().to_string(), "unavailable: PostgreSQL did not answer within 1.8s");
 }
 
 /// Creates a trigger that names each new animal after the value of a setting in its transaction.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{Connection, Connector};
 use super::error::{ends_connection, timed_out};
@@ -260,7 +260,7 @@ impl<W: Write> Writer<W> {
 async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
     let size = batch.len();
     let prepared = supervisor.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-    let outcomes = await_commit(&prepared.connection, COMMIT_TIMEOUT, async {
+    let outcomes = await_commit(&prepared.connection, Instant::now(), COMMIT_TIMEOUT, async {
         if batch.iter().any(|(_, key)| key.is_some()) {
             return keyed_batch::run(&prepared, batch).await;
         }
@@ -274,16 +274,17 @@ async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) ->
     Ok(outcomes)
 }
 
-/// Waits for a write, for at most `limit`.
+/// Waits for a write, until `limit` after `began`.
 ///
 /// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed, and discards the connection.
 pub async fn await_commit<T>(
     connection: &Connection,
+    began: Instant,
     limit: Duration,
     write: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
     let warnings = connection.warnings();
-    match timeout(limit, write).await {
+    match timeout_at(began + limit, write).await {
         Ok(Ok(output)) => {
             connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
             Ok(output)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
@@ -49,16 +49,17 @@ impl Postgres {
     pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
         let rows = prepared.query(sql, parameters);
-        await_commit(&prepared.connection, COMMIT_TIMEOUT, rows).await
+        await_commit(&prepared.connection, Instant::now(), COMMIT_TIMEOUT, rows).await
     }
 
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
     /// transaction with it.
     pub async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
-        let deadline = Instant::now() + OPERATION_TIMEOUT;
-        let connection = timeout_at(deadline, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
+        let began = Instant::now();
+        let connection =
+            timeout(OPERATION_TIMEOUT, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
         let client = &connection.client;
-        await_commit(&connection, deadline - Instant::now(), async {
+        await_commit(&connection, began, OPERATION_TIMEOUT, async {
             client.batch_execute("BEGIN").await?;
             let outcome = steps(client).await?;
             client.batch_execute("COMMIT").await?;
@@ -71,7 +72,7 @@ impl Postgres {
     /// reloading a page starts no second one.
     pub async fn count(&self, sql: String) -> Result<Vec<Row>> {
         let lock = Arc::clone(&self.counting).lock_owned();
-        let counting = timeout_at(Instant::now() + LONG, lock).await.map_err(|_| timed_out(LONG))?;
+        let counting = timeout(LONG, lock).await.map_err(|_| timed_out(LONG))?;
         let connection = self.connect().await?;
         let counted = tokio::spawn(async move {
             let _one = counting;
