@@ -1,0 +1,327 @@
+//! Reads on PostgreSQL: how they share queries and connections.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use petstore::domain::Direction::{Ascending, Descending};
+use petstore::domain::api_key::KeyQuery;
+use petstore::domain::{
+    ApiKey, Deployment, KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, PetQuery, PetStatus,
+};
+use petstore::store::StoreError;
+use petstore::store::postgres::Options;
+use testkit::postgres::{OpenTransaction, binaries, query, sessions, try_query};
+use testkit::{PostgresServer, TIMEOUT, within};
+
+use super::{create, list, open, open_limited};
+use crate::fixtures::{NOW, OPERATOR, account, new_key, open_with, options};
+
+/// The rows that a list must skip are next to each other: those of another status or account.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_read_no_rows_of_another_status_or_account() {
+    let (store, url) = open().await;
+    account(&store, "ada@lovelace.example").await;
+    let grace = account(&store, "grace@hopper.example").await;
+    // Without checks of foreign keys, which read rows too.
+    query(
+        &url,
+        "SET session_replication_role = replica;
+        INSERT INTO pets (name, category_id, status) SELECT 'Rex', 1, n / 7000 FROM generate_series(1, 20000) n;
+        INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
+            SELECT n / 10001 + 1, n, n % 10000 / 2500, 0, 0 FROM generate_series(1, 20000) n;
+        INSERT INTO messages (account_id, id, message, created_at)
+            SELECT n / 10001 + 1, gen_random_uuid(), 'Hello', 0 FROM generate_series(1, 20000) n;
+        INSERT INTO api_keys (account_id, name, hash, hint, created_at)
+            SELECT n / 10001 + 1, 'test', sha256(n::text::bytea), 'test', 0 FROM generate_series(1, 20000) n",
+    );
+    query(&url, "VACUUM ANALYZE");
+    let mut rows = 0;
+    let mut lists = 0;
+    for (direction, after) in
+        [(Ascending, None), (Ascending, Some(13_000)), (Descending, None), (Descending, Some(13_000))]
+    {
+        for status in [None, Some(PetStatus::Pending)] {
+            let page = PetQuery { status, after, direction, ..PetQuery::default() };
+            store.list_pets(&page, &mut |_| rows += 1).await.unwrap();
+        }
+        for status in [None, Some(OrderStatus::Approved)] {
+            let page = OrderQuery { status, after, direction, ..OrderQuery::default() };
+            store.list_orders(Some(grace), &page, &mut |_| rows += 1).await.unwrap();
+        }
+        let page = PageQuery { after, direction, ..PageQuery::default() };
+        rows += store.list_keys_of(grace, &KeyQuery { page, now: NOW }).await.unwrap().0.len();
+        let message = after.and_then(|_| MessageId::parse("msg_80000000000000000000000000000000"));
+        let (messages, _) = store.list_messages_of(grace, direction, message, PageLimit::default()).await.unwrap();
+        rows += messages.len();
+        lists += 6;
+    }
+    assert_eq!(rows, lists * 20);
+    store.close().await;
+    // A session has reported what it read by its end.
+    within(TIMEOUT, "closing", || sessions(&url, "application_name = 'petstore'") == 0);
+    let read =
+        "SELECT sum(seq_tup_read) + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes) FROM pg_stat_user_tables";
+    let read = query(&url, read).parse::<usize>().unwrap();
+    // Each list reads one row more than its page. The accounts of keys are read too.
+    assert!((lists * 21..lists * 30).contains(&read), "{read} rows read for {rows} in {lists} lists");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_that_share_a_query_get_their_own_pages() {
+    let (store, url) = open().await;
+    query(&url, "INSERT INTO pets (name, category_id, status) SELECT 'Rex', 1, n % 3 FROM generate_series(0, 299) n");
+    let lists = (0..100).map(|n: i64| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let status = [None, Some(PetStatus::Available), Some(PetStatus::Sold)][n as usize % 3];
+            let direction = if n % 2 == 0 { Ascending } else { Descending };
+            let page = PetQuery { status, after: Some(3 * n), direction, limit: PageLimit::new(n % 7 + 1).unwrap() };
+            let mut found = Vec::new();
+            let more = store.list_pets(&page, &mut |pet| found.push(pet.id)).await.unwrap();
+            let follows = |id: &i64| if n % 2 == 0 { *id > 3 * n } else { *id < 3 * n };
+            let is_listed = |id: &i64| status.is_none_or(|status| (id - 1) % 3 == i64::from(status.code()));
+            let mut expected: Vec<_> = (1..=300).filter(|id| follows(id) && is_listed(id)).collect();
+            if n % 2 != 0 {
+                expected.reverse();
+            }
+            let limit = n as usize % 7 + 1;
+            assert_eq!(more, expected.len() > limit);
+            expected.truncate(limit);
+            assert_eq!(found, expected);
+        })
+    });
+    for list in lists.collect::<Vec<_>>() {
+        list.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn reads_are_retried_when_their_connection_is_lost() {
+    let (store, url) = open().await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    for _ in 0..5 {
+        query(
+            &url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore' AND datname = current_database()",
+        );
+        assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
+    }
+}
+
+/// New connections hang, for instance because the server's machine has too little memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_use_the_connections_that_are_left() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let store = open_with(&Options { readers: 2, ..options(&url) }).await;
+    // While the table is locked, each connection for reads waits.
+    let blocker = OpenTransaction::begin(&url, "LOCK TABLE orders");
+    let reads = [1, 2].map(|id| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.find_order(None, id).await })
+    });
+    let waiting = "wait_event_type = 'Lock'";
+    within(TIMEOUT, "waiting for the table", || sessions(&url, waiting) == 2);
+    let reader = query(&url, &format!("SELECT min(pid) FROM pg_stat_activity WHERE {waiting}"));
+    blocker.release();
+    for read in reads {
+        _ = read.await.unwrap();
+    }
+    let listener = std::fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
+    let _stopped = Stopped::process(listener.lines().next().unwrap());
+
+    signal("TERM", &reader);
+    let is_lost = || store.meters().connections.contains(&("reads", false));
+    within(TIMEOUT, "losing a connection", is_lost);
+
+    for _ in 0..4 {
+        assert_eq!(store.find_order(None, 1).await.unwrap(), None);
+    }
+    assert!(is_lost(), "it was not replaced meanwhile");
+}
+
+/// A process that is stopped until this is dropped.
+struct Stopped(String);
+
+impl Stopped {
+    fn process(id: &str) -> Self {
+        signal("STOP", id);
+        Self(id.to_owned())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, process: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), process]).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_read_of_a_batch_gets_its_own_result() {
+    let (store, _) = open().await;
+    for n in 1..=100 {
+        assert_eq!(create(Arc::clone(&store), format!("animal {n}")).await.unwrap(), n);
+    }
+    let reads = (0..2_000).map(|n| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            // Some ids repeat, and some do not exist.
+            let id = n % 130 - 10;
+            let found = store.find_pet(id).await.unwrap().map(|pet| pet.name);
+            assert_eq!(found, (1..=100).contains(&id).then(|| format!("animal {id}").into()));
+            let after = n % 7 * 20;
+            let expected = (after + 1..=100).take(20).collect::<Vec<_>>();
+            assert_eq!(list(&store, 20, after).await, expected);
+        })
+    });
+    for read in reads.collect::<Vec<_>>() {
+        read.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn waiting_reads_share_a_query() {
+    let (store, url) = open_limited(|options| Options { readers: 2, ..options }).await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    let blocker = tokio::task::spawn_blocking({
+        let url = url.clone();
+        move || try_query(&url, "BEGIN; LOCK TABLE pets; SELECT pg_sleep(1.2); COMMIT")
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let reads = (0..100).map(|_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
+            assert_eq!(list(&store, 20, 0).await, [1]);
+        })
+    });
+    let reads: Vec<_> = reads.collect();
+    // At most one statement per connection waits at the server.
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass";
+    let mut most = String::new();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(query(&url, waiting));
+    }
+    assert!(["1", "2"].contains(&most.as_str()), "{most}");
+    for read in reads {
+        read.await.unwrap();
+    }
+    blocker.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn key_lookups_do_not_delay_other_reads() {
+    let (store, url) = open_limited(|options| Options { readers: 2, ..options }).await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
+    // Lookups wait while this transaction locks the table of keys.
+    let mut blocker = psql(&url);
+    blocker.send("BEGIN; LOCK TABLE api_keys;");
+    let locks = "FROM pg_locks WHERE relation = 'api_keys'::regclass AND";
+    first_nonzero(&url, &format!("SELECT count(*) {locks} granted AND mode = 'AccessExclusiveLock'")).await;
+    let lookups: Vec<_> = (0..100)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.find_key(&KeyHash([n; 32])).await })
+        })
+        .collect();
+    let waiting = &format!("SELECT count(*) {locks} NOT granted");
+    let at_the_server = first_nonzero(&url, waiting).await;
+    assert_eq!(at_the_server, "1", "all other lookups wait for the next statement");
+    for _ in 0..20 {
+        assert_eq!(list(&store, 20, 0).await, [1]);
+        assert!(store.find_pet(1).await.unwrap().is_some());
+    }
+    assert_ne!(query(&url, waiting), "0", "the table was locked throughout");
+    blocker.send("COMMIT;");
+    for lookup in lookups {
+        let found = lookup.await.unwrap();
+        // On a busy machine a lookup may have timed out.
+        assert!(matches!(found, Ok(None) | Err(StoreError::Unavailable(_))), "{found:?}");
+    }
+    assert!(store.find_key(&KeyHash([0; 32])).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_key_of_a_batch_gets_its_own_grant() {
+    let (store, _) = open().await;
+    let account = account(&store, "ada@example.com").await;
+    let keys: Vec<_> = (0..20).map(|_| ApiKey::generate(Deployment::Production)).collect();
+    let mut ids = HashMap::new();
+    for key in &keys {
+        ids.insert(key.hash().0, store.create_key(new_key(key, account, None), OPERATOR).await.unwrap());
+    }
+    let unknown = (0..20).map(|n| KeyHash([n; 32]));
+    let lookups = keys.iter().map(ApiKey::hash).chain(unknown).cycle().take(400).map(|hash| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { (hash.0, store.find_key(&hash).await.unwrap()) })
+    });
+    for lookup in lookups.collect::<Vec<_>>() {
+        let (hash, grant) = lookup.await.unwrap();
+        assert_eq!(grant.map(|grant| grant.id), ids.get(&hash).copied());
+    }
+}
+
+/// Repeats a count until it is not 0, and returns it.
+async fn first_nonzero(url: &str, sql: &str) -> String {
+    let began = Instant::now();
+    loop {
+        match query(url, sql) {
+            none if none == "0" => tokio::time::sleep(Duration::from_millis(10)).await,
+            some => return some,
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "still none: {sql}");
+    }
+}
+
+/// An interactive psql. Ends on drop.
+struct Psql(Child);
+
+fn psql(url: &str) -> Psql {
+    let mut command = Command::new(binaries().join("psql"));
+    command.args(["--no-psqlrc", "--quiet", "-d", url]);
+    Psql(command.stdin(Stdio::piped()).spawn().unwrap())
+}
+
+impl Psql {
+    fn send(&mut self, sql: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{sql}").unwrap();
+    }
+}
+
+impl Drop for Psql {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn shared_read_is_never_older_than_its_request() {
+    let (store, _) = open().await;
+    let busy: Vec<_> = (0..16)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                loop {
+                    list(&store, 100, 0).await;
+                    _ = store.find_pet(1).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for n in 1..=100 {
+        // Other tasks read it all the time, and it is visible as soon as it exists.
+        assert_eq!(create(Arc::clone(&store), "Rex".into()).await.unwrap(), n);
+        assert_eq!(list(&store, 100, 0).await.len() as i64, n);
+        assert!(store.find_pet(n).await.unwrap().is_some());
+    }
+    busy.iter().for_each(tokio::task::JoinHandle::abort);
+}
