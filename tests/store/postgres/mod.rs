@@ -12,7 +12,7 @@ use petstore::domain::{
 };
 use petstore::store::postgres::{Options, Postgres};
 use petstore::store::{Store, StoreError};
-use testkit::postgres::{OpenTransaction, database, query, sessions, try_query};
+use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, within};
 
 use crate::fixtures::{NOW, OPERATOR, account, create_pet, new_pet, open_postgresql, open_with, options};
@@ -101,11 +101,7 @@ async fn ids_end_at_2_to_the_53rd_and_failed_batches_leave_nothing() {
 #[tokio::test]
 async fn full_queue_rejects_writes_and_bounds_their_wait() {
     let (store, url) = open_limited(|options| Options { queue: 4, ..options }).await;
-    let blocker = tokio::task::spawn_blocking({
-        let url = url.clone();
-        move || try_query(&url, "BEGIN; LOCK TABLE pets; SELECT pg_sleep(3); COMMIT")
-    });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let operator = OpenTransaction::begin(&url, "LOCK TABLE pets");
     let began = Instant::now();
     // The first write is in progress alone, four wait, and the others are rejected.
     let mut writes = vec![tokio::spawn(create(Arc::clone(&store), "first".into()))];
@@ -118,7 +114,7 @@ async fn full_queue_rejects_writes_and_bounds_their_wait() {
         assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
     }
     assert!(began.elapsed() < Duration::from_millis(2_300), "{:?}", began.elapsed());
-    blocker.await.unwrap().unwrap();
+    operator.release();
     let after = create(Arc::clone(&store), "after".into()).await.unwrap();
     assert!(after > 0);
     let refused = query(&url, "SELECT count(*) FROM pets WHERE name IN ('4', '5', '6', '7', '8', '9')");
@@ -129,10 +125,7 @@ async fn full_queue_rejects_writes_and_bounds_their_wait() {
 #[tokio::test]
 async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
     let (store, url) = open().await;
-    let ada = account(&store, "ada@example.com").await;
-    let pet = create(Arc::clone(&store), "Rex".into()).await.unwrap();
-    let order = NewOrder { account: ada, pet_id: pet, now: NOW };
-    let order = store.place_order(order, None).await.unwrap().executed().unwrap().id;
+    let approval = approval_of_new_order(&store).await;
     for table in ["pets", "orders"] {
         query(
             &url,
@@ -143,9 +136,7 @@ async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
         WHERE application_name = 'petstore' AND datname = current_database() ORDER BY pid";
     let before = query(&url, connected);
 
-    let read = store.find_pet(pet).await.unwrap_err();
-    let by = OrderClerk::Customer(ada);
-    let approval = OrderTransition { by, order, transition: Transition::Approve, now: NOW };
+    let read = store.find_pet(1).await.unwrap_err();
     let written = store.transition_order(approval, None).await.unwrap_err();
 
     for error in [read, written] {
@@ -157,15 +148,10 @@ async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_order_does_not_fail_the_readiness_check() {
     let (store, url) = open().await;
-    let ada = account(&store, "ada@example.com").await;
-    let pet = create(Arc::clone(&store), "Rex".into()).await.unwrap();
-    let order = NewOrder { account: ada, pet_id: pet, now: NOW };
-    let order = store.place_order(order, None).await.unwrap().executed().unwrap().id;
+    let approval = approval_of_new_order(&store).await;
     let operator = OpenTransaction::begin(&url, "SELECT FROM orders FOR UPDATE");
     let approvals = [1, 2, 3].map(|_| {
-        let store = Arc::clone(&store);
-        let by = OrderClerk::Customer(ada);
-        let approval = OrderTransition { by, order, transition: Transition::Approve, now: NOW };
+        let (store, approval) = (Arc::clone(&store), approval.clone());
         tokio::spawn(async move { store.transition_order(approval, None).await })
     });
     within(TIMEOUT, "waiting for the order", || sessions(&url, "wait_event_type = 'Lock'") > 0);
@@ -305,6 +291,15 @@ async fn open() -> (Arc<Store>, String) {
 async fn open_limited(limit: fn(Options) -> Options) -> (Arc<Store>, String) {
     let url = database();
     (open_with(&limit(options(&url))).await, url)
+}
+
+/// The approval of an order for the store's first animal, by its customer.
+async fn approval_of_new_order(store: &Arc<Store>) -> OrderTransition {
+    let customer = account(store, "ada@example.com").await;
+    let pet_id = create(Arc::clone(store), "Rex".into()).await.unwrap();
+    let order = NewOrder { account: customer, pet_id, now: NOW };
+    let order = store.place_order(order, None).await.unwrap().executed().unwrap().id;
+    OrderTransition { by: OrderClerk::Customer(customer), order, transition: Transition::Approve, now: NOW }
 }
 
 async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {
