@@ -1,9 +1,52 @@
 //! Accounts and their sessions.
 
+use super::row::{FromRow, Row};
 use super::{Result, Store};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{Account, AccountId, Actor, Email, NewAccount, Role, Session, SessionHash, Timestamp};
+
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, email, role, created_at, password_hash IS NOT NULL FROM accounts ", $clauses)
+    };
+}
+
+pub(super) const FIND: &str = select!("WHERE email_folded = $1");
+
+pub(super) const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
+
+pub(super) const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = $1";
+
+pub(super) const FIND_PASSWORD: &str =
+    "SELECT id, password_hash FROM accounts WHERE email_folded = $1 AND password_hash IS NOT NULL";
+
+pub(super) const FIND_SESSION: &str = "SELECT a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
+    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";
+
+impl FromRow for Account {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: AccountId(row.column(0)?),
+            email: row.column(1)?,
+            role: row.column(2)?,
+            created_at: row.column(3)?,
+            has_password: row.column(4)?,
+        })
+    }
+}
+
+pub(super) fn session<R: Row>(hash: SessionHash, row: &R) -> std::result::Result<Session, R::Error> {
+    Ok(Session {
+        hash,
+        account: AccountId(row.column(0)?),
+        email: row.column(1)?,
+        role: row.column(2)?,
+        account_created_at: row.column(3)?,
+        created_at: row.column(4)?,
+        last_used_at: row.column(5)?,
+    })
+}
 
 impl Store {
     /// Creates an account. `None` if its address is taken.

@@ -3,8 +3,22 @@
 
 use std::path::Path;
 
+use super::row::{FromRow, Row};
 use super::{Result, Store};
 use crate::domain::{Action, Actor, AuditEntry, AuditQuery, Timestamp};
+
+pub const INSERT: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+    VALUES ($1, $2, $3, $4, $5, $6)";
+
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, created_at, action, actor, subject, client_address, request_id FROM audit ", $clauses)
+    };
+}
+
+pub const LIST: &str = select!("WHERE id > $1 AND created_at >= $2 ORDER BY id LIMIT $3");
+
+pub const LIST_DESCENDING: &str = select!("WHERE id < $1 AND created_at >= $2 ORDER BY id DESC LIMIT $3");
 
 /// The columns of a new row, except its subject.
 pub struct Values<'a> {
@@ -24,6 +38,20 @@ impl<'a> Values<'a> {
             client_address: actor.client_address.map(|address| address.to_canonical().to_string()),
             request_id: actor.request_id.as_deref(),
         }
+    }
+}
+
+impl FromRow for AuditEntry {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: row.column(0)?,
+            at: row.column(1)?,
+            action: row.column(2)?,
+            actor: row.column(3)?,
+            subject: row.column(4)?,
+            client_address: row.column(5)?,
+            request_id: row.column(6)?,
+        })
     }
 }
 

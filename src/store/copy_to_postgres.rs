@@ -54,8 +54,8 @@ enum Part {
 /// The number of rows copied from each table.
 type Copied = Vec<(&'static str, u64)>;
 
-/// Copies everything or nothing, and records the copy in the new database. Calls `progress` with the number of rows done and their total. Each row counts twice,
-/// because it is read back.
+/// Copies everything or nothing, and records the copy in the new database. Calls `progress` with the number of rows done
+/// and their total. Each row counts twice, because it is read back.
 pub async fn copy(
     from: &Sqlite,
     to: &DatabaseUrl,

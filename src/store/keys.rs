@@ -1,8 +1,41 @@
 //! API keys.
 
+use super::row::{FromRow, Row};
 use super::{Result, Store};
 use crate::domain::api_key::{KeyGrant, KeyQuery, NewKey, Rotation};
 use crate::domain::{AccountId, Actor, KeyHash, KeyId, KeyRecord, Timestamp};
+
+impl FromRow for KeyGrant {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: KeyId(row.column(0)?),
+            account: AccountId(row.column(1)?),
+            is_revoked: row.column(2)?,
+            expires_at: row.column(3)?,
+            last_used_at: row.column(4)?,
+            role: row.column(5)?,
+            read_only: row.column(6)?,
+            prefer: row.column(7)?,
+        })
+    }
+}
+
+impl FromRow for KeyRecord {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: KeyId(row.column(0)?),
+            name: row.column(1)?,
+            account: row.column(2)?,
+            hint: row.column(3)?,
+            created_at: row.column(4)?,
+            last_used_at: row.column(5)?,
+            expires_at: row.column(6)?,
+            revoked_at: row.column(7)?,
+            read_only: row.column(8)?,
+            prefer: row.column(9)?,
+        })
+    }
+}
 
 impl Store {
     /// Fails with [`StoreError::Refused`](super::StoreError::Refused) if the account was deleted.

@@ -1,8 +1,11 @@
 //! Messages and the outbox.
 
 use super::export::{Exported, MessageSink};
+use super::row::{FromRow, Row};
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
-use crate::domain::{AccountId, Direction, Message, MessageId, MessageQuery, PageLimit, Timestamp, TrackedMessage};
+use crate::domain::{
+    AccountId, Direction, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp, TrackedMessage,
+};
 
 /// Size of texts after which a page of messages ends, so that a slow client keeps little in memory: a hundred of the longest
 /// messages take 4 MB.
@@ -23,6 +26,29 @@ pub(super) fn page<E>(
         page.push(row);
     }
     Ok((page, false))
+}
+
+impl FromRow for Message {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: row.column(0)?,
+            account: AccountId(row.column(1)?),
+            text: row.column(2)?,
+            created_at: row.column(3)?,
+        })
+    }
+}
+
+impl FromRow for TrackedMessage {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok((Message::from_row(row)?, row.column(4)?))
+    }
+}
+
+impl FromRow for MessageRecord {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self { message: Message::from_row(row)?, sent_at: row.column(4)?, account: row.column(5)? })
+    }
 }
 
 impl Store {

@@ -1,7 +1,8 @@
 //! Storage in SQLite or PostgreSQL. A method of [`Store`] is one operation and its own transaction. Connections and
 //! transactions stay inside this module.
 //!
-//! Each resource has a file here, which dispatches, and one per database with the method of the same name.
+//! Each resource has a file here, which dispatches and has the statements and constructors that both databases share, and
+//! one per database with the method of the same name.
 //!
 //! The databases are an enum and not a trait, because the set is closed.
 
@@ -32,6 +33,7 @@ mod orders;
 mod pets;
 pub mod postgres;
 mod reset;
+mod row;
 pub mod sqlite;
 
 pub use backup_status::BackupStatus;

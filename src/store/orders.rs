@@ -1,8 +1,34 @@
 //! Orders.
 
+use super::row::{FromRow, Row};
 use super::{Outcome, Result, Store, WriteKey};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderTransition};
+
+/// A query for orders.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, pet_id, account_id, status, created_at, updated_at FROM orders ", $clauses)
+    };
+}
+pub(super) use select;
+
+pub(super) const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
+
+pub(super) const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
+
+impl FromRow for Order {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: row.column(0)?,
+            pet_id: row.column(1)?,
+            account: AccountId(row.column(2)?),
+            status: row.column(3)?,
+            created_at: row.column(4)?,
+            updated_at: row.column(5)?,
+        })
+    }
+}
 
 impl Store {
     /// Places an order and reserves its animal, if the animal is available.

@@ -4,6 +4,16 @@ use super::export::{Exported, PetSink};
 use super::{Outcome, PetSource, Result, Store, WriteKey};
 use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
 
+/// A query for animals.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, name, category_id, status FROM pets ", $clauses)
+    };
+}
+pub(super) use select;
+
+pub(super) const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
+
 impl Store {
     /// Adds an animal; durable once this returns.
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {

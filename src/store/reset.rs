@@ -1,5 +1,6 @@
 //! A new first state for a staging store.
 
+use super::row::{FromRow, Row};
 use super::{PetSource, Result, Store, StoreError};
 use crate::domain::{Actor, Deployment};
 
@@ -11,6 +12,16 @@ pub struct Contents {
     pub messages: u64,
     /// Responses stored under idempotency keys.
     pub responses: u64,
+}
+
+pub(super) const COUNT: &str = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM orders),
+    (SELECT count(*) FROM messages), (SELECT count(*) FROM idempotency_records)";
+
+impl FromRow for Contents {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        let count = |column| row.column::<i64>(column).map(i64::unsigned_abs);
+        Ok(Self { animals: count(0)?, orders: count(1)?, messages: count(2)?, responses: count(3)? })
+    }
 }
 
 impl Store {

@@ -1,6 +1,5 @@
 //! Accounts.
 
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::database::Postgres;
@@ -8,6 +7,7 @@ use super::rows;
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role};
 use crate::store::Result;
+use crate::store::accounts::{FIND, FIND_EMAIL, FIND_PASSWORD, LIST};
 use crate::store::audit::Values;
 
 const INSERT: &str = "WITH new AS (
@@ -18,22 +18,7 @@ const INSERT: &str = "WITH new AS (
         SELECT $6, $7, $8, $9, $10, $11 FROM new
     ) SELECT id FROM new";
 
-const FIND_PASSWORD: &str =
-    "SELECT id, password_hash FROM accounts WHERE email_folded = $1 AND password_hash IS NOT NULL";
-
-const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = $1";
-
 const EXIST: &str = "SELECT EXISTS (SELECT FROM accounts WHERE deleted_at IS NULL)";
-
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, email, role, created_at, password_hash IS NOT NULL FROM accounts ", $clauses)
-    };
-}
-
-const FIND: &str = select!("WHERE email_folded = $1");
-
-const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
 
 /// Other processes forget what they know of the account's keys.
 const SET_ROLE: &str = "WITH account AS (
@@ -67,12 +52,12 @@ impl Postgres {
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
         let rows = self.readers.query(FIND, &[&email.folded()]).await?;
-        rows.first().map(account).transpose()
+        rows::first(&rows)
     }
 
     pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
         let rows = self.readers.query(FIND_EMAIL, &[&account.0]).await?;
-        rows.first().map(|row| rows::email(row, 0)).transpose()
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
     pub async fn set_role(&self, account: AccountId, role: Role, actor: Actor) -> Result<bool> {
@@ -84,7 +69,7 @@ impl Postgres {
     }
 
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
-        self.readers.query(LIST, &[]).await?.iter().map(account).collect()
+        rows::all(&self.readers.query(LIST, &[]).await?)
     }
 
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
@@ -102,14 +87,4 @@ impl Postgres {
         let rows = self.readers.query(EXIST, &[]).await?;
         Ok(rows::only(&rows)?.try_get(0)?)
     }
-}
-
-fn account(row: &Row) -> Result<Account> {
-    Ok(Account {
-        id: AccountId(row.try_get(0)?),
-        email: rows::email(row, 1)?,
-        role: row.try_get(2)?,
-        created_at: row.try_get(3)?,
-        has_password: row.try_get(4)?,
-    })
 }

@@ -1,25 +1,13 @@
 //! The audit. Single statements insert its rows themselves, and transactions call [`record`].
 
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error};
 
 use super::database::Postgres;
+use super::rows;
 use crate::domain::{Action, Actor, AuditEntry, AuditQuery, Timestamp};
-use crate::store::audit::Values;
+use crate::store::audit::{INSERT, LIST, LIST_DESCENDING, Values};
 use crate::store::{Result, page_of};
-
-const INSERT: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
-    VALUES ($1, $2, $3, $4, $5, $6)";
-
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, created_at, action, actor, subject, client_address, request_id FROM audit ", $clauses)
-    };
-}
-
-const LIST: &str = select!("WHERE id > $1 AND created_at >= $2 ORDER BY id LIMIT $3");
-
-const LIST_DESCENDING: &str = select!("WHERE id < $1 AND created_at >= $2 ORDER BY id DESC LIMIT $3");
 
 /// Skips rows that another process is deleting.
 const DELETE_OLD: &str = "DELETE FROM audit WHERE ctid = ANY (ARRAY(
@@ -42,23 +30,11 @@ impl Postgres {
         let sql = page.direction.choose(LIST, LIST_DESCENDING);
         let (start, one_more) = (page.start(), page.limit.get() + 1);
         let rows = self.readers.query(sql, &[&start, &since.as_milliseconds(), &one_more]).await?;
-        Ok(page_of(rows.iter().map(from_row).collect::<Result<_>>()?, page.limit))
+        Ok(page_of(rows::all(&rows)?, page.limit))
     }
 
     pub async fn delete_old_audit(&self, before: Timestamp, limit: u32) -> Result<u64> {
         let parameters: [&(dyn ToSql + Sync); 2] = [&before.as_milliseconds(), &i64::from(limit)];
         Ok(self.write(DELETE_OLD, &parameters).await?.len() as u64)
     }
-}
-
-fn from_row(row: &Row) -> Result<AuditEntry> {
-    Ok(AuditEntry {
-        id: row.try_get(0)?,
-        at: row.try_get(1)?,
-        action: row.try_get(2)?,
-        actor: row.try_get(3)?,
-        subject: row.try_get(4)?,
-        client_address: row.try_get(5)?,
-        request_id: row.try_get(6)?,
-    })
 }

@@ -13,6 +13,7 @@ use super::rows;
 use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, Action, Actor, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::audit::Values;
+use crate::store::row::FromRow;
 use crate::store::{Result, StoreError, page_of};
 
 /// Locks the account's row first, so that an account that is being deleted gets no key. In the audit, the key's name comes
@@ -68,8 +69,8 @@ const FIND_OF: &str = select!("WHERE k.account_id = $1 AND k.id = $2");
 
 /// Prepared on connections of its own. Not a join, as `select` says. Deleting an account revokes its keys, and its revoked
 /// keys are not found.
-pub const FIND: &str = "SELECT hash, id, account_id, revoked_at IS NOT NULL, expires_at, last_used_at,
-        (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer
+pub const FIND: &str = "SELECT id, account_id, revoked_at IS NOT NULL, expires_at, last_used_at,
+        (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer, hash
     FROM api_keys WHERE hash = ANY ($1::bytea[]) AND CASE WHEN revoked_at IS NULL THEN true
         ELSE EXISTS (SELECT FROM accounts a WHERE a.id = account_id AND a.deleted_at IS NULL) END";
 
@@ -128,8 +129,7 @@ impl Postgres {
     }
 
     pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
-        let rows = self.readers.query(LIST, &[]).await?;
-        rows.iter().map(record).collect()
+        rows::all(&self.readers.query(LIST, &[]).await?)
     }
 
     pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
@@ -138,12 +138,12 @@ impl Postgres {
         let (start, one_more) = (page.start(), page.limit.get() + 1);
         let (state, now) = (page.status.map(KeyState::code), now.as_milliseconds());
         let rows = self.readers.query(sql, &[&account.0, &start, &one_more, &state, &now]).await?;
-        Ok(page_of(rows.iter().map(record).collect::<Result<_>>()?, page.limit))
+        Ok(page_of(rows::all(&rows)?, page.limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
         let rows = self.readers.query(FIND_OF, &[&account.0, &id.0]).await?;
-        rows.first().map(record).transpose()
+        rows::first(&rows)
     }
 
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
@@ -186,41 +186,13 @@ impl Read for KeyHash {
         let hashes: Vec<_> = batch.iter().map(|pending| &pending.read.0[..]).collect();
         let found = readers.query(FIND, &[&hashes]).await;
         let found = found.and_then(|rows| {
-            let grants = rows.iter().map(|row| Ok((row.try_get::<_, &[u8]>(0)?.to_owned(), grant(row)?)));
+            let grants = rows.iter().map(|row| Ok((row.try_get::<_, &[u8]>(8)?.to_owned(), KeyGrant::from_row(row)?)));
             grants.collect::<Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0[..]).cloned()).map_err(Clone::clone));
         }
     }
-}
-
-fn grant(row: &Row) -> Result<KeyGrant> {
-    Ok(KeyGrant {
-        id: KeyId(row.try_get(1)?),
-        account: AccountId(row.try_get(2)?),
-        is_revoked: row.try_get(3)?,
-        expires_at: row.try_get(4)?,
-        last_used_at: row.try_get(5)?,
-        role: row.try_get(6)?,
-        read_only: row.try_get(7)?,
-        prefer: row.try_get(8)?,
-    })
-}
-
-fn record(row: &Row) -> Result<KeyRecord> {
-    Ok(KeyRecord {
-        id: KeyId(row.try_get(0)?),
-        name: row.try_get(1)?,
-        account: rows::email(row, 2)?,
-        hint: row.try_get(3)?,
-        created_at: row.try_get(4)?,
-        last_used_at: row.try_get(5)?,
-        expires_at: row.try_get(6)?,
-        revoked_at: row.try_get(7)?,
-        read_only: row.try_get(8)?,
-        prefer: row.try_get(9)?,
-    })
 }
 
 fn id(rows: &[Row]) -> Result<Option<KeyId>> {

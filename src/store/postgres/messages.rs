@@ -2,21 +2,22 @@
 
 use std::convert::Infallible;
 
-use tokio_postgres::{Error, Row};
+use tokio_postgres::Error;
 use uuid::Uuid;
 
 use super::connection::PreparedConnection;
 use super::database::Postgres;
 use super::write::{Write, WriteResult};
-use crate::domain::{AccountId, Direction, Message, MessageId, MessageText, PageLimit, TrackedMessage};
-use crate::store::{Outcome, Result, StoreError, WriteKey, messages};
+use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
+use crate::store::row::FromRow;
+use crate::store::{Outcome, Result, WriteKey, messages};
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
         AS given (account_id, id, message, created_at)";
 
-/// A query whose rows [`tracked`] reads. Ends with the first row after 256 KiB of texts, which says that more follow. The
-/// server knows the sizes of texts without reading them.
+/// A query for [`TrackedMessage`]s. Ends with the first row after 256 KiB of texts, which says that more follow. The server
+/// knows the sizes of texts without reading them.
 macro_rules! select {
     ($condition:literal, $order:literal) => {
         concat!(
@@ -56,12 +57,8 @@ impl Postgres {
         let (sql, start) = direction.choose((LIST_OF, Uuid::nil()), (LIST_OF_DESCENDING, Uuid::max()));
         let after = after.map_or(start, |id| Uuid::from_bytes(*id.as_bytes()));
         let rows = self.readers.query(sql, &[&account.0, &after, &(limit.get() + 1)]).await?;
-        messages::page(rows.iter().map(tracked), limit)
+        Ok(messages::page(rows.iter().map(TrackedMessage::from_row), limit)?)
     }
-}
-
-fn tracked(row: &Row) -> Result<TrackedMessage> {
-    Ok((from_row(row)?, row.try_get(4)?))
 }
 
 impl Write for Message {
@@ -88,15 +85,4 @@ impl Write for Message {
         prepared.query(INSERT, &[&accounts, &ids, &texts, &times]).await?;
         Ok(messages.into_iter().map(Ok).collect())
     }
-}
-
-/// Reads a row that begins with the id, account, text and creation time.
-pub fn from_row(row: &Row) -> Result<Message> {
-    let text = MessageText::parse(row.try_get(2)?);
-    Ok(Message {
-        id: MessageId::from_bytes(row.try_get::<_, Uuid>(0)?.into_bytes()),
-        account: AccountId(row.try_get(1)?),
-        text: text.map_err(|invalid| StoreError::Failed(format!("a message {invalid}")))?,
-        created_at: row.try_get(3)?,
-    })
 }

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error};
 
 use super::connection::PreparedConnection;
 use super::database::Postgres;
-use super::rows::page;
+use super::rows;
 use super::write::{Write, WriteResult};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
@@ -15,14 +15,9 @@ use crate::domain::{
     Timestamp, Transition,
 };
 use crate::store::audit::Values;
+use crate::store::orders::{LIST, LIST_DESCENDING, select};
+use crate::store::row::FromRow;
 use crate::store::{Outcome, Result, WriteKey};
-
-/// A query of rows that begin with the columns of [`order`].
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, pet_id, account_id, status, created_at, updated_at FROM orders ", $clauses)
-    };
-}
 
 /// Places orders for different animals. Returns each placed order with its animal, and then each existing animal without
 /// an order.
@@ -99,10 +94,6 @@ const LIST_OF_BY_STATUS_DESCENDING: &str = select!(
     "WHERE account_id = $1 AND (status, id) < ($2, $3) AND status >= $2 ORDER BY status DESC, id DESC LIMIT $4"
 );
 
-const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
-
-const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
-
 const LIST_BY_STATUS: &str = select!("WHERE (status, id) > ($1, $2) AND status <= $1 ORDER BY status, id LIMIT $3");
 
 const LIST_BY_STATUS_DESCENDING: &str =
@@ -142,7 +133,7 @@ impl Postgres {
 
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         let rows = self.readers.query(FIND, &[&id, &customer.map(|id| id.0)]).await?;
-        rows.first().map(from_row).transpose()
+        rows::first(&rows)
     }
 
     pub async fn list_orders(
@@ -164,8 +155,8 @@ impl Postgres {
             (None, None) => (choose(LIST, LIST_DESCENDING), &[&start, &one_more]),
         };
         let rows = self.readers.query(sql, parameters).await?;
-        page(&rows, query.limit, |row| {
-            each(from_row(row)?);
+        rows::page(&rows, query.limit, |row| {
+            each(Order::from_row(row)?);
             Ok(())
         })
     }
@@ -251,8 +242,8 @@ async fn apply(
         }
     };
     let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };
-    Ok(match row.try_get(5)? {
-        Some(updated_at) => Ok(order(row, to, updated_at)?),
+    Ok(match row.try_get::<_, Option<Timestamp>>(5)? {
+        Some(_) => Ok(Order { status: to, ..Order::from_row(row)? }),
         None => Err(TransitionError::WrongStatus { transition, status: row.try_get(3)? }),
     })
 }
@@ -281,19 +272,4 @@ pub async fn cancel_all(
     let parameters: [&(dyn ToSql + Sync); 11] =
         [&account.0, &from, &status, &pet, &at, &action, &actor, &email, &client_address, &request_id, &is_of_another];
     client.execute(cancel, &parameters).await.map(|_| ())
-}
-
-fn from_row(row: &Row) -> Result<Order> {
-    Ok(order(row, row.try_get(3)?, row.try_get(5)?)?)
-}
-
-fn order(row: &Row, status: OrderStatus, updated_at: Timestamp) -> std::result::Result<Order, Error> {
-    Ok(Order {
-        id: row.try_get(0)?,
-        pet_id: row.try_get(1)?,
-        account: AccountId(row.try_get(2)?),
-        status,
-        created_at: row.try_get(4)?,
-        updated_at,
-    })
 }

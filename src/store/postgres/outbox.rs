@@ -1,6 +1,5 @@
 //! The outbox: queued messages, sent messages, and the relay lease.
 
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -8,9 +7,9 @@ use super::connection::Connection;
 use super::database::Postgres;
 use super::error::within;
 use super::limits::OPERATION_TIMEOUT;
+use super::rows;
 use super::rows::long_query;
-use super::{messages, rows};
-use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
+use crate::domain::{AccountId, Message, MessageId, MessageQuery, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::{Result, message_query};
 
@@ -71,7 +70,7 @@ impl Postgres {
     pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
         let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
         let rows = self.readers.query(UNSENT, &[&after, &i64::from(limit)]).await?;
-        rows.iter().map(messages::from_row).collect()
+        rows::all(&rows)
     }
 
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
@@ -95,7 +94,7 @@ impl Postgres {
         let sql = message_query::select(query, "m.sent_at");
         let page = async |(account, id): message_query::Key| {
             let rows = long_query(&connection, &sql, &[&account, &Uuid::from_bytes(id)]).await?;
-            rows.iter().map(record).collect()
+            rows::all(&rows)
         };
         export::in_pages(message_query::page_size(query), message_query::first(query), page, message_query::key, each)
             .await
@@ -104,8 +103,4 @@ impl Postgres {
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
         rows::count(rows::only(&self.count(message_query::count(query)).await?)?)
     }
-}
-
-fn record(row: &Row) -> Result<MessageRecord> {
-    Ok(MessageRecord { message: messages::from_row(row)?, sent_at: row.try_get(4)?, account: rows::email(row, 5)? })
 }

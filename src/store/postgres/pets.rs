@@ -16,6 +16,7 @@ use super::rows::{long_query, page};
 use super::write::{Write, WriteResult};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
+use crate::store::pets::{LIST, select};
 use crate::store::{Outcome, PetSource, Result, WriteKey};
 
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
@@ -43,15 +44,6 @@ pub const INSERT_ADDED: &str = "INSERT INTO pets (name, category_id, status)
 
 /// Takes the lock of [`INSERT`] before the first id.
 const TURN: &str = "SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)";
-
-/// A query whose rows [`from_row`] reads.
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, name, category_id, status FROM pets ", $clauses)
-    };
-}
-
-const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
 
 /// Pages after several ids, each with its limit. Every row ends with the place of its page in the arrays.
 ///

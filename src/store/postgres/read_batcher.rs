@@ -3,7 +3,8 @@
 //! A read joins only queries that are sent after it was requested, so it sees every earlier commit.
 //!
 //! Measured with 64 clients on two cores that petstore, PostgreSQL and wrk shared: without and with the batcher, 28,000 and
-//! 47,600 gets per second (pgbench: 25,700), 23,300 and 47,800 equal lists (pgbench: 21,900). A get costs PostgreSQL 9.6 µs of CPU time instead of 21 µs.
+//! 47,600 gets per second (pgbench: 25,700), 23,300 and 47,800 equal lists (pgbench: 21,900). A get costs PostgreSQL 9.6 µs
+//! of CPU time instead of 21 µs.
 
 use std::sync::Arc;
 

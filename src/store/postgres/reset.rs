@@ -10,7 +10,8 @@ use super::database::Postgres;
 use super::pets::INSERT_ADDED;
 use super::{added_pets, audit, rows};
 use crate::domain::{Action, Actor};
-use crate::store::reset::Contents;
+use crate::store::reset::{COUNT, Contents};
+use crate::store::row::FromRow;
 use crate::store::{PetSource, Result, StoreError};
 
 /// Sent at once, so that a process that hangs does not keep its locks.
@@ -39,9 +40,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const IN_USE: &str = "the tables were in use for 30 s, for instance by an import or a dump, and nothing was changed: \
     try again when it has ended";
 
-const COUNT: &str = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM orders),
-    (SELECT count(*) FROM messages), (SELECT count(*) FROM idempotency_records)";
-
 /// Returns the owner of the tables unless the current role has its privileges. Only the owner can restart ids.
 const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_user::text FROM pg_class
     WHERE oid IN ('idempotency_records'::regclass, 'orders'::regclass, 'pets'::regclass, 'messages'::regclass)
@@ -56,9 +54,7 @@ impl Postgres {
     pub async fn before_reset(&self) -> Result<Contents> {
         self.require_owner().await?;
         let rows = self.count(COUNT.into()).await?;
-        let row = rows::only(&rows)?;
-        let count = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
-        Ok(Contents { animals: count(0)?, orders: count(1)?, messages: count(2)?, responses: count(3)? })
+        Ok(Contents::from_row(rows::only(&rows)?)?)
     }
 
     /// If it fails, the connection is dropped and the transaction with it.

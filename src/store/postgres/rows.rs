@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
+use uuid::Uuid;
 
 use super::connection::Connection;
 use super::error::within;
-use crate::domain::{Email, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
+use crate::domain::{Email, MessageId, MessageText, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
+use crate::store::row::FromRow;
 use crate::store::{Result, StoreError};
 
 /// Maximum time for a long query, such as a page of an export or a count of a hundred million animals.
@@ -27,6 +29,15 @@ pub async fn long_query(connection: &Connection, sql: &str, parameters: &[&(dyn 
     within(LONG, connection.client.query(sql, parameters)).await
 }
 
+/// Reads the first row. `None` if there is none.
+pub fn first<T: FromRow>(rows: &[Row]) -> Result<Option<T>> {
+    Ok(rows.first().map(T::from_row).transpose()?)
+}
+
+pub fn all<T: FromRow>(rows: &[Row]) -> Result<Vec<T>> {
+    Ok(rows.iter().map(T::from_row).collect::<std::result::Result<_, _>>()?)
+}
+
 /// Returns the only row of a query that always has one.
 pub fn only(rows: &[Row]) -> Result<&Row> {
     rows.first().ok_or_else(|| StoreError::Failed("a query for one row returned none".into()))
@@ -35,11 +46,6 @@ pub fn only(rows: &[Row]) -> Result<&Row> {
 /// Reads the first column, a number that is not negative, such as a count.
 pub fn count(row: &Row) -> Result<u64> {
     Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
-}
-
-pub fn email(row: &Row, column: usize) -> Result<Email> {
-    let email: &str = row.try_get(column)?;
-    Email::parse(email).map_err(|invalid| StoreError::Failed(format!("{email:?} {invalid}")))
 }
 
 impl FromSql<'_> for Timestamp {
@@ -75,4 +81,28 @@ impl FromSql<'_> for OrderStatus {
     }
 
     accepts!(INT2);
+}
+
+impl FromSql<'_> for MessageId {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        Uuid::from_sql(kind, raw).map(|id| Self::from_bytes(id.into_bytes()))
+    }
+
+    accepts!(UUID);
+}
+
+impl FromSql<'_> for Email {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self::parse(<&str>::from_sql(kind, raw)?)?)
+    }
+
+    accepts!(TEXT);
+}
+
+impl FromSql<'_> for MessageText {
+    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self::parse(String::from_sql(kind, raw)?)?)
+    }
+
+    accepts!(TEXT);
 }

@@ -10,11 +10,12 @@ use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
 use super::database::Postgres;
-use super::{audit, orders, rows};
+use super::{audit, orders};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Action, Actor, Session, SessionHash, Timestamp};
 use crate::store::Result;
+use crate::store::accounts::{FIND_SESSION, session};
 use crate::store::audit::Values;
 
 /// Also deletes expired sessions, which otherwise accumulate. Locks the account's row, so that no session starts with a
@@ -27,15 +28,12 @@ const INSERT: &str = "WITH ended AS (
     ) INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
     SELECT $1, id, $3, $3 FROM accounts WHERE id = $2 AND password_hash = $4 FOR SHARE RETURNING account_id";
 
-const FIND: &str = "SELECT a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
-    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";
-
 const TOUCH: &str = "UPDATE sessions SET last_used_at = $2 WHERE token_hash = $1 AND last_used_at < $2";
 
 const DELETE: &str = "DELETE FROM sessions WHERE token_hash = $1";
 
 /// Statements prepared on each connection for reads or single writes.
-pub const STATEMENTS: &[&str] = &[FIND, INSERT, TOUCH, DELETE];
+pub const STATEMENTS: &[&str] = &[FIND_SESSION, INSERT, TOUCH, DELETE];
 
 impl Postgres {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
@@ -49,17 +47,8 @@ impl Postgres {
     }
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
-        let rows = self.readers.query(FIND, &[&&hash.0[..]]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(Session {
-            hash: *hash,
-            account: AccountId(row.try_get(0)?),
-            email: rows::email(row, 1)?,
-            role: row.try_get(2)?,
-            account_created_at: row.try_get(3)?,
-            created_at: row.try_get(4)?,
-            last_used_at: row.try_get(5)?,
-        }))
+        let rows = self.readers.query(FIND_SESSION, &[&&hash.0[..]]).await?;
+        Ok(rows.first().map(|row| session(*hash, row)).transpose()?)
     }
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {

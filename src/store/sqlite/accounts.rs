@@ -1,41 +1,25 @@
 //! Accounts in SQLite.
 
-use rusqlite::Row;
-
 use super::history::Effect;
 use super::job::Atomicity;
 use super::{Sqlite, audit, keys, rows};
 use crate::domain::account::PasswordDigest;
 use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role};
 use crate::store::Result;
+use crate::store::accounts::{FIND, FIND_EMAIL, FIND_PASSWORD, LIST};
 
 const INSERT: &str =
     "INSERT INTO accounts (email, email_folded, password_hash, role, created_at) VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (email_folded) DO NOTHING";
 
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, email, role, created_at, password_hash IS NOT NULL FROM accounts ", $clauses)
-    };
-}
-
-const FIND: &str = select!("WHERE email_folded = ?1");
-
-const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
-
 const FIND_ROLE: &str = "SELECT email, role FROM accounts WHERE id = ?1 AND deleted_at IS NULL";
 
 const SET_ROLE: &str = "UPDATE accounts SET role = ?2 WHERE id = ?1";
-
-const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = ?1";
 
 const EXIST: &str = "SELECT 1 FROM accounts WHERE deleted_at IS NULL LIMIT 1";
 
 const FIND_DELETED: &str =
     "SELECT id FROM accounts WHERE id IN (SELECT value FROM json_each(?1)) AND deleted_at IS NOT NULL";
-
-const FIND_PASSWORD: &str =
-    "SELECT id, password_hash FROM accounts WHERE email_folded = ?1 AND password_hash IS NOT NULL";
 
 impl Sqlite {
     pub async fn create_account(&self, new: NewAccount, actor: Actor) -> Result<Option<AccountId>> {
@@ -54,7 +38,7 @@ impl Sqlite {
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
-        self.read(|conn| rows::first(conn, FIND, [email.folded()], from_row))
+        self.read(|conn| rows::first(conn, FIND, [email.folded()], rows::read))
     }
 
     pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
@@ -62,7 +46,7 @@ impl Sqlite {
     }
 
     pub async fn list_accounts(&self) -> Result<Vec<Account>> {
-        self.read_long(|conn| rows::all(conn, LIST, [], from_row)).await
+        self.read_long(|conn| rows::all(conn, LIST, [], rows::read)).await
     }
 
     pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
@@ -97,14 +81,4 @@ impl Sqlite {
             })
         })
     }
-}
-
-fn from_row(row: &Row<'_>) -> rusqlite::Result<Account> {
-    Ok(Account {
-        id: AccountId(row.get(0)?),
-        email: row.get(1)?,
-        role: row.get(2)?,
-        created_at: row.get(3)?,
-        has_password: row.get(4)?,
-    })
 }

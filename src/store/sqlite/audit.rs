@@ -1,26 +1,13 @@
 //! The audit in SQLite.
 
-use rusqlite::{Connection, Row};
+use rusqlite::Connection;
 
 use super::history::Effect;
 use super::job::Atomicity;
 use super::{Sqlite, rows};
 use crate::domain::{Action, Actor, AuditEntry, AuditQuery, Timestamp};
-use crate::store::audit::Values;
+use crate::store::audit::{INSERT, LIST, LIST_DESCENDING, Values};
 use crate::store::{Result, page_of};
-
-const INSERT: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, created_at, action, actor, subject, client_address, request_id FROM audit ", $clauses)
-    };
-}
-
-const LIST: &str = select!("WHERE id > ?1 AND created_at >= ?2 ORDER BY id LIMIT ?3");
-
-const LIST_DESCENDING: &str = select!("WHERE id < ?1 AND created_at >= ?2 ORDER BY id DESC LIMIT ?3");
 
 /// Writes the row of a change, in the transaction of the change.
 pub fn record(conn: &Connection, actor: &Actor, action: Action, subject: &str) -> Result<()> {
@@ -34,7 +21,7 @@ impl Sqlite {
         let AuditQuery { page, since } = query;
         let sql = page.direction.choose(LIST, LIST_DESCENDING);
         let params = (page.start(), since.as_milliseconds(), page.limit.get() + 1);
-        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, from_row))?, page.limit))
+        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, rows::read))?, page.limit))
     }
 
     pub async fn delete_old_audit(&self, before: Timestamp, limit: u32) -> Result<u64> {
@@ -45,16 +32,4 @@ impl Sqlite {
         })
         .await
     }
-}
-
-fn from_row(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
-    Ok(AuditEntry {
-        id: row.get(0)?,
-        at: row.get(1)?,
-        action: row.get(2)?,
-        actor: row.get(3)?,
-        subject: row.get(4)?,
-        client_address: row.get(5)?,
-        request_id: row.get(6)?,
-    })
 }

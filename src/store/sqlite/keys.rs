@@ -1,6 +1,6 @@
 //! API keys in SQLite. Every change increments `keys_version`, which other processes poll.
 
-use rusqlite::{Connection, Params, Row};
+use rusqlite::{Connection, Params};
 
 use super::history::Effect;
 use super::job::Atomicity;
@@ -103,7 +103,7 @@ impl Sqlite {
     }
 
     pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
-        self.read_long(|conn| rows::all(conn, LIST, [], from_row)).await
+        self.read_long(|conn| rows::all(conn, LIST, [], rows::read)).await
     }
 
     pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
@@ -111,15 +111,15 @@ impl Sqlite {
         let sql = page.direction.choose(LIST_OF, LIST_OF_DESCENDING);
         let (start, one_more) = (page.start(), page.limit.get() + 1);
         let params = (account.0, start, one_more, page.status.map(KeyState::code), now.as_milliseconds());
-        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, from_row))?, page.limit))
+        Ok(page_of(self.read(|conn| rows::all(conn, sql, params, rows::read))?, page.limit))
     }
 
     pub async fn find_key_of(&self, account: AccountId, id: KeyId) -> Result<Option<KeyRecord>> {
-        self.read(|conn| rows::first(conn, FIND_OF, (account.0, id.0), from_row))
+        self.read(|conn| rows::first(conn, FIND_OF, (account.0, id.0), rows::read))
     }
 
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
-        self.read(|conn| rows::first(conn, FIND, [hash.0], grant))
+        self.read(|conn| rows::first(conn, FIND, [hash.0], rows::read))
     }
 
     pub async fn revoke_key(&self, id: KeyId, actor: Actor) -> Result<bool> {
@@ -185,34 +185,6 @@ pub fn version(conn: &Connection) -> Result<i64> {
 pub fn bump_version(conn: &WriteConnection<'_>) -> Result<()> {
     conn.execute("UPDATE meta SET value = value + 1 WHERE key = 'keys_version'", [])?;
     Ok(())
-}
-
-fn grant(row: &Row<'_>) -> rusqlite::Result<KeyGrant> {
-    Ok(KeyGrant {
-        id: KeyId(row.get(0)?),
-        account: AccountId(row.get(1)?),
-        is_revoked: row.get(2)?,
-        expires_at: row.get(3)?,
-        last_used_at: row.get(4)?,
-        role: row.get(5)?,
-        read_only: row.get(6)?,
-        prefer: row.get(7)?,
-    })
-}
-
-fn from_row(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
-    Ok(KeyRecord {
-        id: KeyId(row.get(0)?),
-        name: row.get(1)?,
-        account: row.get(2)?,
-        hint: row.get(3)?,
-        created_at: row.get(4)?,
-        last_used_at: row.get(5)?,
-        expires_at: row.get(6)?,
-        revoked_at: row.get(7)?,
-        read_only: row.get(8)?,
-        prefer: row.get(9)?,
-    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Messages in SQLite.
 
-use rusqlite::{Row, Statement};
+use rusqlite::Statement;
 
-use super::Sqlite;
 use super::history::Effect;
 use super::new_row::{Insert, NewRow};
+use super::{Sqlite, rows};
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::{Outcome, Result, WriteKey, messages};
 
@@ -13,7 +13,7 @@ const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at)
 const INSERT_SEVERAL: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES
     (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?), (?, ?, ?, ?)";
 
-/// A query whose rows [`tracked`] reads.
+/// A query for [`TrackedMessage`]s.
 macro_rules! select {
     ($clauses:literal) => {
         concat!("SELECT id, account_id, message, created_at, sent_at FROM messages WHERE account_id = ?1 ", $clauses)
@@ -38,7 +38,7 @@ impl Sqlite {
     ) -> Result<(Vec<TrackedMessage>, bool)> {
         let (sql, start) = direction.choose((LIST_OF, [0; 16]), (LIST_OF_DESCENDING, [0xff; 16]));
         let params = (account.0, after.map_or(start, |id| *id.as_bytes()), limit.get() + 1);
-        self.read(|conn| Ok(messages::page(conn.prepare_cached(sql)?.query_map(params, tracked)?, limit)?))
+        self.read(|conn| Ok(messages::page(conn.prepare_cached(sql)?.query_map(params, rows::read)?, limit)?))
     }
 }
 
@@ -57,20 +57,6 @@ impl NewRow for Message {
     fn added(self, _rowid: i64) -> Self {
         self
     }
-}
-
-fn tracked(row: &Row<'_>) -> rusqlite::Result<TrackedMessage> {
-    Ok((from_row(row)?, row.get(4)?))
-}
-
-/// Reads a row that begins with the id, account, text and creation time.
-pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Message> {
-    Ok(Message {
-        id: MessageId::from_bytes(row.get(0)?),
-        account: AccountId(row.get(1)?),
-        text: row.get(2)?,
-        created_at: row.get(3)?,
-    })
 }
 
 #[cfg(test)]

@@ -11,15 +11,10 @@ use crate::domain::{
     AccountId, Action, Actor, Email, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
     Transition,
 };
+use crate::store::accounts::FIND_EMAIL;
 use crate::store::audit::Values;
+use crate::store::orders::{LIST, LIST_DESCENDING, select};
 use crate::store::{Outcome, Result, WriteKey};
-
-/// A query whose rows [`from_row`] reads.
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, pet_id, account_id, status, created_at, updated_at FROM orders ", $clauses)
-    };
-}
 
 /// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
 macro_rules! list_of {
@@ -52,17 +47,11 @@ const LIST_OF_BY_STATUS: &str = select!("WHERE account_id = ?1 AND status = ?2 A
 const LIST_OF_BY_STATUS_DESCENDING: &str =
     select!("WHERE account_id = ?1 AND status = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4");
 
-const LIST: &str = select!("WHERE id > ?1 ORDER BY id LIMIT ?2");
-
-const LIST_DESCENDING: &str = select!("WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
-
 const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
 
 const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
 
 const FIND: &str = select!("WHERE id = ?1 AND (?2 IS NULL OR account_id = ?2)");
-
-const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = ?1";
 
 /// Records that all orders of an account with a status are cancelled.
 const RECORD_ALL: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
@@ -87,7 +76,7 @@ impl Sqlite {
     }
 
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
-        self.read(|conn| rows::first(conn, FIND, (id, customer.map(|id| id.0)), from_row))
+        self.read(|conn| rows::first(conn, FIND, (id, customer.map(|id| id.0)), rows::read))
     }
 
     pub async fn list_orders(
@@ -98,7 +87,7 @@ impl Sqlite {
     ) -> Result<bool> {
         let (limit, start) = (query.limit, query.start());
         let one_more = limit.get() + 1;
-        let each = |row: &Row<'_>| from_row(row).map(&mut *each);
+        let each = |row: &Row<'_>| rows::read::<Order>(row).map(&mut *each);
         let choose = |ascending, descending| query.direction.choose(ascending, descending);
         self.read(|conn| match (customer, query.status) {
             (Some(customer), Some(status)) => {
@@ -149,7 +138,7 @@ fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::re
         OrderClerk::Customer(customer) => Some(customer.0),
         OrderClerk::Staff(..) => None,
     };
-    let found = conn.find(FIND, (id, customer), from_row)?;
+    let found: Option<Order> = conn.find(FIND, (id, customer), rows::read)?;
     let Some(order) = found else { return Ok(Err(TransitionError::NotFound)) };
     let Some(moved) = order.after(transition, now) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
@@ -191,17 +180,6 @@ pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email,
         )?;
     }
     Ok(())
-}
-
-fn from_row(row: &Row<'_>) -> rusqlite::Result<Order> {
-    Ok(Order {
-        id: row.get(0)?,
-        pet_id: row.get(1)?,
-        account: AccountId(row.get(2)?),
-        status: row.get(3)?,
-        created_at: row.get(4)?,
-        updated_at: row.get(5)?,
-    })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use rusqlite::Row;
 use super::data_dir::{own_file, unavailable};
 use super::history::Effect;
 use super::job::Atomicity;
-use super::{Sqlite, messages, rows};
-use crate::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, Timestamp};
+use super::{Sqlite, rows};
+use crate::domain::{AccountId, Message, MessageId, MessageQuery, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::{Result, message_query};
 
@@ -48,7 +48,7 @@ impl Sqlite {
 
     pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
         let params = (after.map_or([0; 16], |id| *id.as_bytes()), limit);
-        self.read(|conn| rows::all(conn, UNSENT, params, messages::from_row))
+        self.read(|conn| rows::all(conn, UNSENT, params, rows::read))
     }
 
     pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
@@ -83,7 +83,7 @@ impl Sqlite {
 
     pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
         let sql = select(query);
-        let page = async |after: message_query::Key| self.read_once(|conn| rows::all(conn, &sql, after, record));
+        let page = async |after: message_query::Key| self.read_once(|conn| rows::all(conn, &sql, after, rows::read));
         let (size, first) = (message_query::page_size(query), message_query::first(query));
         export::in_pages(size, first, page, message_query::key, each).await
     }
@@ -98,10 +98,6 @@ fn select(query: &MessageQuery) -> String {
     // The unary plus hides the column from the planner. Otherwise every page of queued messages would be looked up in
     // `messages_by_sending`, which means reading and sorting the whole backlog. The newest are a single page.
     message_query::select(query, if query.newest.is_some() { "m.sent_at" } else { "+m.sent_at" })
-}
-
-fn record(row: &Row<'_>) -> rusqlite::Result<MessageRecord> {
-    Ok(MessageRecord { message: messages::from_row(row)?, sent_at: row.get(4)?, account: row.get(5)? })
 }
 
 #[cfg(test)]

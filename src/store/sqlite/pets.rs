@@ -9,6 +9,7 @@ use super::write_connection::WriteConnection;
 use super::{Sqlite, rows};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
+use crate::store::pets::{LIST, select};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)";
@@ -16,16 +17,7 @@ const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?, ?,
 const INSERT_SEVERAL: &str = "INSERT INTO pets (name, category_id, status) VALUES
     (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?)";
 
-/// A query whose rows [`from_row`] reads.
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!("SELECT id, name, category_id, status FROM pets ", $clauses)
-    };
-}
-
 const FIND: &str = select!("WHERE id = ?1");
-
-const LIST: &str = select!("WHERE id > ?1 ORDER BY id LIMIT ?2");
 
 const LIST_DESCENDING: &str = select!("WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
 

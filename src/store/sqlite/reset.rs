@@ -6,7 +6,7 @@ use super::job::Atomicity;
 use super::write_connection::WriteConnection;
 use super::{Sqlite, audit, pets, rows};
 use crate::domain::{Action, Actor};
-use crate::store::reset::Contents;
+use crate::store::reset::{COUNT, Contents};
 use crate::store::{PetSource, Result};
 
 /// Without `WHERE`, and while no foreign key is checked, SQLite frees the pages of a table without visiting its rows. It
@@ -18,15 +18,7 @@ const COUNT_RESET: &str =
 
 impl Sqlite {
     pub async fn before_reset(&self) -> Result<Contents> {
-        self.read_long(|conn| {
-            Ok(Contents {
-                animals: rows::count(conn, "SELECT count(*) FROM pets", [])?,
-                orders: rows::count(conn, "SELECT count(*) FROM orders", [])?,
-                messages: rows::count(conn, "SELECT count(*) FROM messages", [])?,
-                responses: rows::count(conn, "SELECT count(*) FROM idempotency_records", [])?,
-            })
-        })
-        .await
+        self.read_long(|conn| Ok(conn.query_row(COUNT, [], rows::read)?)).await
     }
 
     /// A new id is the greatest one plus one, so ids of empty tables start at 1.

@@ -3,8 +3,9 @@
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
-use crate::domain::{Email, MessageText, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
+use crate::domain::{Email, MessageId, MessageText, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
 use crate::store::Result;
+use crate::store::row::FromRow;
 
 /// Returns the first row. `None` if there is none.
 pub fn first<T>(
@@ -14,6 +15,11 @@ pub fn first<T>(
     read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>> {
     Ok(conn.prepare_cached(sql)?.query_row(params, read).optional()?)
+}
+
+/// Reads a row, for the functions that take a function.
+pub fn read<T: FromRow>(row: &Row<'_>) -> rusqlite::Result<T> {
+    T::from_row(row)
 }
 
 pub fn all<T>(
@@ -73,6 +79,12 @@ impl FromSql for Role {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let code = i64::column_result(value)?;
         Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))
+    }
+}
+
+impl FromSql for MessageId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        <[u8; 16]>::column_result(value).map(Self::from_bytes)
     }
 }
 

@@ -13,12 +13,10 @@ use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Action, Actor, Email, Session, SessionHash, Timestamp};
 use crate::store::Result;
+use crate::store::accounts::{FIND_SESSION, session};
 
 const INSERT: &str = "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
     SELECT ?1, id, ?3, ?3 FROM accounts WHERE id = ?2 AND password_hash = ?4";
-
-const FIND: &str = "SELECT a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
-    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = ?1";
 
 const TOUCH: &str = "UPDATE sessions SET last_used_at = ?2 WHERE token_hash = ?1 AND last_used_at < ?2";
 
@@ -40,19 +38,7 @@ impl Sqlite {
     }
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
-        self.read(|conn| {
-            rows::first(conn, FIND, [hash.0], |row| {
-                Ok(Session {
-                    hash: *hash,
-                    account: AccountId(row.get(0)?),
-                    email: row.get(1)?,
-                    role: row.get(2)?,
-                    account_created_at: row.get(3)?,
-                    created_at: row.get(4)?,
-                    last_used_at: row.get(5)?,
-                })
-            })
-        })
+        self.read(|conn| rows::first(conn, FIND_SESSION, [hash.0], |row| session(*hash, row)))
     }
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
