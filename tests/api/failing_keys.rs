@@ -2,21 +2,12 @@
 
 use std::time::Duration;
 
-use petstore::config::SimulationMode;
 use petstore::domain::api_key::{KeyName, NewKey, Rotation};
 use petstore::domain::{ApiKey, KeyId};
 use petstore::http::Operation;
-use testkit::{Request, Response};
 
-use crate::service::{LARGEST, NOW, OPERATOR, REX, Service, Setup};
-
-fn applied(answer: &Response) -> &str {
-    answer.header("preference-applied").unwrap_or_default()
-}
-
-fn preferring(service: &Service, operation: Operation, preferences: &str) -> Request {
-    service.request_to(operation, "1").key(&service.key).header("prefer", preferences)
-}
+use crate::service::{LARGEST, NOW, OPERATOR, REX, Service};
+use crate::simulation::{applied, preferring};
 
 /// Lists animals `requests` times. Returns which of the requests got 503.
 async fn failures(service: &Service, key: &str, preferences: Option<&str>, requests: usize) -> Vec<bool> {
@@ -32,7 +23,7 @@ async fn failures(service: &Service, key: &str, preferences: Option<&str>, reque
 }
 
 /// A key of the service's account with preferences.
-async fn failing_key(service: &Service, prefer: &str) -> (KeyId, String) {
+pub async fn failing_key(service: &Service, prefer: &str) -> (KeyId, String) {
     let key = ApiKey::generate(service.store.deployment());
     let new = NewKey::of(&key, service.account, KeyName::parse("failing".into()).unwrap(), NOW, None);
     let new = NewKey { prefer: Some(prefer.to_owned()), ..new };
@@ -140,9 +131,7 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
 async fn responses_to_head_have_no_body_to_cut() {
     let service = Service::start().await;
     for preference in ["drop=body", "pace=1"] {
-        let head = |prefer: &str| {
-            Request::new(service.store_address, "HEAD", "/v1/pets").key(&service.key).header("prefer", prefer)
-        };
+        let head = |prefer: &str| service.request("HEAD", "/v1/pets").key(&service.key).header("prefer", prefer);
         let ignored = head(&format!("{preference}, delay=1")).send().await;
         assert_eq!((ignored.status(), applied(&ignored)), (200, "delay=1"), "{preference}");
         assert_eq!(head(&format!("{preference}, handling=strict")).send().await.status(), 400, "{preference}");
@@ -237,11 +226,4 @@ async fn date_of_a_key_is_ignored_once_it_has_passed() {
     service.clock.set(NOW.plus(Duration::from_hours(48)));
     let later = get().await;
     assert_eq!((later.status(), applied(&later)), (200, ""));
-}
-
-#[tokio::test]
-async fn preferences_of_keys_are_ignored_if_simulation_is_off() {
-    let service = Service::start_with(Setup { simulation: SimulationMode::Off, ..Setup::default() }).await;
-    let (_, key) = failing_key(&service, "code=503").await;
-    assert_eq!(failures(&service, &key, None, 2).await, [false, false]);
 }

@@ -137,12 +137,3 @@ async fn full_page_shows_changes_by_this_and_other_processes() {
         }
     }
 }
-
-#[tokio::test]
-async fn cached_page_keeps_its_link() {
-    let service = Service::start().await;
-    service.create_pets(3).await;
-    let (first, again) = (service.get("/v1/pets?limit=2").await, service.get("/v1/pets?limit=2").await);
-    assert!(first.header("link").is_some());
-    assert_eq!(first.shown(), again.shown());
-}

@@ -4,7 +4,7 @@ use petstore::http::Operation;
 use serde_json::json;
 use testkit::{Request, Response};
 
-use crate::service::{HELLO, REX, Service};
+use crate::service::{HELLO, Service};
 
 #[tokio::test]
 async fn query_is_parsed_strictly() {
@@ -53,21 +53,31 @@ async fn query_error_lists_the_allowed_values() {
     }
 }
 
+/// `tests/contract` sends an unknown parameter to every operation.
 #[tokio::test]
-async fn unexpected_query_is_rejected() {
+async fn queries_of_orders_and_messages_are_parsed_strictly() {
     let service = Service::start().await;
-    service.create_pets(1).await;
-    let get = service.get("/v1/pets/1?limit=3").await;
-    assert_rejected(&get, "unknown_parameter", "`limit`", "getPet");
-    let create = service.post("/v1/pets?limit=3", REX).await;
-    assert_rejected(&create, "unknown_parameter", "`limit`", "createPet");
-    let long = format!("?{}", "x".repeat(300));
-    let send = service.request_to_query(Operation::SendMessage, "", &long).key(&service.key).json(HELLO).send().await;
-    assert_rejected(&send, "unknown_parameter", "`xxx", "sendMessage");
-    assert!(message(&send).len() < 200, "the name is cut: {}", send.body);
-
-    assert_eq!(service.get("/v1/pets/1?").await.status(), 200, "an empty query has no parameters");
-    assert_eq!(service.ids("/v1/pets").await, [1], "nothing was created");
+    let id = service.message(HELLO).await.json()["id"].as_str().unwrap().to_owned();
+    let (bare, short, upper) = (&id[4..], &id[..35], id.to_uppercase());
+    for (operation, query, code, named) in [
+        (Operation::ListOrders, "limit=101", "invalid_value", "`limit`"),
+        (Operation::ListOrders, "status=sold", "invalid_value", "`status`"),
+        (Operation::ListOrders, "status=Placed", "invalid_value", "`status`"),
+        (Operation::ListOrders, "after=x", "invalid_value", "`after`"),
+        (Operation::ListMessages, "limit=", "invalid_value", "`limit`"),
+        (Operation::ListMessages, "after=1", "invalid_value", "`after`"),
+        (Operation::ListMessages, &format!("after={bare}"), "invalid_value", "`after`"),
+        (Operation::ListMessages, &format!("after={short}"), "invalid_value", "`after`"),
+        (Operation::ListMessages, &format!("after={upper}"), "invalid_value", "`after`"),
+        (Operation::ListMessages, &format!("after={id}&after={id}"), "unknown_parameter", "`after`"),
+        (Operation::ListMessages, "status=queued", "unknown_parameter", "`status`"),
+    ] {
+        let answer = service.request_to_query(operation, "", &format!("?{query}")).key(&service.key).send().await;
+        assert_rejected(&answer, code, named, query);
+    }
+    let long = service.get(&format!("/v1/pets?{}", "x".repeat(300))).await;
+    assert_rejected(&long, "unknown_parameter", "`xxx", "a long name");
+    assert!(message(&long).len() < 200, "the name is cut: {}", long.body);
 }
 
 #[tokio::test]

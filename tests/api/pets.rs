@@ -100,17 +100,6 @@ async fn values_are_returned_unchanged() {
 }
 
 #[tokio::test]
-async fn returned_pet_can_be_posted_as_a_new_one() {
-    let service = Service::start().await;
-    let first = service.post("/v1/pets", r#"{"name":"Rex","categoryId":3,"status":"sold"}"#).await;
-
-    let second = service.post("/v1/pets", &first.body).await;
-
-    assert_eq!(second.status(), 201);
-    assert_eq!(second.json(), json!({ "id": 2, "name": "Rex", "categoryId": 3, "status": "sold" }));
-}
-
-#[tokio::test]
 async fn ids_start_at_1_and_are_unique_under_concurrency() {
     Service::on_every_database(async |service| {
         let bodies: Vec<_> = (0..200).map(|n| format!(r#"{{"name":"n{n}","categoryId":{n}}}"#)).collect();
@@ -185,13 +174,16 @@ async fn pages_follow_limit_status_and_after() {
             ("?limit=3&after=2&status=sold", vec![3, 6, 9], Some("limit=3&status=sold&after=9")),
             ("?limit=2&after=93&status=sold", vec![96, 99], None),
         ] {
-            let page = service.get(&format!("/v1/pets{query}")).await;
-            assert_eq!(ids(&page), expected, "{query}");
-            let link = next.map(|next| format!(r#"<http://{}/v1/pets?{next}>; rel="next""#, service.store_address));
-            assert_eq!(page.header("link").map(str::to_owned), link, "{query}");
-            let status = query.split_once("status=").map(|(_, status)| status.split('&').next().unwrap());
-            let has_status = |pet: &serde_json::Value| status.is_none_or(|status| pet["status"] == status);
-            assert!(page.json().as_array().unwrap().iter().all(has_status), "{query}");
+            // The second response comes from the page cache.
+            for _ in 0..2 {
+                let page = service.get(&format!("/v1/pets{query}")).await;
+                assert_eq!(ids(&page), expected, "{query}");
+                let link = |next| format!(r#"<http://{}/v1/pets?{next}>; rel="next""#, service.store_address);
+                assert_eq!(page.header("link").map(str::to_owned), next.map(link), "{query}");
+                let status = query.split_once("status=").map(|(_, status)| status.split('&').next().unwrap());
+                let has_status = |pet: &serde_json::Value| status.is_none_or(|status| pet["status"] == status);
+                assert!(page.json().as_array().unwrap().iter().all(has_status), "{query}");
+            }
         }
     })
     .await;

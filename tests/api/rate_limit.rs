@@ -15,13 +15,6 @@ async fn limited(limit: &str) -> Service {
 }
 
 #[tokio::test]
-async fn no_limit_means_no_rate_limit_headers() {
-    let service = Service::start().await;
-    let answer = service.get("/v1/pets").await;
-    assert_eq!((answer.header("ratelimit"), answer.header("ratelimit-policy")), (None, None));
-}
-
-#[tokio::test]
 async fn account_above_its_limit_has_to_wait() {
     let service = limited("3/min").await;
     for left in [2, 1, 0] {

@@ -10,6 +10,7 @@ use testkit::{Request, Response, raw, read_to_end, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use crate::failing_keys::failing_key;
 use crate::service::{HELLO, REMOVAL, REX, Service, Setup};
 use crate::transport::Transport;
 
@@ -21,12 +22,12 @@ fn error_table() -> Vec<(&'static str, u16)> {
     rows.filter_map(|(code, rest)| Some((code, rest.split_once(' ')?.0.parse().ok()?))).collect()
 }
 
-fn preferring(service: &Service, operation: Operation, preferences: &str) -> Request {
+pub fn preferring(service: &Service, operation: Operation, preferences: &str) -> Request {
     service.request_to(operation, "1").key(&service.key).header("prefer", preferences)
 }
 
 /// The preferences that were applied. Empty if there are none.
-fn applied(answer: &Response) -> &str {
+pub fn applied(answer: &Response) -> &str {
     answer.header("preference-applied").unwrap_or_default()
 }
 
@@ -319,6 +320,8 @@ async fn production_ignores_preferences() {
         assert_eq!((dated.status(), applied(&dated)), (200, ""));
         let document = service.request("GET", "/openapi.json").header("prefer", "date=2030-12-05").send().await;
         assert!(document.body.contains("getPet"));
+        let (_, key) = failing_key(&service, "code=503").await;
+        assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200, "a key with preferences");
     }
 }
 
@@ -338,27 +341,24 @@ async fn key_and_rate_limit_come_first() {
     assert_eq!((limited.code().as_str(), applied(&limited)), ("rate_limited", ""));
 }
 
+/// Without a rate limit, a simulated 429 has the headers of its message.
 #[tokio::test]
 async fn simulated_errors_have_the_rate_limit_headers_of_real_ones() {
-    let rate_limit = RateLimit::parse("10/min").ok();
-    let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
-    let limited = preferring(&service, Operation::ListPets, "code=429").send().await;
-    let headers = ["ratelimit", "ratelimit-policy", "retry-after"].map(|name| limited.header(name));
-    assert_eq!(headers, [Some(r#""default";r=0;t=6"#), Some(r#""default";q=10;w=60"#), Some("6")]);
-    assert!(limited.body.contains("10 requests per minute"), "{}", limited.body);
-    for preference in ["code=401", "code=405"] {
-        let rejected = preferring(&service, Operation::ListPets, preference).send().await;
-        assert_eq!((applied(&rejected), rejected.header("ratelimit")), (preference, None));
+    for (limit, [now, policy, wait], words) in [
+        (Some("10/min"), [r#""default";r=0;t=6"#, r#""default";q=10;w=60"#, "6"], "10 requests per minute"),
+        (None, [r#""default";r=0;t=1"#, r#""default";q=600;w=60"#, "1"], "600 requests per minute"),
+    ] {
+        let rate_limit = limit.map(|limit| RateLimit::parse(limit).unwrap());
+        let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
+        let limited = preferring(&service, Operation::ListPets, "code=429").send().await;
+        let headers = ["ratelimit", "ratelimit-policy", "retry-after"].map(|name| limited.header(name));
+        assert_eq!(headers, [Some(now), Some(policy), Some(wait)]);
+        assert!(limited.body.contains(words), "{}", limited.body);
+        for preference in ["code=401", "code=405"] {
+            let rejected = preferring(&service, Operation::ListPets, preference).send().await;
+            assert_eq!((applied(&rejected), rejected.header("ratelimit")), (preference, None));
+        }
     }
-}
-
-#[tokio::test]
-async fn simulated_429_without_a_limit_has_the_headers_of_its_message() {
-    let service = Service::start().await;
-    let limited = preferring(&service, Operation::ListPets, "code=429").send().await;
-    let headers = ["ratelimit", "ratelimit-policy", "retry-after"].map(|name| limited.header(name));
-    assert_eq!(headers, [Some(r#""default";r=0;t=1"#), Some(r#""default";q=600;w=60"#), Some("1")]);
-    assert!(limited.body.contains("600 requests per minute"), "{}", limited.body);
 }
 
 #[tokio::test]

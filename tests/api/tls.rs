@@ -43,27 +43,6 @@ async fn api_uses_https_addresses() {
 }
 
 #[tokio::test]
-async fn session_cookie_is_secure_and_host_only() {
-    let transport = Transport::tls(|_| {}).await;
-    let service = &transport.service;
-    let origin = format!("https://{}", service.store_address);
-    let post = async |path: &str, origin: &str| {
-        let fields = [("email", "bo@example.com"), ("password", testkit::console::PASSWORD)];
-        transport.send(service.request("POST", path).header("origin", origin).form(&fields)).await
-    };
-    assert_eq!(post("/sign-up", &origin.replace("https", "http")).await.status(), 403, "another origin");
-    assert_eq!(post("/sign-up", &origin).await.status(), 303);
-    let signed_in = post("/sign-in", &origin).await;
-    assert_eq!(signed_in.status(), 303);
-    let cookie = signed_in.header("set-cookie").unwrap();
-    let (value, attributes) = cookie.split_once("; ").unwrap();
-    assert!(value.starts_with("__Host-petstore="), "{cookie}");
-    assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Lax; Secure");
-    let overview = transport.send(service.request("GET", "/").header("cookie", value)).await;
-    assert!(overview.body.contains("Sign out"), "{}", overview.body);
-}
-
-#[tokio::test]
 async fn hsts_requires_tls_or_a_trusted_tls_proxy() {
     let https = BaseUrl::parse("https://shop.example/v1").unwrap();
     let proxy = Network::parse("10.0.0.1").unwrap();
