@@ -115,17 +115,6 @@ async fn set_password_ends_the_sessions_of_the_account() {
 }
 
 #[tokio::test]
-async fn set_password_prints_the_password_it_generates() {
-    let folder = Folder::with_account();
-    let server = folder.serve("serve");
-
-    let password = folder.succeed("account set-password ada@example.com");
-
-    assert_eq!(password.trim_end().len(), 20, "{password}");
-    assert!(sign_in(&server, "ada@example.com", password.trim_end()).await.is_some());
-}
-
-#[tokio::test]
 async fn delete_revokes_keys_and_cancels_open_orders() {
     let postgres = PostgresServer::shared();
     for database in [String::new(), format!("--database-url {}", postgres.database())] {
@@ -185,10 +174,10 @@ fn delete_asks_for_confirmation_on_a_terminal() {
 }
 
 #[test]
-fn set_password_and_delete_fail_for_an_unknown_account() {
+fn changes_of_an_unknown_account_fail() {
     let folder = Folder::with_account();
-    for command in ["set-password", "delete"] {
-        let ended = folder.run(&format!("account {command} bob@example.com"));
+    for change in ["set-password bob@example.com", "set-role bob@example.com staff", "delete bob@example.com"] {
+        let ended = folder.run(&format!("account {change}"));
         assert_eq!(ended.shown(), "exit 1\nerror: there is no account bob@example.com\n");
     }
 }
@@ -242,15 +231,6 @@ async fn changed_role_applies_to_a_running_service_within_a_second() {
         assert_eq!(accounts(&folder, "")[0]["role"], role);
         testkit::within(Duration::from_secs(1), "the change", || approve().status() == status);
     }
-}
-
-#[test]
-fn staff_is_created_as_such() {
-    let folder = Folder::new();
-    folder.succeed("account create ada@example.com --role staff");
-    assert_eq!(accounts(&folder, "")[0]["role"], "staff");
-    let refused = folder.run("account set-role bob@example.com staff");
-    assert_eq!(refused.shown(), "exit 1\nerror: there is no account bob@example.com\n");
 }
 
 #[tokio::test]

@@ -271,21 +271,6 @@ fn unreadable_file_is_named() {
     assert!(!folder.path("petstore-data").exists());
 }
 
-#[tokio::test]
-async fn import_is_visible_in_the_next_list_of_a_service() {
-    let folder = Folder::with_account();
-    let key = folder.key();
-    let server = folder.serve("serve");
-    for already in 0..10 {
-        let listed = server.request("/v1/pets", &key).await;
-        assert_eq!(listed.json().as_array().unwrap().len(), already);
-
-        let imported = folder.run_with("pets import -", REX);
-
-        assert_eq!(imported.code, Some(0), "{imported:?}");
-    }
-}
-
 #[test]
 fn export_to_a_closed_pipe_succeeds() {
     let folder = Folder::new();

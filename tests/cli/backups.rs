@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Folder, Process, Signal, TIMEOUT, within};
+use testkit::{Folder, Signal, TIMEOUT, within};
 
 /// A folder with an account, two keys (one revoked), and animals.
 fn filled(animals: usize) -> (Folder, String) {
@@ -208,31 +208,6 @@ fn corrupt_database_is_replaced_by_its_backup() {
     folder.succeed("restore good.db --force");
 
     assert_eq!(folder.succeed("pets export"), animals);
-}
-
-#[test]
-fn files_of_a_killed_backup_are_removed_by_the_next() {
-    let (folder, _) = filled(50_000);
-    let unfinished =
-        || folder.names(".").iter().any(|name| name.starts_with(".petstore-") && name.ends_with(".partial"));
-    let mut left = false;
-    for _ in 0..50 {
-        let backup = Process::start(&mut folder.command("backup there.db --force"));
-        let before = fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap());
-        let is_made = || fs::metadata(folder.path("there.db")).ok().map(|file| file.modified().unwrap()) != before;
-        within(2 * TIMEOUT, "the backup begins", || unfinished() || is_made());
-        backup.signal(Signal::KILL);
-        backup.end();
-        left = unfinished();
-        if left {
-            break;
-        }
-    }
-    assert!(left, "no kill hit a backup in progress");
-    folder.succeed("backup there.db --force");
-    assert_eq!(folder.names("."), ["animals.ndjson", "petstore-data", "there.db"]);
-    folder.succeed("restore there.db --data-dir new");
-    assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
 }
 
 #[test]

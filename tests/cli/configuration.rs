@@ -282,12 +282,14 @@ fn unknown_variables_are_reported_once() {
 #[test]
 fn database_settings_may_precede_the_command() {
     let folder = Folder::new();
-    folder.succeed("--data-dir first account create ada@example.com");
+    let file = "data-dir = \"first\"\ndeployment = \"staging\"\nlisten = \"127.0.0.1:0\"";
+    folder.write("petstore.toml", file);
+    folder.succeed("--config petstore.toml account create ada@example.com");
     assert!(folder.path("first/petstore.db").exists() && !folder.path("petstore-data").exists());
     folder.succeed("key --data-dir first list");
     folder.succeed("migrate --data-dir first status");
-    folder.write("petstore.toml", "data-dir = \"first\"");
-    folder.succeed("--config petstore.toml key create --account ada@example.com --name test");
+    let key = folder.succeed("key create --account ada@example.com --name test --config petstore.toml");
+    assert!(key.starts_with("pet_test_"), "{key}");
     folder.succeed("--data-dir nowhere key list --data-dir first");
 
     let mut show =
@@ -298,17 +300,6 @@ fn database_settings_may_precede_the_command() {
     {
         assert!(shown.stdout.contains(&format!("{name} = \"{value}\" # flag\n")), "{shown:?}");
     }
-}
-
-#[test]
-fn every_command_accepts_a_file_of_the_service() {
-    let folder = Folder::new();
-    folder.write("petstore.toml", "listen = \"127.0.0.1:0\"\ndata-dir = \"shop\"\ndeployment = \"staging\"");
-
-    folder.succeed("account create ada@example.com --config petstore.toml");
-
-    let key = folder.succeed("key create --account ada@example.com --name x --config petstore.toml");
-    assert!(key.starts_with("pet_test_"), "{key}");
 }
 
 #[test]

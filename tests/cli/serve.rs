@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Database, Folder, Process, Request, Server, Signal, TIMEOUT, petstore, within};
+use testkit::{Database, Folder, Process, Server, Signal, petstore};
 
 #[test]
 fn listening_line_has_the_bound_addresses() {
@@ -69,20 +69,6 @@ fn after_a_failed_sync_nothing_starts_beside_other_processes() {
     let server = folder.serve("serve");
     assert!(!folder.path("petstore-data/petstore.sync-failed").exists());
     server.end_by(Signal::TERM);
-}
-
-#[tokio::test]
-async fn service_answers_during_the_drain_delay() {
-    let folder = Folder::with_account();
-    let key = folder.key();
-    let server = folder.serve("serve --drain-delay 1h");
-    let ready = || Request::new(server.address("ops"), "GET", "/readyz").send_blocking().status();
-    assert_eq!(ready(), 200);
-
-    server.signal(Signal::TERM);
-
-    within(TIMEOUT, "the drain", || ready() == 503);
-    assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
 }
 
 #[tokio::test]
@@ -168,7 +154,8 @@ fn port_in_use_is_named_with_its_flag() {
         assert_eq!(folder.names("."), [""; 0], "a start that fails creates nothing");
     }
     folder.write("none.toml", "listeners = []");
-    assert_eq!(folder.run("serve --config none.toml").code, Some(1));
+    let ended = folder.run("serve --config none.toml").shown_log();
+    assert_eq!(ended, "exit 1\nERROR there is no listener to open: `listeners` is empty\n");
     assert_eq!(folder.names("."), ["none.toml"]);
 }
 
@@ -234,28 +221,4 @@ fn addresses_may_be_localhost_or_a_port_alone() {
     let refused = folder.run("serve --listen :0");
     assert_eq!(refused.code, Some(1));
     assert!(refused.log().contains("ERROR the store listener is bound to 0.0.0.0:0, which other machines may reach"));
-}
-
-#[test]
-fn empty_listeners_in_the_file_is_a_failure() {
-    let folder = Folder::new();
-    folder.write("petstore.toml", "listeners = []");
-
-    expect![[r#"
-        exit 1
-        ERROR there is no listener to open: `listeners` is empty
-    "#]]
-    .assert_eq(&folder.run("serve --config petstore.toml").shown_log());
-}
-
-#[tokio::test]
-async fn two_services_share_a_folder() {
-    let folder = Folder::with_account();
-    let key = folder.key();
-    let (store, messages) = (folder.serve("serve --listeners store"), folder.serve("serve --listeners store,messages"));
-
-    assert_eq!(store.create_pet(&key, "Rex").status(), 201);
-
-    let seen = messages.request("/v1/pets", &key).await;
-    assert_eq!(seen.json().as_array().unwrap().len(), 1, "the next list of the other process includes it");
 }

@@ -110,25 +110,6 @@ fn next_line(log: &mut impl BufRead) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn requests_are_answered_while_the_log_is_not_read() {
-    let folder = Folder::with_account();
-    let key = folder.key();
-    let mut server = Stalled::serve(&folder, "serve --log-requests");
-
-    server.flood(FLOOD).await;
-
-    for listener in ["store", "messages", "ops"] {
-        let answer = soon(Request::new(server.address(listener), "GET", "/livez").send()).await;
-        assert_eq!(answer.status(), 200, "{listener}");
-    }
-    let pets = Request::new(server.address("store"), "GET", "/v1/pets").key(&key);
-    assert_eq!(soon(pets.send()).await.status(), 200);
-    assert!(server.dropped_lines().await > 0);
-    server.signal(Signal::TERM);
-    assert_eq!(server.end().code(), Some(0), "the stop does not wait for a reader");
-}
-
-#[tokio::test]
 async fn returning_reader_learns_how_many_lines_were_dropped() {
     let folder = Folder::new();
     let mut server = Stalled::serve(&folder, "serve --log-requests");
