@@ -8,10 +8,11 @@ use testkit::console::PASSWORD;
 use testkit::{ConsoleUser, Response};
 
 use crate::service::{NOW, OPERATOR, Service, Setup};
-use crate::users::{ADA, signed_in, status};
+use crate::users::{ADA, signed_in};
 
+/// Hashing takes most of the time. `tests/promises/guessing.rs` measures it.
 #[tokio::test]
-async fn known_and_unknown_addresses_get_the_same_response() {
+async fn known_and_unknown_addresses_get_the_same_response_and_cost_one_hash() {
     let service = Service::start().await;
     ConsoleUser::signed_in(&service, ADA).await;
     let mut somebody = ConsoleUser::new(&service);
@@ -19,25 +20,14 @@ async fn known_and_unknown_addresses_get_the_same_response() {
     let tried = [ADA, "ada@example.com", "nobody@lovelace.example"];
     let mut answers = Vec::new();
     for email in tried {
+        let (hashes, version) = (service.api.password_counters.hashed.get(), service.store.version());
         let answer = somebody.post("/sign-in", &[("email", email), ("password", "not the password")]).await;
         answers.push(answer.shown().replace(email, "EMAIL"));
-    }
-    assert!(answers[0].starts_with("422 ") && answers[0].contains("The e-mail address or the password is wrong."));
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
-}
-
-/// Hashing takes most of the time. `tests/promises/guessing.rs` measures it.
-#[tokio::test]
-async fn signing_in_costs_one_hash_for_known_and_unknown_addresses() {
-    let service = Service::start().await;
-    ConsoleUser::signed_in(&service, ADA).await;
-    let mut somebody = ConsoleUser::new(&service);
-    for email in [ADA, "ada@example.com", "nobody@lovelace.example"] {
-        let (hashes, version) = (service.api.password_counters.hashed.get(), service.store.version());
-        somebody.post("/sign-in", &[("email", email), ("password", "not the password")]).await;
         assert_eq!(service.api.password_counters.hashed.get(), hashes + 1, "{email}");
         assert_eq!(service.store.version(), version, "{email}: nothing is written");
     }
+    assert!(answers[0].starts_with("422 ") && answers[0].contains("The e-mail address or the password is wrong."));
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
 
 #[tokio::test]
@@ -192,26 +182,4 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     let digest = password.hash(&mut Default::default()).unwrap();
     service.store.create_account(NewAccount::customer(email, Some(digest), NOW), OPERATOR).await.unwrap().unwrap();
     ada.sign_in(ADA, PASSWORD).await;
-}
-
-#[tokio::test]
-async fn keys_and_messages_of_other_accounts_are_not_found() {
-    let (service, mut ada) = signed_in().await;
-    let mut grace = ConsoleUser::signed_in(&service, "grace@lovelace.example").await;
-    let key = ada.key("laptop").await;
-    ada.post("/messages", &[("message", "for nobody but me")]).await;
-    let id = ada.key_id().await;
-
-    for action in ["rotate", "revoke"] {
-        let path = format!("/keys/{id}/{action}");
-        assert_eq!(ada.get(&path).await.status(), 200);
-        let not_there = grace.get(&path).await;
-        assert_eq!(not_there.status(), 404);
-        assert!(not_there.body.contains("You have no API key with this id.") && !not_there.body.contains("laptop"));
-        assert_eq!(grace.post(&path, &[("overlap", "0s")]).await.status(), 404);
-    }
-    assert_eq!(status(&service, &key).await, 200);
-    assert!(!grace.get("/keys").await.body.contains("laptop"));
-    assert!(!grace.get("/messages").await.body.contains("for nobody but me"));
-    assert!(ada.get("/messages").await.body.contains("for nobody but me"));
 }

@@ -132,6 +132,7 @@ async fn not_found_is_a_page_in_the_console_and_json_elsewhere() {
         assert_eq!((page.status(), page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{path}");
         assert!(page.body.contains("Sign out"), "the page is one of the console: {}", page.body);
     }
+    assert!(ada.get("/keys/99/revoke").await.body.contains("You have no API key with this id."));
     let page = ada.post("/orders/%ff/approve", &[]).await;
     assert_eq!(page.status(), 404, "{}", page.body);
     let page =

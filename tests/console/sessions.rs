@@ -8,7 +8,7 @@ use testkit::ConsoleUser;
 use testkit::console::PASSWORD;
 
 use crate::service::{NOW, Service, Setup};
-use crate::users::{ADA, copy, signed_in, status};
+use crate::users::{ADA, copy, signed_in};
 
 #[tokio::test]
 async fn cookie_is_hidden_from_scripts_and_other_sites() {
@@ -127,58 +127,4 @@ async fn sign_up_replaces_the_session_of_another_account() {
     assert_ne!(ada.cookie, eve.cookie);
     assert!(ada.get("/").await.body.contains(ADA));
     assert!(!eve.is_signed_in().await, "the session of the other account has ended");
-}
-
-#[tokio::test]
-async fn signing_out_ends_the_session_on_the_server() {
-    let (_service, mut ada) = signed_in().await;
-    let mut copied = copy(&ada);
-
-    let answer = ada.post("/sign-out", &[]).await;
-
-    assert_eq!((answer.status(), answer.header("location")), (303, Some("./?notice=signed-out")));
-    assert!(answer.header("set-cookie").unwrap().contains("; Max-Age=0"));
-    assert!(!copied.is_signed_in().await);
-}
-
-#[tokio::test]
-async fn new_password_ends_every_other_session() {
-    let (service, mut ada) = signed_in().await;
-    let mut elsewhere = ConsoleUser::new(&service);
-    elsewhere.sign_in(ADA, PASSWORD).await;
-    let mut copied = copy(&ada);
-
-    let wrong =
-        ada.post("/account/password", &[("current", "not my password"), ("new", "another fine password")]).await;
-    assert_eq!(wrong.status(), 422);
-    assert!(wrong.body.contains("The password is wrong."), "{}", wrong.body);
-    assert!(elsewhere.is_signed_in().await);
-
-    let changed = ada.post("/account/password", &[("current", PASSWORD), ("new", "another fine password")]).await;
-
-    assert_eq!((changed.status(), changed.header("location")), (303, Some("../account?notice=password-changed")));
-    assert!(ada.is_signed_in().await && !elsewhere.is_signed_in().await && !copied.is_signed_in().await);
-    let old = elsewhere.post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
-    assert_eq!(old.status(), 422);
-    elsewhere.sign_in(ADA, "another fine password").await;
-}
-
-#[tokio::test]
-async fn deleting_the_account_ends_its_sessions_and_keys() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
-    assert_eq!(status(&service, &key).await, 200);
-    let mut copied = copy(&ada);
-
-    assert_eq!(ada.post("/account/delete", &[("password", "not my password")]).await.status(), 422);
-    // By now the service has noticed the new key and cached it, so that only the deletion can end it.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(status(&service, &key).await, 200);
-
-    let answer = ada.post("/account/delete", &[("password", PASSWORD)]).await;
-    assert_eq!((answer.status(), answer.header("location")), (303, Some("../?notice=account-deleted")));
-    assert_eq!(status(&service, &key).await, 401);
-    assert!(!copied.is_signed_in().await);
-    let gone = ada.post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
-    assert_eq!(gone.status(), 422);
 }

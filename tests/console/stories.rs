@@ -2,12 +2,11 @@
 
 use std::process::Command;
 
-use petstore::domain::session::IDLE;
 use testkit::console::PASSWORD;
 
 use crate::browser::{Browser, Scripts};
 use crate::pages::PAGES;
-use crate::service::{NOW, Service};
+use crate::service::Service;
 use crate::users::{ADA, make_staff, status};
 
 /// Keys as WebDriver writes them (WebDriver, section 17.4.2).
@@ -229,23 +228,6 @@ async fn two_browsers_have_separate_sessions() {
     desk.open("/keys").await;
     assert_eq!(desk.text("h1").await, "API keys");
     tokio::join!(desk.close(), phone.close());
-}
-
-#[tokio::test]
-async fn ended_session_leads_to_sign_in() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
-    ada.sign_up(ADA).await;
-
-    service.clock.set(NOW.plus(IDLE));
-    ada.follow("header nav a[href$=keys]").await;
-
-    assert_eq!(ada.text("[role=status]").await, "Your session has ended. Sign in to continue.");
-    ada.type_into("#email", ADA).await;
-    ada.type_into("#password", PASSWORD).await;
-    ada.follow("main button").await;
-    assert_eq!(ada.text("h1").await, "API keys");
-    ada.close().await;
 }
 
 #[tokio::test]

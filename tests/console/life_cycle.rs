@@ -1,0 +1,80 @@
+//! The life of an account in the console, on both databases.
+
+use testkit::ConsoleUser;
+use testkit::console::{PASSWORD, between};
+
+use crate::service::Service;
+use crate::users::{ADA, copy, status};
+
+const CHANGED: &str = "another fine password";
+
+/// `tests/promises/revoking.rs` deletes an account whose key is cached.
+#[tokio::test]
+async fn account_is_used_signed_out_and_deleted() {
+    Service::on_every_database(async |service| {
+        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let (mut copied, mut elsewhere) = (copy(&ada), ConsoleUser::new(service));
+        elsewhere.sign_in(ADA, PASSWORD).await;
+
+        let key = ada.key("laptop").await;
+        assert_eq!(status(service, &key).await, 200);
+        assert!(ada.get("/keys").await.body.contains("laptop"));
+        let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", "3"), ("status", "sold")]).await;
+        assert_eq!(added.status(), 201, "{}", added.body);
+        assert!(ada.get("/animals").await.body.contains("Rex"));
+        ada.post("/animals/new", &[("name", "Mimi"), ("categoryId", "3"), ("status", "available")]).await;
+        let ordered = ada.post("/orders", &[("petId", "2")]).await;
+        assert_eq!(ordered.status(), 201, "{}", ordered.body);
+        let cancelled = ada.post("/orders/1/cancel", &[]).await;
+        assert!(
+            cancelled.body.contains("Order 1 is now cancelled. \u{2068}Mimi\u{2069} (animal 2) is available."),
+            "{}",
+            cancelled.body
+        );
+        let sent = ada.post("/messages", &[("message", "Hello, store!")]).await;
+        assert_eq!(sent.status(), 202, "{}", sent.body);
+        let waiting = service.store.unsent_messages(None, 1).await.unwrap();
+        service
+            .store
+            .mark_messages_sent(vec![(waiting[0].account, waiting[0].id)], waiting[0].created_at)
+            .await
+            .unwrap();
+        let messages = ada.get("/messages").await.body;
+        assert!(messages.contains("Hello, store!") && messages.contains(">sent</span>"), "{messages}");
+
+        let wrong = ada.post("/account/password", &[("current", "not my password"), ("new", CHANGED)]).await;
+        assert_eq!(wrong.status(), 422);
+        assert!(wrong.body.contains("The password is wrong.") && elsewhere.is_signed_in().await, "{}", wrong.body);
+        let changed = ada.post("/account/password", &[("current", PASSWORD), ("new", CHANGED)]).await;
+        assert_eq!((changed.status(), changed.header("location")), (303, Some("../account?notice=password-changed")));
+        assert!(ada.is_signed_in().await && !elsewhere.is_signed_in().await && !copied.is_signed_in().await);
+        let old = elsewhere.post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+        assert_eq!(old.status(), 422);
+
+        copied.cookie.clone_from(&ada.cookie);
+        let answer = ada.post("/sign-out", &[]).await;
+        assert_eq!((answer.status(), answer.header("location")), (303, Some("./?notice=signed-out")));
+        assert!(answer.header("set-cookie").unwrap().contains("; Max-Age=0"));
+        assert!(!ada.is_signed_in().await && !copied.is_signed_in().await);
+        assert_eq!(status(service, &key).await, 200, "the key still works");
+
+        ada.sign_in(ADA, CHANGED).await;
+        copied.cookie.clone_from(&ada.cookie);
+        assert_eq!(ada.post("/account/delete", &[("password", "not my password")]).await.status(), 422);
+        assert_eq!(status(service, &key).await, 200);
+        let deleted = ada.post("/account/delete", &[("password", CHANGED)]).await;
+        assert_eq!((deleted.status(), deleted.header("location")), (303, Some("../?notice=account-deleted")));
+        assert_eq!(status(service, &key).await, 401);
+        assert!(!copied.is_signed_in().await);
+        assert_eq!(ada.post("/sign-in", &[("email", ADA), ("password", CHANGED)]).await.status(), 422);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn overview_shows_the_version_of_postgresql() {
+    let service = Service::start_on_postgresql().await;
+    let overview = ConsoleUser::signed_in(&service, ADA).await.get("/").await.body;
+    let version = between(&overview, "<dd>PostgreSQL ", "</dd>");
+    assert!(!version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{version}");
+}
