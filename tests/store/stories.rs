@@ -8,7 +8,7 @@ use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{self, NewSession};
 use petstore::domain::{
     AccountId, Actor, ApiKey, Deployment, Direction, KeyId, Message, MessageIds, MessageText, NewAccount, PageLimit,
-    PageQuery, PetStatus, SessionToken, StatusCounts, Timestamp,
+    PageQuery, PetStatus, SessionToken, Timestamp,
 };
 use petstore::store::{ExportError, Store, StoreError};
 
@@ -243,22 +243,6 @@ async fn account_lists_its_own_messages_newest_first() {
         store.mark_messages_sent(vec![(ada, sent[1].0.id)], NOW).await.unwrap();
         sent[1].1 = Some(NOW);
         assert_eq!(newest(ada, None, 2).await, (sent[..2].to_vec(), true));
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn animals_are_counted_by_status() {
-    on_every_database(async |store| {
-        assert_eq!(store.count_pets_by_status().await.unwrap(), StatusCounts::default());
-        for (status, count) in [(PetStatus::Available, 3), (PetStatus::Sold, 2)] {
-            for _ in 0..count {
-                create_pet(&store, "Rex", status).await.unwrap();
-            }
-        }
-        let counts = store.count_pets_by_status().await.unwrap();
-        assert_eq!(counts, StatusCounts { available: 3, pending: 0, sold: 2 });
-        assert_eq!(counts.total(), 5);
     })
     .await;
 }
