@@ -14,7 +14,7 @@ pub struct Calls {
     pub faults: [&'static str; 4],
 }
 
-const KILL: &str = "signal=KILL";
+pub const KILL: &str = "signal=KILL";
 
 /// The calls that open, change, sync and map files. `write` is missing because threads also wake each other with it, which the
 /// kernel never fails: a process may hang if it does. Tests of full disks fail writes to files.
@@ -32,9 +32,9 @@ pub const SOCKETS: Calls = Calls {
 /// A fault that is injected into the `number`-th call of each thread.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    call: &'static str,
+    pub call: &'static str,
     number: usize,
-    fault: &'static str,
+    pub fault: &'static str,
 }
 
 impl Fault {
@@ -70,9 +70,13 @@ impl Fault {
         faults.into_iter().collect()
     }
 
+    pub fn kills(&self) -> bool {
+        self.fault == KILL
+    }
+
     pub fn strace(&self, file: &Path) -> std::process::Command {
         let Self { call, number, fault } = self;
-        let mut strace = if *fault == KILL { trace::strace_that_kills(file) } else { trace::strace(file) };
+        let mut strace = if self.kills() { trace::strace_that_kills(file) } else { trace::strace(file) };
         strace.args(["-yy", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={number}")]);
         strace
     }

@@ -7,15 +7,15 @@ use std::process::{Command, Output};
 
 use petstore::store::sqlite::{Options, Sqlite};
 use rusqlite::Connection;
-use testkit::{Database, Random, TIMEOUT, succeed, trial, within};
+use testkit::{Database, Random, succeed, trial};
 
-use crate::trace;
+use crate::injected::{Calls, Fault, KILL};
 
 /// System calls that change files and folders.
-const CALLS: [&str; 6] = ["unlink", "rename", "fsync", "fdatasync", "ftruncate", "pwrite64"];
-
-const KILL: &str = "signal=KILL";
-const FAULTS: [&str; 4] = ["error=EIO", "error=EPERM", "error=EROFS", KILL];
+const CALLS: Calls = Calls {
+    names: &["unlink", "rename", "fsync", "fdatasync", "ftruncate", "pwrite64"],
+    faults: ["error=EIO", "error=EPERM", "error=EROFS", KILL],
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restore_leaves_the_old_or_the_new_database_intact() {
@@ -29,7 +29,7 @@ async fn restore_leaves_the_old_or_the_new_database_intact() {
     let (mut old, mut new, mut again) = (0, 0, 0);
     for (number, case) in cases.iter().enumerate() {
         let restored = place.restore_by(case);
-        if case.fault == KILL {
+        if case.fault.kills() {
             assert_eq!(restored.status.code(), None, "{case}: killed");
             place.restore_without_the_file(case).await;
             again += 1;
@@ -50,16 +50,18 @@ async fn restore_leaves_the_old_or_the_new_database_intact() {
          true, no unfinished file after the next start; {again} second restores after a kill, without the database's \
          file: the new one; a new file beside the old journal is noticed",
         cases.len(),
-        CALLS.join(", "),
-        FAULTS.join(", "),
+        CALLS.names.join(", "),
+        CALLS.faults.join(", "),
     ));
 }
 
 /// Selects every `unlink` that fails with EIO or is killed in a restore over a database with a log, and about `others` of
 /// the other cases.
 fn sample(cases: Vec<Case>, random: &mut Random, others: u64) -> Vec<Case> {
-    let removes =
-        |case: &Case| case.old == Old::Log && case.call == "unlink" && ["error=EIO", KILL].contains(&case.fault);
+    let removes = |case: &Case| {
+        let Fault { call, fault, .. } = case.fault;
+        case.old == Old::Log && call == "unlink" && ["error=EIO", KILL].contains(&fault)
+    };
     let (mut sample, rest): (Vec<_>, Vec<_>) = cases.into_iter().partition(removes);
     let of = rest.len() as u64;
     sample.extend(rest.into_iter().filter(|_| random.below(of) < others));
@@ -85,18 +87,14 @@ impl Old {
     const ALL: [Self; 5] = [Self::Log, Self::Journal, Self::JournalAlone, Self::JournalAndEmpty, Self::Corrupt];
 }
 
-/// One fault, injected into the `number`-th call of `call`.
-#[derive(Clone, Copy, Debug)]
 struct Case {
     old: Old,
-    call: &'static str,
-    number: usize,
-    fault: &'static str,
+    fault: Fault,
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}:{}:when={}", self.old, self.call, self.fault, self.number)
+        write!(f, "{:?}: {}", self.old, self.fault)
     }
 }
 
@@ -166,31 +164,17 @@ impl Place {
     fn cases(&self, old: Old) -> Vec<Case> {
         copy(&self.template(old), &self.data());
         let file = self.folder.join("trace");
-        let mut strace = trace::strace(&file);
-        strace.arg("-e").arg(format!("trace={}", CALLS.join(",")));
-        let restored = self.restore(Database::folder(&self.data()).petstore_by(strace, "restore"));
+        let restored = self.restore(Database::folder(&self.data()).petstore_by(Fault::count(&CALLS, &file), "restore"));
         assert!(restored.status.success(), "{old:?}: {}", String::from_utf8_lossy(&restored.stderr));
-        let mut trace = String::new();
-        within(TIMEOUT, "tracing", || {
-            trace = fs::read_to_string(&file).unwrap();
-            trace.contains("+++ exited")
-        });
-        let mut cases = Vec::new();
-        for call in CALLS {
-            let count = trace.lines().filter(|line| line.contains(&format!(" {call}("))).count();
-            let of_call = (1..=count).flat_map(|number| FAULTS.map(|fault| Case { old, call, number, fault }));
-            cases.extend(of_call);
-        }
-        assert!(cases.iter().any(|case| case.call == "rename"), "{old:?}: {trace}");
-        cases
+        let faults = Fault::all(&CALLS, &file, "");
+        assert!(faults.iter().any(|fault| fault.call == "rename"), "{old:?}");
+        faults.into_iter().map(|fault| Case { old, fault }).collect()
     }
 
     /// Restores into the folder of the case, with its fault.
     fn restore_by(&self, case: &Case) -> Output {
         copy(&self.template(case.old), &self.data());
-        let Case { call, number, fault, .. } = case;
-        let mut strace = trace::strace_that_kills(&self.folder.join("trace"));
-        strace.args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={number}")]);
+        let strace = case.fault.strace(&self.folder.join("trace"));
         self.restore(Database::folder(&self.data()).petstore_by(strace, "restore"))
     }
 
@@ -214,7 +198,7 @@ impl Place {
         match (restored.status.code(), &outcome) {
             (Some(0), Outcome::New) | (Some(1), Outcome::Old) => {}
             (Some(1), Outcome::New) => assert!(stderr.contains("is in place, but"), "{case}: {stderr}"),
-            (None, _) if case.fault == KILL => {}
+            (None, _) if case.fault.kills() => {}
             (code, outcome) => panic!("{case}: exit status {code:?}, {outcome:?}: {stderr}"),
         }
         outcome
