@@ -5,14 +5,13 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use testkit::postgres::free_port;
 use testkit::trial::{self, is_full, rounds};
-use testkit::{Connection, Database, Load, Request, Server, Signal, TIMEOUT, succeed, within};
+use testkit::{Connection, Database, Load, Process, Request, Server, Signal, TIMEOUT, succeed, within};
 
 /// Interval of HAProxy's health checks.
 const CHECK: Duration = Duration::from_millis(100);
@@ -192,7 +191,7 @@ fn restart(rounds: u32, signal: Signal) -> Restarts {
 
 /// HAProxy with its configuration file. Killed on drop.
 struct Haproxy {
-    process: Child,
+    _process: Process,
     _config: tempfile::NamedTempFile,
 }
 
@@ -201,17 +200,9 @@ impl Haproxy {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, config).unwrap();
         // Debian installs it outside the PATH of most users.
-        let program =
-            ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"].into_iter().find(|path| Path::new(path).exists());
-        let mut command = Command::new(program.expect("HAProxy is not installed: run scripts/test, which installs it"));
-        command.args(["-db", "-f"]).arg(file.path()).stdout(Stdio::null()).stderr(Stdio::null());
-        Self { process: command.spawn().unwrap(), _config: file }
-    }
-}
-
-impl Drop for Haproxy {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
+        let mut command = Command::new("haproxy");
+        let process = Process::start(command.args(["-db", "-f"]).arg(file.path()).env("PATH", path));
+        Self { _process: process, _config: file }
     }
 }
