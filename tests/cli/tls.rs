@@ -109,13 +109,18 @@ async fn unusable_certificate_keeps_the_old_one() {
 
     folder.write("cert.pem", "no certificate");
     refused().await;
+    // The next ones by SIGHUP, because the service checks its files only every two seconds.
     std::fs::copy(&other.file, &first.file).unwrap();
+    server.signal(Signal::HUP);
     refused().await;
     folder.write("cert.key", "no key");
+    server.signal(Signal::HUP);
     refused().await;
     std::fs::remove_file(&first.key).unwrap();
+    server.signal(Signal::HUP);
     refused().await;
     assert!(folder.program("mkfifo").arg("cert.key").status().unwrap().success());
+    server.signal(Signal::HUP);
     refused().await;
 
     expect![[r#"
@@ -128,6 +133,7 @@ async fn unusable_certificate_keeps_the_old_one() {
     .assert_eq(&reasons);
     std::fs::remove_file(&first.key).unwrap();
     other.replace(&first);
+    server.signal(Signal::HUP);
     server.logged("certificate reloaded");
     assert!(other.is_presented(server.address("store")).await);
 }

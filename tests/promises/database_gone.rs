@@ -81,11 +81,19 @@ impl<'a> Outages<'a> {
         self.acknowledged.push(name);
         begin();
         for _ in 0..2 {
-            self.assert_unavailable(&service.get("/v1/pets", key));
-            self.assert_unavailable(&service.get("/v1/pets/1", key));
-            self.assert_unavailable(&service.create_pet(key, "meanwhile"));
-            self.assert_unavailable(&service.send_message(key, "meanwhile"));
-            self.assert_unavailable(&service.get("/readyz", key));
+            // At once, because each may wait until its deadline.
+            let requests: [&(dyn Fn() -> Response + Sync); 5] = [
+                &|| service.get("/v1/pets", key),
+                &|| service.get("/v1/pets/1", key),
+                &|| service.create_pet(key, "meanwhile"),
+                &|| service.send_message(key, "meanwhile"),
+                &|| service.get("/readyz", key),
+            ];
+            let responses = thread::scope(|scope| {
+                let sent = requests.map(|request| scope.spawn(request));
+                sent.map(|response| response.join().unwrap())
+            });
+            responses.iter().for_each(|response| self.assert_unavailable(response));
             assert_eq!(service.get("/livez", key).status(), 200);
         }
         end();
