@@ -52,7 +52,8 @@ def oha():
 def rivals(names):
     """Copies the rivals to target/tools, builds axum and installs the pinned versions of the others' libraries."""
     source = ROOT / "bench/rivals"
-    shutil.copytree(source, RIVALS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "__pycache__", "target"))
+    ignored = shutil.ignore_patterns("node_modules", "__pycache__", "target")
+    shutil.copytree(source, RIVALS, dirs_exist_ok=True, ignore=ignored)
     if "axum" in names:
         built = build("petstore-axum", "--manifest-path", "bench/rivals/axum/Cargo.toml")
         shutil.copy(built, RIVALS / "petstore-axum")

@@ -11,7 +11,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, comparison, growth, install, postgres, profile, report, training, variants
+from . import (
+    LOAD_CORE,
+    ROOT,
+    SERVER_CORE,
+    Failed,
+    comparison,
+    growth,
+    install,
+    postgres,
+    profile,
+    report,
+    training,
+    variants,
+)
 from .operations import OPERATIONS
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -5,6 +5,7 @@ import string
 from statistics import median
 
 from . import ROOT, plots
+from .comparison import CHOICES
 from .goals import against_pgbench, goals, ratio
 from .operations import BY_NAME
 
@@ -84,9 +85,9 @@ def section(name, part):
 
 def machine(part):
     rows = [*part["machine"].items(), *part["versions"].items()]
-    for rival, what, values in (("axum", "readers", "1 and 4"), ("fastapi", "workers", "1 and 2")):
-        if best := part.get(f"{rival} {what}"):
-            rows.append((f"{what} of {rival}", f"{best}, the faster of {values} on one core"))
+    for rival, (what, (one, other)) in CHOICES.items():
+        if best := part.get(f"{rival.__name__} {what}"):
+            rows.append((f"{what} of {rival.__name__}", f"{best}, the faster of {one} and {other} on one core"))
     return "\n".join(f"{name}: {value}" for name, value in rows)
 
 
