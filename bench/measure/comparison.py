@@ -12,24 +12,31 @@ from .operations import BY_NAME
 from .servers import memory_mb
 
 ANIMALS = 100_000
-SERVERS = ("petstore", "yardstick", "axum", "fastify", "fastapi")
+SERVERS = ("petstore", "plain", "yardstick", "axum", "fastify", "fastapi")
 ROUNDS, SECONDS = 5, 2
-# No goal depends on the rivals, whose figures differ from petstore's by far more than between rounds.
-RIVALS, RIVALS_ROUNDS = ("axum", "fastify", "fastapi"), 2
+# The rivals' figures differ from petstore's by far more than between rounds, except for those of one client, which wait
+# for the disk and are measured in all rounds. Latency at a fixed rate is measured in rounds in which all take part.
+RIVALS, RIVALS_ROUNDS, ALWAYS = ("axum", "fastify", "fastapi"), 2, "create1"
+RIVALS_WARM_UP_SECONDS = 2
 # Settings of a rival of which the faster value is measured.
 CHOICES = {axum: ("readers", (1, 4)), fastapi: ("workers", (1, 2))}
 
 
 def expected_minutes(options):
-    # Per measurement: warm-up, load, oha if it runs, and starting them.
-    each = [options.seconds + 1.3 + (options.seconds + 0.4) * operation.open_loop for operation in options.operations]
-    filling = 15 + 20 * ("axum" in options.servers) + 40 * ("fastapi" in options.servers)
-    servers = sum(rounds_of(server, options) for server in options.servers)
-    return (filling + servers * sum(each) + options.rounds * 6) / 60
+    seconds = 15 + 30 * ("axum" in options.servers) + 60 * ("fastapi" in options.servers)
+    for number in range(1, options.rounds + 1):
+        seconds += 8
+        for server in options.servers:
+            for operation in options.operations:
+                if takes_part(server, operation.name, number):
+                    # Warm-up, load, oha if it runs, and starting them.
+                    seconds += options.seconds + (2.3 if server in RIVALS else 1.3)
+                    seconds += (options.seconds + 0.4) * (operation.open_loop and number <= RIVALS_ROUNDS)
+    return seconds / 60
 
 
-def rounds_of(server, options):
-    return min(options.rounds, RIVALS_ROUNDS) if server in RIVALS else options.rounds
+def takes_part(server, operation, number):
+    return server not in RIVALS or number <= RIVALS_ROUNDS or operation == ALWAYS
 
 
 def compare(options, petstore, yardstick, folder):
@@ -39,7 +46,10 @@ def compare(options, petstore, yardstick, folder):
     say(f"filling databases with {ANIMALS:,} animals")
     petstore = Petstore(petstore)
     key = petstore.fill(stores / "petstore", ANIMALS)
-    rivals, chosen = [], {}
+    others, chosen = [], {}
+    if "plain" in options.servers:
+        others.append(Petstore(options.plain, name="plain"))
+        shutil.copytree(stores / "petstore", stores / "plain")
     for make in (axum, fastify, fastapi):
         if make.__name__ not in options.servers:
             continue
@@ -52,15 +62,14 @@ def compare(options, petstore, yardstick, folder):
             best = fastest(make, values, stores, key)
             say(f"{rival.name} is measured with {best} {setting}, the faster of {values[0]} and {values[1]}")
             rival, chosen[f"{rival.name} {setting}"] = make(best), best
-        rivals.append(rival)
+        others.append(rival)
 
     operations = {operation.name: {name: [] for name in options.servers} for operation in options.operations}
     processes = {name: [] for name in options.servers}
     syncs, sizes = {operation.name: [] for operation in options.operations if operation.load == "create"}, []
     for number in range(1, options.rounds + 1):
-        names = [name for name in options.servers if number <= rounds_of(name, options)]
-        say(f"round {number} of {options.rounds} (CPU µs per request: {', '.join(names)})")
-        one_round(options, names, petstore, yardstick, rivals, stores, key, operations, processes, syncs, sizes)
+        say(f"round {number} of {options.rounds} (CPU µs per request)")
+        one_round(options, number, petstore, yardstick, others, stores, key, operations, processes, syncs, sizes)
     return {
         "date": machine.today(),
         "animals": ANIMALS,
@@ -78,7 +87,7 @@ def compare(options, petstore, yardstick, folder):
     }
 
 
-def one_round(options, names, petstore, yardstick, rivals, stores, key, operations, processes, syncs, sizes):
+def one_round(options, number, petstore, yardstick, others, stores, key, operations, processes, syncs, sizes):
     """Runs a round with new copies of the databases and new processes."""
     with contextlib.ExitStack() as stack:
         copies = stores.parent / "round"
@@ -86,21 +95,27 @@ def one_round(options, names, petstore, yardstick, rivals, stores, key, operatio
         shutil.copytree(stores, copies)
         servers = list(stack.enter_context(petstore_and_yardstick(petstore, yardstick, copies / "petstore", key)))
         sizes.append(commit_bytes(servers[0], copies / "petstore"))
-        servers += [stack.enter_context(rival.serve(copies / rival.name, key)) for rival in rivals
-                    if rival.name in names]
-        servers = [server for server in servers if server.name in names]
+        needed = {name for name in options.servers for operation in options.operations
+                  if takes_part(name, operation.name, number)}
+        servers += [stack.enter_context(other.serve(copies / other.name, key)) for other in others
+                    if other.name in needed]
+        servers = [server for server in servers if server.name in needed]
         time.sleep(0.5)
         idle = [memory_mb(server) for server in servers]
         for operation in options.operations:
             if operation.name in syncs:
                 syncs[operation.name].append(bare_sync_us(copies, sizes[-1]))
-            figures = [measure(server, operation, ANIMALS, options.seconds) for server in servers]
-            for server, figure in zip(servers, figures):
-                operations[operation.name][server.name].append(figure)
-            say(f"  {operation.name:12}" + "".join(f"{figure['cpu_us']:9.1f}" for figure in figures))
+            shown = []
+            for server in servers:
+                if takes_part(server.name, operation.name, number):
+                    warm_up = {"warm_up_seconds": RIVALS_WARM_UP_SECONDS} if server.name in RIVALS else {}
+                    latency = number <= RIVALS_ROUNDS
+                    figure = measure(server, operation, ANIMALS, options.seconds, open_loop=latency, **warm_up)
+                    operations[operation.name][server.name].append(figure)
+                    shown.append(f"{server.name} {figure['cpu_us']:.1f}")
+            say(f"  {operation.name:14}{', '.join(shown)}")
         for server, before in zip(servers, idle):
-            after = {"start_ms": server.start_ms, "idle_mb": before, "loaded_mb": memory_mb(server)}
-            processes[server.name].append({name: round(value, 2) for name, value in after.items()})
+            processes[server.name].append({"start_ms": round(server.start_ms, 2), "idle_mb": round(before, 2)})
 
 
 @contextlib.contextmanager

@@ -53,11 +53,9 @@ def feed(command, chunks, environment, folder):
 
 
 class Petstore:
-    name = "petstore"
-
-    def __init__(self, binary, cores=SPLIT, tls=()):
+    def __init__(self, binary, cores=SPLIT, tls=(), name="petstore"):
         """`tls` has the arguments that turn on TLS."""
-        self.binary, self.cores, self.tls = binary, cores, tls
+        self.binary, self.cores, self.tls, self.name = binary, cores, tls, name
         self.scheme = "https" if tls else "http"
 
     def fill(self, folder, count, padding=""):

@@ -17,21 +17,23 @@ from .operations import BY_NAME, request
 from .servers import ask, cpu_seconds, memory_mb
 
 OHA = TOOLS / "bin/oha"
-# Checked requests before a measurement. The first 40,000 creates lengthen the WAL, which makes them dearer. A slow server gets
-# them for WARM_UP_SECONDS only.
+# Checked requests before a measurement. The first 40,000 creates lengthen the WAL, which makes them dearer. A slow
+# server gets them for WARM_UP_SECONDS only.
 WARM_UP, WARM_UP_SECONDS = 50_000, 4
 CREATES_PER_CLIENT = 50  # of `trickle`, per second
 # Maximum rate at which oha keeps up on one core, with a margin.
 OPEN_LOOP_MOST = 20_000
 
 
-def measure(server, operation, animals, seconds, padding="", open_loop=True, meters=None):
+def measure(
+    server, operation, animals, seconds, padding="", open_loop=True, meters=None, warm_up_seconds=WARM_UP_SECONDS
+):
     """Measures one operation on one server, after checking every kind of its responses.
 
     `meters` are others whose CPU time is looked at: their figure's name, and what tells their seconds so far.
     """
     meters = {"cpu_us": lambda: cpu_seconds(server), **(meters or {})}
-    checked, unused = warmed_up(server, operation, animals, padding)
+    checked, unused = warmed_up(server, operation, animals, padding, warm_up_seconds)
     with trickle(server, operation.trickle) if operation.trickle else contextlib.nullcontext([]) as created:
         before, clock = [read() for read in meters.values()], time.monotonic()
         created.clear()
@@ -62,10 +64,11 @@ def measure(server, operation, animals, seconds, padding="", open_loop=True, met
     return figure
 
 
-def warmed_up(server, operation, animals, padding):
+def warmed_up(server, operation, animals, padding, seconds):
     """Returns the sums of the checked requests, and the number of the first available animal that none has ordered."""
     checked, unused = {"requests": 0, "bytes": 0}, 0
-    for _ in range(WARM_UP_SECONDS):
+    # One client's creates come after those of 64 clients.
+    for _ in range(seconds if operation.clients > 1 else 1):
         result = closed_loop(server, operation, animals, 1, padding, unused, "check")
         checked = {name: checked[name] + result[name] for name in checked}
         # An animal can be ordered once. wrk ends without the responses to its last requests.

@@ -85,7 +85,14 @@ def parse_arguments():
         "--out", metavar="FOLDER", type=Path,
         help="folder of the results, the page and its plots (default: docs/evidence)",
     )
-    parser.add_argument("--petstore", metavar="PROGRAM", type=Path, help="petstore program (default: build a release)")
+    parser.add_argument(
+        "--petstore", metavar="PROGRAM", type=Path,
+        help="petstore program (default: scripts/build-static; with --profile and --train: cargo build --release)",
+    )
+    parser.add_argument(
+        "--plain", metavar="PROGRAM", type=Path,
+        help="program of the server `plain` of the comparison (default: cargo build --release)",
+    )
     options = parser.parse_args()
 
     options.part = part = options.part or comparison
@@ -161,6 +168,8 @@ def measured_on_cores(options, part):
         raise Failed("this machine needs two cores, one for the server and one for the load")
     petstore, yardstick = built(options), built_yardstick()
     if part is comparison:
+        if "plain" in options.servers:
+            options.plain = options.plain.resolve() if options.plain else install.build("petstore")
         install.oha()
     if rivals:
         install.rivals(rivals)
@@ -175,7 +184,10 @@ def measured_on_cores(options, part):
 
 
 def built(options):
-    return options.petstore.resolve() if options.petstore else install.build("petstore")
+    if options.petstore:
+        return options.petstore.resolve()
+    # The released program has no symbols, by which the profile groups its instructions.
+    return install.build("petstore") if options.part in (profile, training) else install.build_static()
 
 
 def built_yardstick():

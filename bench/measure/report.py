@@ -6,7 +6,7 @@ from statistics import median
 
 from . import ROOT, plots
 from .comparison import CHOICES
-from .goals import against_pgbench, goals, ratio
+from .goals import BEFORE, against_pgbench, goals, ratio
 from .operations import BY_NAME
 
 TEMPLATE = ROOT / "bench/performance.template.md"
@@ -76,7 +76,7 @@ def section(name, part):
                f"{part['requests']:,} requests of each kind, on {part['animals']:,} animals."
     rivals_rounds = part.get("rivals_rounds")
     if rivals_rounds and rivals_rounds < part["rounds"]:
-        measured += f" The rivals take part in {rivals_rounds} of the rounds."
+        measured += f" Latency is measured, and the rivals take part, in {rivals_rounds} of the rounds only."
     pieces = [f"Measured on {part['date']}: {measured}", machine(part)]
     for title, rows in tables(name, part):
         pieces.append(f"### {title}\n\n{table(rows)}")
@@ -118,8 +118,12 @@ def comparison_tables(part):
     yield "Start and memory", [
         ["", *servers],
         *([what, *(spread(part["processes"][s], field, 1) for s in servers)]
-          for field, what in (("start_ms", "exec to first correct response, ms"), ("idle_mb", "idle memory, MB"),
-                              ("loaded_mb", "memory after the load, MB"))),
+          for field, what in (("start_ms", "exec to first correct response, ms"), ("idle_mb", "idle memory, MB"))),
+    ]
+    yield "Memory after each load, MB", [
+        ["", *servers],
+        *([BY_NAME[name].what, *(spread(figures[s], "memory_mb", 1) for s in servers)]
+          for name, figures in operations.items() if "memory_mb" in figures[servers[0]][0]),
     ]
     yield "Bytes per response, including its head", [
         ["", *servers],
@@ -145,7 +149,7 @@ def latency_rows(operations, servers):
         for load in loads:
             cells = []
             for server in servers:
-                seen = [figure["open"][load] for figure in figures[server]]
+                seen = [figure["open"][load] for figure in figures[server] if "open" in figure]
                 p50, p99, rate = (middle(seen, field) for field in ("p50_us", "p99_us", "rate"))
                 cells.append(f"{p50:,.0f} / {p99:,.0f} ({rate:,.0f}){late(seen)}")
             within = f"{BY_NAME[load].what.split(',')[0]} in the mix" if len(loads) > 1 else BY_NAME[name].what
@@ -284,7 +288,8 @@ def cpu_of_all(figure):
 
 
 def goals_table(found):
-    return table([["goal", "limit", "measured", ""], *(goal.row() for goal in goals(found))])
+    heads = ["goal", "limit", "measured", "", "cargo build --release", BEFORE]
+    return table([heads, *(goal.row() for goal in goals(found))])
 
 
 def middle(figures, field):
