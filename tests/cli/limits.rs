@@ -54,7 +54,7 @@ const LIMITS: &str = r#"
     waiting log lines | 4 MiB → dropped | telemetry/log/stderr.rs | QUEUE_BYTES: usize = 4 * 1024 * 1024;
     cached API keys | 100,000 | http/api_key_cache.rs | REMEMBERED: usize = 100_000;
     cached pages on SQLite | 8 MiB | http/page_cache.rs | CAPACITY: u64 = 8 << 20;
-    cache of SQLite for writes | 64 MiB | store/sqlite/open.rs | "cache_size", -65_536
+    cache of SQLite for writes | 8 MiB | store/sqlite/open.rs | "cache_size", -8_192
     cache of each reader of SQLite, one more than cores | 16 MiB | store/sqlite/readers.rs | "cache_size", -16_384
     listed requests of an account | 100, of ended keys 20 | http/account_requests.rs | REQUESTS: usize = 100;
     memory of listed requests | 1 MiB per account | http/account_requests.rs | OF_ACCOUNT: usize = 1024 * 1024;

@@ -61,7 +61,8 @@ impl Sqlite {
         // The WAL is truncated to 64 MiB after a burst.
         conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-        conn.pragma_update(None, "cache_size", -65_536)?;
+        // More would hold 40 MB, and save 1.5 reads for an order of scattered animals among a million, and none elsewhere.
+        conn.pragma_update(None, "cache_size", -8_192)?;
         migrations::run(&mut conn, options.create.map(|create| options.deployment.unwrap_or(create)))?;
         let deployment = stored_deployment(&conn, options.deployment)?;
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
