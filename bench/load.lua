@@ -49,8 +49,8 @@ function requests(operation, animals, padding, unused)
     local before, after = around_digits("POST", "/v1/messages", '{"message":"Hello, number ########"}')
     return function() return before .. random(10000000, 99999999) .. after end
   elseif operation == "order" or operation == "orderfar" then
-    -- Neighbours one after another, or in the order that multiples of a large prime give, which visits each once.
-    local available, step = math.floor(animals / 3), operation == "order" and 1 or 7368787
+    -- Neighbours one after another, or each once in steps of the golden ratio: far from all recent ones.
+    local available, step = math.floor(animals / 3), operation == "order" and 1 or 206012
     local before, after = around_digits("POST", "/v1/store/orders", '{"petId":########}')
     return function()
       local id = 1 + 3 * (unused * step % available)
