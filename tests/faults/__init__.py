@@ -3,9 +3,9 @@
 A row has NUMBER, PROMISE, FAULT (what the test does to break it), FIGURE (its goal), CONTROL (the fault that shows that its
 test can fail), HEADLINE (a pattern that finds the row's figure in its measurement, and a format for it), ROUNDS (for a full
 run), perhaps a NOTE, and `run(trial)`, which returns a `Result`. A row is a module named in ROWS below, or an entry of the
-table in `suite.py`: the full form of a test in `tests/promises`.
+table in `suite.py` (the full form of a test in `tests/promises`) or in `scripted.py` (a script with results of its own).
 """
 
-from . import failover, isolated, no_standby, suite
+from . import failover, isolated, no_standby, scripted, suite
 
-ROWS = tuple(sorted((failover, isolated, no_standby, *suite.ROWS), key=lambda row: row.NUMBER))
+ROWS = tuple(sorted((failover, isolated, no_standby, *scripted.ROWS, *suite.ROWS), key=lambda row: row.NUMBER))

@@ -17,9 +17,11 @@ DETAILS = ROOT / "docs" / "evidence" / "promises"
 TOP = """\
 # Promises
 
-Of {all} promises, {verdicts}. Each test causes the failure that its promise is about. Its control is a fault that breaks the
-promise, and the test must notice it. Select a number for the goal, the control, the names of the tests, and the whole
-measurement with its seed and machine. A promise keeps its number; not every number is in use.
+Of {all} promises, {verdicts}.
+
+Each test causes the failure that its promise is about. Its control is a fault that breaks the promise, and the test must
+notice it. Select a number for the goal, the control, the names of the tests, and the whole measurement with its seed and
+machine. A promise keeps its number; not every number is in use.
 
 """
 
@@ -44,6 +46,8 @@ PARTS = re.compile(r"; (?![^()]*\))")
 
 def record(row, result, seed, today):
     """Records the measurement of a full run."""
+    if hasattr(row, "recorded"):
+        return
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
     measurements[str(row.NUMBER)] = {
         "measured": result.measured,
@@ -59,9 +63,9 @@ def record(row, result, seed, today):
 def render(rows):
     """Writes the page, which has one line per row, and a file with the details of each row."""
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
-    found = {row.NUMBER: measurements.get(str(row.NUMBER)) for row in rows}
+    found = {row.NUMBER: recorded(row, measurements) for row in rows}
     counts = Counter(verdict(each) for each in found.values())
-    verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of}" for of, count in counts.most_common())
+    verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of.strip(':')}" for of, count in counts.most_common())
     lines = ["| # | promise | the test | result | date |", "| --- | --- | --- | --- | --- |"]
     lines += [line(row, found[row.NUMBER]) for row in rows]
     PAGE.write_text(TOP.format(all=len(rows), verdicts=verdicts) + "\n".join(lines) + "\n" + BOTTOM)
@@ -72,10 +76,14 @@ def render(rows):
         (DETAILS / file(row)).write_text(detail(row, found[row.NUMBER]))
 
 
+def recorded(row, measurements):
+    return row.recorded() if hasattr(row, "recorded") else measurements.get(str(row.NUMBER))
+
+
 def line(row, found):
     """Returns the row's line of the table."""
-    kept = found and not found["failures"]
-    figure = headline(row, found) if kept else f"{verdict(found)} {headline(row, found)}".strip()
+    is_kept = verdict(found) == "kept"
+    figure = headline(row, found) if is_kept else f"{verdict(found)} {headline(row, found)}".strip()
     date = found["date"] if found else ""
     return LINE.format(
         number=row.NUMBER, file=file(row), promise=row.PROMISE, fault=row.FAULT, figure=figure, date=date
@@ -88,14 +96,15 @@ def file(row):
 
 def detail(row, found):
     """Returns the details of a row as plain text."""
-    parts = [f"Promise {row.NUMBER}: {row.PROMISE}", f"Result: {verdict(found).strip('*')}"]
+    parts = [f"Promise {row.NUMBER}: {row.PROMISE}", f"Result: {verdict(found).strip('*:')}"]
     parts += [f"Failed: {failure}" for failure in found["failures"]] if found else []
     parts += [f"Goal: {row.FIGURE}.", f"Control: {row.CONTROL}."]
     if note := getattr(row, "NOTE", None):
         parts.append(f"Note: {note}")
     parts += [f"Test: {test}" for test in where(row)]
     if found:
-        parts.append(f"Measured on {found['date']}, seed {found['seed']}, {found['machine']}:")
+        machine = f", {found['machine']}" if found["machine"] else ""
+        parts.append(f"Measured on {found['date']}, seed {found['seed']}{machine}:")
     parts = [wrapped(part) for part in parts]
     if found:
         parts.append("\n".join(wrapped(line) for line in PARTS.split(readable(found["measured"]))))
@@ -125,13 +134,15 @@ def where(row):
     """Returns the tests of a row, or its file."""
     if hasattr(row, "tests"):
         return [f"{name} in tests/{row.BINARY}" for name in row.tests]
-    return [f"tests/faults/{Path(row.__file__).name}"]
+    return [getattr(row, "script", None) or f"tests/faults/{Path(row.__file__).name}"]
 
 
 def verdict(found):
     if not found:
         return "not measured"
-    return "**failed**" if found["failures"] else "kept"
+    if found["failures"]:
+        return "**failed**"
+    return "measured in part:" if found.get("is_partial") else "kept"
 
 
 def machine():

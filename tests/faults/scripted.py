@@ -1,0 +1,79 @@
+"""Promises about the code itself, which other scripts measure. Their results are in files of their own."""
+
+import json
+import subprocess
+from collections import Counter
+from typing import Callable, NamedTuple
+
+from cluster.petstore import ROOT
+from cluster.processes import Failed
+
+from .trial import Result
+
+
+class Script(NamedTuple):
+    """One row: the script that measures it, and the function that words the script's results."""
+
+    NUMBER: int
+    PROMISE: str
+    FAULT: str
+    FIGURE: str
+    CONTROL: str
+    HEADLINE: tuple
+    NOTE: str
+    script: str
+    data: str
+    # Takes the results; returns the measurement, the violations, and whether the goal's quantity is not reached yet.
+    judge: Callable
+
+    def run(self, _trial):
+        if subprocess.run([ROOT / self.script], check=False).returncode:
+            raise Failed(f"{self.script} failed")
+        found = self.recorded()
+        return Result(found["measured"], found["failures"])
+
+    def recorded(self):
+        """Returns the measurement as promises.json has those of other rows, or `None`."""
+        file = ROOT / self.data
+        if not file.exists():
+            return None
+        data = json.loads(file.read_text())
+        measured, failures, is_partial = self.judge(data)
+        return {
+            "measured": measured, "failures": failures, "is_partial": is_partial,
+            "date": data["date"], "seed": data["seed"], "machine": data.get("machine"),
+        }
+
+
+def judge_mutants(data):
+    outcomes = Counter(each["outcome"] for each in data["results"])
+    missed = [each for each in data["results"] if each["outcome"] == "missed"]
+    caught = outcomes["caught"] + outcomes["timeout"]
+    viable = caught + len(missed)
+    score = 100 * caught // max(viable, 1)
+    tested = viable + outcomes["unviable"]
+    measured = (
+        f"{score} % of {viable} mutants caught, {outcomes['timeout']} of them by a limit of time, with seed {data['seed']}; "
+        f"{outcomes['unviable']} others do not compile; {tested} of {data['drawn']} drawn are tested"
+    )
+    measured += "".join(f"; not caught: {each['mutant']}: {each.get('reason', 'unexplained')}" for each in missed)
+    if tested < data["drawn"]:
+        return measured, [], True
+    failures = [f"no test catches: {each['mutant']}" for each in missed if "reason" not in each]
+    return measured, failures + ([f"{score} % caught"] if score < 90 else []), False
+
+
+ROWS = (
+    Script(
+        NUMBER=46,
+        PROMISE="a test fails if the code is wrong",
+        FAULT="mutants: small changes of the code, drawn at random",
+        FIGURE="at least 90 % of the viable ones of 300 mutants caught, and a reason for each other one",
+        CONTROL="the tests pass without a mutant, and a failed test must fail again alone",
+        HEADLINE=(r"(\d+ % of \d+) mutants .* with seed (\d+); .*?(\d+ of \d+) drawn", "{0} mutants caught (seed {1}; {2} tested)"),
+        NOTE="docs/evidence/mutants.json has the result of each mutant. `scripts/mutants` tests those that have none.",
+        script="scripts/mutants",
+        data="docs/evidence/mutants.json",
+        judge=judge_mutants,
+    ),
+)
