@@ -47,7 +47,8 @@ class Script(NamedTuple):
 
 def judge_mutants(data):
     outcomes = Counter(each["outcome"] for each in data["results"])
-    missed = [each for each in data["results"] if each["outcome"] == "missed"]
+    # `survived` only the nearest tests: the others may still catch it.
+    missed = [each for each in data["results"] if each["outcome"] in ("missed", "survived")]
     caught = outcomes["caught"] + outcomes["timeout"]
     viable = caught + len(missed)
     score = 100 * caught // max(viable, 1)
@@ -56,8 +57,8 @@ def judge_mutants(data):
         f"{score} % of {viable} mutants caught, {outcomes['timeout']} of them by a limit of time, with seed {data['seed']}; "
         f"{outcomes['unviable']} others do not compile; {tested} of {data['drawn']} drawn are tested"
     )
-    measured += "".join(f"; not caught: {each['mutant']}: {each.get('reason', 'unexplained')}" for each in missed)
-    if tested < data["drawn"]:
+    measured += "".join(f"; {each['outcome']}: {each['mutant']}: {each.get('reason', 'unexplained')}" for each in missed)
+    if tested < data["drawn"] or outcomes["survived"]:
         return measured, [], True
     failures = [f"no test catches: {each['mutant']}" for each in missed if "reason" not in each]
     return measured, failures + ([f"{score} % caught"] if score < 90 else []), False
