@@ -41,9 +41,32 @@ def write(found, folder):
         "machine": ", ".join(machine[what] for what in ("processor", "memory", "disk", "kernel") if what in machine),
         "met": sum(goal.met is True for goal in every), "all": len(every), "goals": goals_table(found),
         "rates": rates_table(found), "postgres": postgres_table(found), "parts": parts_table(found),
+        **causes(found.get("profile", {}).get("operations", {})),
     }
     text = string.Template(TEMPLATE.read_text()).substitute(values)
     (folder / "performance.md").write_text(text)
+
+
+def causes(profiled):
+    """Returns the figures of the profile that explain goals."""
+    def instructions(name):
+        return f"{sum(profiled[name]['instructions'].values()):,}" if name in profiled else "?"
+
+    def sqlite(name):
+        groups = profiled.get(name, {}).get("instructions", {"?": 1})
+        return f"{100 * (groups.get('SQLite', 0) + groups.get('rusqlite', 0)) / sum(groups.values()):.0f} %"
+
+    def calls(name, *kinds):
+        made = profiled.get(name, {}).get("calls", {})
+        return f"{sum(made.get(kind, 0) for kind in kinds or made):.1f}"
+
+    return {
+        "sqlite_of_get": sqlite("get"), "sqlite_of_list": sqlite("list20cold"), "sqlite_of_order": sqlite("order64"),
+        "instructions_of_order": instructions("order64"), "instructions_of_create": instructions("create64"),
+        "calls_of_create": calls("create1"), "writes_of_create": calls("create1", "pwrite64"),
+        "locks_of_create": calls("create1", "fcntl"),
+        "writes_of_order": calls("order64", "pwrite64"), "writes_of_far_order": calls("orderfar64", "pwrite64"),
+    }
 
 
 def rates_table(found):
