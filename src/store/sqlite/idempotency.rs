@@ -9,11 +9,12 @@ use crate::domain::{KeyedRequest, Timestamp};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
 impl Sqlite {
-    /// Adds a row, with an optional idempotency key.
+    /// Adds a row, with an optional idempotency key. Rows without a key share statements.
     pub(super) async fn create<R: NewRow>(&self, row: R, key: Option<WriteKey<R::Added>>) -> Result<Outcome<R::Added>> {
-        let Some(key) = key else { return self.carry_out(RowJob::new(row)).await.map(Outcome::Executed) };
-        let write = move |conn: &WriteConnection<'_>| write_once(conn, &key, |conn| row.insert(conn).map(Ok));
-        self.submit(Atomicity::Savepoint, R::EFFECT, write).await
+        if key.is_none() {
+            return self.carry_out(RowJob::new(row)).await.map(Outcome::Executed);
+        }
+        self.write_keyed(Atomicity::Savepoint, R::EFFECT, key, |conn| row.insert(conn).map(Ok)).await
     }
 
     /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key. No list contains
