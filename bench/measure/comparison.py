@@ -15,10 +15,10 @@ ANIMALS = 100_000
 SERVERS = ("petstore", "plain", "yardstick", "axum", "fastify", "fastapi")
 ROUNDS, SECONDS = 5, 2
 # The rivals' figures differ from petstore's by far more than between rounds, except for those of one client, which wait
-# for the disk and are measured in all rounds. Latency at a fixed rate is measured in rounds in which all take part.
+# for the disk and are measured in all rounds. Latency at a fixed rate is measured only in the rounds with all servers.
 RIVALS, RIVALS_ROUNDS, ALWAYS = ("axum", "fastify", "fastapi"), 2, "create1"
 RIVALS_WARM_UP_SECONDS = 2
-# Settings of a rival of which the faster value is measured.
+# A rival is measured with the faster value of its setting.
 CHOICES = {axum: ("readers", (1, 4)), fastapi: ("workers", (1, 2))}
 
 

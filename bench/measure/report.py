@@ -50,14 +50,18 @@ def write(found, folder):
 def causes(profiled):
     """Returns the figures of the profile that explain goals."""
     def instructions(name):
-        return f"{sum(profiled[name]['instructions'].values()):,}" if name in profiled else "?"
+        return f"{sum(profiled[name]['instructions'].values()):,}" if profiled else "?"
 
     def sqlite(name):
-        groups = profiled.get(name, {}).get("instructions", {"?": 1})
-        return f"{100 * (groups.get('SQLite', 0) + groups.get('rusqlite', 0)) / sum(groups.values()):.0f} %"
+        if not profiled:
+            return "?"
+        groups = profiled[name]["instructions"]
+        return f"{100 * (groups['SQLite'] + groups['rusqlite']) / sum(groups.values()):.0f} %"
 
     def calls(name, *kinds):
-        made = profiled.get(name, {}).get("calls", {})
+        if not profiled:
+            return "?"
+        made = profiled[name]["calls"]
         return f"{sum(made.get(kind, 0) for kind in kinds or made):.1f}"
 
     return {

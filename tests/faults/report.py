@@ -65,7 +65,7 @@ def render(rows):
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
     found = {row.NUMBER: recorded(row, measurements) for row in rows}
     counts = Counter(verdict(each) for each in found.values())
-    verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of.strip(':')}" for of, count in counts.most_common())
+    verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of}" for of, count in counts.most_common())
     lines = ["| # | promise | the test | result | date |", "| --- | --- | --- | --- | --- |"]
     lines += [line(row, found[row.NUMBER]) for row in rows]
     PAGE.write_text(TOP.format(all=len(rows), verdicts=verdicts) + "\n".join(lines) + "\n" + BOTTOM)
@@ -83,10 +83,10 @@ def recorded(row, measurements):
 def line(row, found):
     """Returns the row's line of the table."""
     is_kept = verdict(found) == "kept"
-    figure = headline(row, found) if is_kept else f"{verdict(found)} {headline(row, found)}".strip()
+    parts = [headline(row, found)] if is_kept else [verdict(found), headline(row, found)]
     date = found["date"] if found else ""
     return LINE.format(
-        number=row.NUMBER, file=file(row), promise=row.PROMISE, fault=row.FAULT, figure=figure, date=date
+        number=row.NUMBER, file=file(row), promise=row.PROMISE, fault=row.FAULT, figure=": ".join(filter(None, parts)), date=date
     )
 
 
@@ -96,7 +96,7 @@ def file(row):
 
 def detail(row, found):
     """Returns the details of a row as plain text."""
-    parts = [f"Promise {row.NUMBER}: {row.PROMISE}", f"Result: {verdict(found).strip('*:')}"]
+    parts = [f"Promise {row.NUMBER}: {row.PROMISE}", f"Result: {verdict(found).strip('*')}"]
     parts += [f"Failed: {failure}" for failure in found["failures"]] if found else []
     parts += [f"Goal: {row.FIGURE}.", f"Control: {row.CONTROL}."]
     if note := getattr(row, "NOTE", None):
@@ -142,7 +142,7 @@ def verdict(found):
         return "not measured"
     if found["failures"]:
         return "**failed**"
-    return "measured in part:" if found.get("is_partial") else "kept"
+    return "measured in part" if found.get("is_partial") else "kept"
 
 
 def machine():
