@@ -130,7 +130,7 @@ pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run
 
 /// Opens the listeners and starts the jobs. The runtime of the caller becomes that of the workers.
 ///
-/// Fails if a setting, a file that it names, or an address cannot be used. Nothing runs then.
+/// Fails, and starts nothing, if a setting, a file that it names, or an address cannot be used.
 ///
 /// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
 pub async fn start(

@@ -12,7 +12,7 @@ use crate::users::{ADA, signed_in};
 
 /// Hashing takes most of the time. `tests/promises/guessing.rs` measures it.
 #[tokio::test]
-async fn known_and_unknown_addresses_get_the_same_response_and_cost_one_hash() {
+async fn known_and_unknown_addresses_get_one_response_after_one_hash() {
     let service = Service::start().await;
     ConsoleUser::signed_in(&service, ADA).await;
     let mut somebody = ConsoleUser::new(&service);

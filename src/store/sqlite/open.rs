@@ -61,7 +61,7 @@ impl Sqlite {
         // The WAL is truncated to 64 MiB after a burst.
         conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-        // More would hold 40 MB, and save 1.5 reads for an order of scattered animals among a million, and none elsewhere.
+        // 64 MiB would hold 40 MB more, and save 1.5 reads per order of scattered animals among a million, and no others.
         conn.pragma_update(None, "cache_size", -8_192)?;
         migrations::run(&mut conn, options.create.map(|create| options.deployment.unwrap_or(create)))?;
         let deployment = stored_deployment(&conn, options.deployment)?;

@@ -17,7 +17,7 @@ pub fn first<T>(
     Ok(conn.prepare_cached(sql)?.query_row(params, read).optional()?)
 }
 
-/// Reads a row, for the functions that take a function.
+/// Reads a row. Unlike [`FromRow::from_row`], it can be passed to a function that reads rows of any lifetime.
 pub fn read<T: FromRow>(row: &Row<'_>) -> rusqlite::Result<T> {
     T::from_row(row)
 }
