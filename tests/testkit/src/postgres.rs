@@ -21,7 +21,8 @@ stop() {
     rm -rf "$dir"
 }
 trap stop EXIT
-trap '' INT TERM HUP
+# PIPE: if the test process is killed while the server starts, nobody reads its folder.
+trap '' INT TERM HUP PIPE
 {
     if [ -z "$primary" ]; then
         "$bin/initdb" -D "$dir/data" -U petstore -A trust --no-sync -E UTF8 --locale=C
