@@ -76,6 +76,7 @@ mod tests {
             (&["respond-async, code=503, wait=10"], Some("503")),
             (&["respond-async", "code=503"], Some("503")),
             (&["code=503; a=b;c"], Some("503")),
+            (&[r"a\, code=503"], Some("503")),
             (&[r#"code="503""#], Some("503")),
             (&[r#"code="5\03""#], Some("503")),
             (&[r#"a="x, code=500; \" y", code=503"#], Some("503")),

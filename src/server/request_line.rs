@@ -77,9 +77,10 @@ mod tests {
     fn fragments_are_found_in_the_request_line_alone() {
         assert!(has_fragment(&["GET /v1/pets#x HTTP/1.1\r\nhost: a\r\n\r\n"]));
         assert!(has_fragment(&["\r\n\r\nGET /v1/pets?a=1#", "x HTTP/1.1\r", "\nhost: a\r\n\r\n"]));
-        assert!(has_fragment(&["GET #x HTTP/1.1\n\n"]));
+        assert!(has_fragment(&["GET #x HTTP/1.1\nhost: a\n\n"]));
         assert!(!has_fragment(&["GET /v1/pets?a=%23 HTTP/1.1\r\nhost: a\r\nx: #\r\n\r\n#"]));
         assert!(!has_fragment(&["GET /v1/pets HTTP/1.1\r\n", "x: #\r\n\r\n"]));
+        assert!(!has_fragment(&["\r\nGET /v1/pets HTTP/1.1\r\nx: #\r\n\r\n"]));
     }
 
     #[test]

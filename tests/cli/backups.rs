@@ -211,6 +211,20 @@ fn corrupt_database_is_replaced_by_its_backup() {
 }
 
 #[test]
+fn nothing_is_restored_beside_a_log_that_remains() {
+    let (folder, _) = filled(3);
+    folder.succeed("backup good.db");
+    folder.write("petstore-data/petstore.db", "");
+    fs::create_dir(folder.path("petstore-data/petstore.db-wal")).unwrap();
+
+    let refused = folder.run("restore good.db --force");
+
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.starts_with("error: cannot remove petstore-data/petstore.db-wal: "), "{refused:?}");
+    assert_eq!(folder.read("petstore-data/petstore.db"), "");
+}
+
+#[test]
 fn only_regular_files_are_removed() {
     let (folder, _) = filled(3);
     let names = [".petstore-pipe.partial", ".petstore-link.partial", ".petstore-folder.partial"];

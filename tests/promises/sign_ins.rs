@@ -55,6 +55,7 @@ fn two_hundred_concurrent_sign_ins_are_contained() {
     let (hashed, refused) = (count(422), count(503));
     assert_eq!(hashed + refused, statuses.len(), "{statuses:?}");
     assert!(hashed > 0 && refused > 0, "{hashed} hashed, {refused} refused");
+    assert_eq!(service.logged("request refused")["cause"], "the password queue is full");
     // A hash takes 19 MiB, with one at a time for every two cores, up to four. The rest is for 200 connections.
     let at_once = (thread::available_parallelism().unwrap().get() as u64 / 2).clamp(1, 4);
     assert!(grown < (at_once * 19 + 16) << 20, "{grown} bytes more");
