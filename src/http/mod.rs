@@ -48,10 +48,12 @@ mod well_known;
 
 pub use error::{ApiError, Cause, Code};
 pub use file::File;
+pub use forwarded::parse_forwarded;
 pub use json::InvalidObject;
 pub use listener_service::ListenerService;
 pub use messages::parse_message;
-pub use operations::{Operation, Permission};
+pub use operations::{Operation, Permission, Target};
 pub use pets::{parse_new_pet, parse_pet_query};
+pub use prefer::Prefer;
 pub use response::{Response, Sent};
 pub use state::{Api, PasswordCounters};

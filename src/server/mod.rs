@@ -32,7 +32,7 @@ pub use counters::{Connections, Expired};
 pub use date::prepare_thread;
 pub use limits::Limits;
 use load_shedding::LoadShedding;
-pub use request_line::HasFragment;
+pub use request_line::{HasFragment, RequestLine};
 pub use service::{Rejection, Service};
 pub use tls::Tls;
 

@@ -103,8 +103,8 @@ def detail(row, found):
         parts.append(f"Note: {note}")
     parts += [f"Test: {test}" for test in where(row)]
     if found:
-        machine = f", {found['machine']}" if found["machine"] else ""
-        parts.append(f"Measured on {found['date']}, seed {found['seed']}{machine}:")
+        seed = f"seed {found['seed']}" if found["seed"] else None
+        parts.append(f"Measured on {', '.join(filter(None, [found['date'], seed, found['machine']]))}:")
     parts = [wrapped(part) for part in parts]
     if found:
         parts.append("\n".join(wrapped(line) for line in PARTS.split(readable(found["measured"]))))

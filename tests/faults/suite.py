@@ -313,23 +313,6 @@ ROWS = (
         BINARY="contract",
     ),
     Suite(
-        NUMBER=24,
-        PROMISE="parsers do not crash",
-        FAULT="fuzzed keys, queries, bodies, cursors and configurations",
-        FIGURE="10 million inputs each for key, query, body, cursor and configuration: 0 crashes",
-        CONTROL="a parser that slices text at a byte offset is caught",
-        HEADLINE=(r"(\d+) inputs, (\d+) crashes", "{1} crashes in {0} inputs per parser"),
-        ROUNDS=10_000_000,
-        tests=(
-            "fuzz::no_key_crashes_its_parser",
-            "fuzz::no_query_crashes_its_parser",
-            "fuzz::no_body_crashes_its_parser",
-            "fuzz::no_cursor_crashes_its_parser",
-            "fuzz::no_configuration_crashes_its_parser",
-        ),
-        controls=("fuzz::crashing_parser_is_detected",),
-    ),
-    Suite(
         NUMBER=25,
         PROMISE="a flood of sign-ins is contained",
         FAULT="200 concurrent sign-ins while the API is loaded",
