@@ -76,7 +76,7 @@ impl<S: Sync> FromRequest<S> for Form {
             Ok(body) => Ok(Self::parse(&body.to_bytes())),
             Err(error) if error.is::<LengthLimitError>() => Err(PageError::too_large()),
             Err(error) if error.source().is_some_and(<dyn Error>::is::<BodyTimeout>) => Err(PageError::timeout()),
-            // The connection broke, so nobody reads this.
+            // Its chunks are malformed, or the connection broke.
             Err(_) => Err(PageError::bad_request("The form could not be read completely.")),
         }
     }

@@ -260,13 +260,22 @@ mod tests {
             "9223372036854775808",
             "18446744073709551616",
             "1e99999999999999999999",
-            "\"3\"",
-            "null",
-            "true",
-            "[]",
-            "{}",
         ] {
             assert!(integer(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_type_of_the_value() {
+        for (text, name) in [
+            ("\"3\"", "a string"),
+            ("{}", "an object"),
+            ("[]", "an array"),
+            ("true", "a boolean"),
+            ("false", "a boolean"),
+            ("null", "null"),
+        ] {
+            assert_eq!(integer(text), Err(Invalid(format!("must be an integer, not {name}"))));
         }
     }
 

@@ -184,22 +184,27 @@ async fn sign_up_errors_never_show_the_password() {
 }
 
 #[tokio::test]
-async fn late_form_gets_a_response() {
+async fn incomplete_form_gets_a_response() {
     let mut setup = Setup::default();
     setup.limits.request = Duration::from_millis(200);
     let service = Service::start_with(setup).await;
-    let mut stream = TcpStream::connect(service.store_address).await.unwrap();
-    let head = format!(
-        "POST /sign-in HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\n\
-         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nemail=",
-        service.store_address
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
+    for (rest, status, message) in [
+        ("Content-Length: 100\r\n\r\nemail=", 408, "The form did not arrive in time."),
+        ("Transfer-Encoding: chunked\r\n\r\nno length\r\n", 400, "The form could not be read completely."),
+    ] {
+        let mut stream = TcpStream::connect(service.store_address).await.unwrap();
+        let head = format!(
+            "POST /sign-in HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n",
+            service.store_address
+        );
+        stream.write_all(format!("{head}{rest}").as_bytes()).await.unwrap();
 
-    let answer = soon(read_response(&mut stream)).await;
+        let answer = soon(read_response(&mut stream)).await;
 
-    assert_eq!(answer.status(), 408);
-    assert!(answer.body.contains("The form did not arrive in time."), "{}", answer.body);
+        assert_eq!(answer.status(), status, "{rest}");
+        assert!(answer.body.contains(message), "{}", answer.body);
+    }
 }
 
 #[tokio::test]
