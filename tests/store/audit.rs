@@ -2,86 +2,56 @@
 //! which rows.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect;
-use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::Rotation;
 use petstore::domain::order::TransitionError;
-use petstore::domain::session::{NewSession, SessionToken};
 use petstore::domain::{
     AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, KeyId, NewAccount, NewOrder, Order,
     OrderClerk, OrderQuery, OrderTransition, PageLimit, PageQuery, PetStatus, Role, Timestamp, Transition,
 };
-use petstore::store::postgres::Options;
-use petstore::store::{Outcome, Result, Store, sqlite};
+use petstore::store::{Outcome, Result, Store};
 use testkit::postgres::{self, query};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, create_pet, email, new_key, open_postgresql, open_sqlite, open_with, options,
+    NOW, OPERATOR, account, account_with_password, create_pet, digest, email, key, new_key, on_every_database,
+    on_every_database_with_sql, open_postgresql, session,
 };
 
-/// A staging store, and a way to change its schema.
-struct Shop {
-    store: Arc<Store>,
-    run_sql: Box<dyn Fn(&str)>,
-    _folder: tempfile::TempDir,
+/// A customer with a password, two keys and two orders.
+async fn customer(store: &Store, address: &str) -> AccountId {
+    let (customer, _) = account_with_password(store, address).await;
+    for _ in 0..2 {
+        key(store, customer, None).await;
+        let pet_id = create_pet(store, "Rex", PetStatus::Available).await.unwrap();
+        let order = NewOrder { account: customer, pet_id, now: NOW };
+        assert!(store.place_order(order, None).await.unwrap().executed().is_some());
+    }
+    customer
 }
 
-impl Shop {
-    async fn on_every_database() -> [Self; 2] {
-        let (folder, deployment) = (tempfile::tempdir().unwrap(), Some(Deployment::Staging));
-        let sqlite = open_sqlite(&sqlite::Options { deployment, ..sqlite::Options::new(folder.path()) });
-        let file = folder.path().join("petstore.db");
-        let run_sqlite = move |sql: &str| rusqlite::Connection::open(&file).unwrap().execute_batch(sql).unwrap();
-        let url = postgres::database();
-        let postgresql = open_with(&Options { deployment, ..options(&url) }).await;
-        let run_postgresql = move |sql: &str| _ = query(&url, sql);
-        [
-            Self { store: sqlite, run_sql: Box::new(run_sqlite), _folder: folder },
-            Self { store: postgresql, run_sql: Box::new(run_postgresql), _folder: tempfile::tempdir().unwrap() },
-        ]
-    }
-
-    /// A customer with the password `digest("old")`, two keys and two orders.
-    async fn customer(&self, address: &str) -> AccountId {
-        let new = NewAccount::customer(email(address), Some(digest("old")), NOW);
-        let customer = self.store.create_account(new, OPERATOR).await.unwrap().unwrap();
-        for _ in 0..2 {
-            self.store.create_key(new_key(&key(), customer, None), OPERATOR).await.unwrap();
-            let pet_id = create_pet(&self.store, "Rex", PetStatus::Available).await.unwrap();
-            let order = NewOrder { account: customer, pet_id, now: NOW };
-            assert!(self.store.place_order(order, None).await.unwrap().executed().is_some());
-        }
-        customer
-    }
-
-    /// All rows, oldest first.
-    async fn audit(&self) -> Vec<AuditEntry> {
-        let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
-        let (entries, more) = self.store.list_audit(&AuditQuery { page, since: NOW }).await.unwrap();
-        assert!(!more);
-        entries
-    }
-
-    /// Everything that an audited change changes.
-    async fn state(&self) -> String {
-        let (accounts, keys) = (self.store.list_accounts().await.unwrap(), self.store.list_keys().await.unwrap());
-        let mut orders = Vec::new();
-        self.store.list_orders(None, &OrderQuery::default(), &mut |order| orders.push(order)).await.unwrap();
-        let password = self.store.find_password(&email("grace@example.com")).await.unwrap().map(|(_, digest)| digest.0);
-        let contents = self.store.before_reset().await.unwrap();
-        format!("{accounts:#?}\n{keys:#?}\n{orders:#?}\n{password:?}\n{contents:?}")
-    }
+/// All rows, oldest first.
+async fn audit(store: &Store) -> Vec<AuditEntry> {
+    let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
+    let (entries, more) = store.list_audit(&AuditQuery { page, since: NOW }).await.unwrap();
+    assert!(!more);
+    entries
 }
 
-fn key() -> ApiKey {
-    ApiKey::generate(Deployment::Staging)
+/// Everything that an audited change changes.
+async fn state(store: &Store) -> String {
+    let (accounts, keys) = (store.list_accounts().await.unwrap(), store.list_keys().await.unwrap());
+    let mut orders = Vec::new();
+    store.list_orders(None, &OrderQuery::default(), &mut |order| orders.push(order)).await.unwrap();
+    let password = store.find_password(&email("grace@example.com")).await.unwrap().map(|(_, digest)| digest.0);
+    let contents = store.before_reset().await.unwrap();
+    format!("{accounts:#?}\n{keys:#?}\n{orders:#?}\n{password:?}\n{contents:?}")
 }
 
-fn digest(password: &str) -> PasswordDigest {
-    PasswordDigest(format!("$argon2id${password}"))
+/// A successor that replaces a key at once.
+fn rotation() -> Rotation {
+    Rotation::to(&ApiKey::generate(Deployment::Staging), NOW, Duration::ZERO)
 }
 
 /// A member of the staff at a browser.
@@ -106,17 +76,15 @@ async fn step(
 /// Every audited change of the store, by `actor`. Returns whether it happened.
 async fn change(store: &Store, number: usize, customer: AccountId, actor: Actor) -> Result<bool> {
     let staff = OrderClerk::Staff(AccountId(1), Box::new(actor.clone()));
+    let another = ApiKey::generate(Deployment::Staging);
     Ok(match number {
         0 => store.create_account(NewAccount::customer(email("ben@example.com"), None, NOW), actor).await?.is_some(),
         1 => store.set_role(customer, Role::Staff, actor).await?,
         2 => store.set_password(customer, digest("new"), actor).await?,
-        3 => {
-            let session = NewSession { hash: SessionToken::generate().hash(), account: customer, now: NOW };
-            store.change_password(session, digest("new"), digest("newer"), actor).await?
-        }
-        4 => store.create_key(new_key(&key(), customer, None), actor).await.map(|_| true)?,
+        3 => store.change_password(session(customer, NOW), digest("new"), digest("newer"), actor).await?,
+        4 => store.create_key(new_key(&another, customer, None), actor).await.map(|_| true)?,
         5 => store.revoke_key(KeyId(1), actor).await?,
-        6 => store.rotate_key(KeyId(2), Rotation::to(&key(), NOW, Duration::ZERO), actor).await?.is_some(),
+        6 => store.rotate_key(KeyId(2), rotation(), actor).await?.is_some(),
         7 => step(store, staff, 1, Transition::Approve).await?.executed().is_some(),
         8 => step(store, staff, 1, Transition::Deliver).await?.executed().is_some(),
         9 => step(store, staff, 2, Transition::Cancel).await?.executed().is_some(),
@@ -142,25 +110,25 @@ fn shown(entry: &AuditEntry) -> String {
 
 #[tokio::test]
 async fn each_change_leaves_a_row_or_does_not_happen() {
-    for shop in Shop::on_every_database().await {
-        account(&shop.store, "ada@example.com").await;
-        let grace = shop.customer("grace@example.com").await;
-        let before = shop.audit().await.len();
+    on_every_database_with_sql(async |store, sql| {
+        account(&store, "ada@example.com").await;
+        let grace = customer(&store, "grace@example.com").await;
+        let before = audit(&store).await.len();
         let mut rows = String::new();
         for number in 0..CHANGES {
-            let (state, audit) = (shop.state().await, shop.audit().await);
-            (shop.run_sql)("ALTER TABLE audit RENAME COLUMN subject TO elsewhere");
+            let unchanged = (state(&store).await, audit(&store).await);
+            sql("ALTER TABLE audit RENAME COLUMN subject TO elsewhere");
 
-            let refused = change(&shop.store, number, grace, ada()).await;
+            let refused = change(&store, number, grace, ada()).await;
 
             assert!(refused.is_err(), "{number}: {refused:?}");
-            (shop.run_sql)("ALTER TABLE audit RENAME COLUMN elsewhere TO subject");
-            assert_eq!((shop.state().await, shop.audit().await), (state, audit), "{number} changed something");
+            sql("ALTER TABLE audit RENAME COLUMN elsewhere TO subject");
+            assert_eq!((state(&store).await, audit(&store).await), unchanged, "{number} changed something");
 
-            assert!(change(&shop.store, number, grace, ada()).await.unwrap(), "{number}");
+            assert!(change(&store, number, grace, ada()).await.unwrap(), "{number}");
 
-            assert_eq!(shop.audit().await.iter().skip(before).map(shown).collect::<String>().find(&rows), Some(0));
-            rows = shop.audit().await.iter().skip(before).map(shown).collect();
+            assert_eq!(audit(&store).await.iter().skip(before).map(shown).collect::<String>().find(&rows), Some(0));
+            rows = audit(&store).await.iter().skip(before).map(shown).collect();
         }
         expect![[r#"
             1000 account.create | ada@example.com | ben@example.com (customer) | 203.0.113.7 r-1
@@ -180,102 +148,96 @@ async fn each_change_leaves_a_row_or_does_not_happen() {
             1000 store.reset | ada@example.com | staging | 203.0.113.7 r-1
         "#]]
         .assert_eq(&rows);
-        shop.store.close().await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn change_that_does_not_happen_leaves_no_row() {
-    for shop in Shop::on_every_database().await {
-        let store = &shop.store;
-        let (ada_id, grace) = (account(store, "ada@example.com").await, shop.customer("grace@example.com").await);
+    on_every_database(async |store| {
+        let (ada_id, grace) = (account(&store, "ada@example.com").await, customer(&store, "grace@example.com").await);
         store.revoke_key(KeyId(1), OPERATOR).await.unwrap();
-        let rows = shop.audit().await;
+        let rows = audit(&store).await;
         let by_staff = || OrderClerk::Staff(ada_id, Box::new(ada()));
-        let rotation = || Rotation::to(&key(), NOW, Duration::ZERO);
-        let session = NewSession { hash: SessionToken::generate().hash(), account: grace, now: NOW };
 
         let taken = NewAccount::customer(email("GRACE@example.com"), None, NOW);
         assert_eq!(store.create_account(taken, ada()).await.unwrap(), None);
         assert!(!store.set_role(AccountId(99), Role::Staff, ada()).await.unwrap());
         assert!(store.set_role(grace, Role::Customer, ada()).await.unwrap(), "she has this role already");
         assert!(!store.set_password(AccountId(99), digest("new"), ada()).await.unwrap());
-        assert!(!store.change_password(session, digest("wrong"), digest("new"), ada()).await.unwrap());
-        assert!(store.create_key(new_key(&key(), AccountId(99), None), ada()).await.is_err());
+        assert!(!store.change_password(session(grace, NOW), digest("wrong"), digest("new"), ada()).await.unwrap());
+        assert!(
+            store
+                .create_key(new_key(&ApiKey::generate(Deployment::Staging), AccountId(99), None), ada())
+                .await
+                .is_err()
+        );
         assert!(!store.revoke_key(KeyId(99), ada()).await.unwrap());
         assert!(store.revoke_key(KeyId(1), ada()).await.unwrap(), "it is revoked already");
         assert_eq!(store.rotate_key(KeyId(1), rotation(), ada()).await.unwrap(), None);
-        assert!(step(store, by_staff(), 99, Transition::Approve).await.unwrap().executed().is_none());
-        assert!(step(store, by_staff(), 1, Transition::Deliver).await.unwrap().executed().is_none());
+        assert!(step(&store, by_staff(), 99, Transition::Approve).await.unwrap().executed().is_none());
+        assert!(step(&store, by_staff(), 1, Transition::Deliver).await.unwrap().executed().is_none());
         assert!(!store.delete_account(grace, Some(digest("wrong")), ada()).await.unwrap());
         let broken = Box::new(std::iter::once(Err("line 1: broken".to_owned())));
         assert!(store.reset(broken, ada(), || false).await.is_err());
-        assert_eq!(shop.audit().await, rows);
+        assert_eq!(audit(&store).await, rows);
 
         // Steps of own orders are not audited, not even those of staff.
         let own = OrderClerk::Staff(grace, Box::new(Actor { account: Some(email("grace@example.com")), ..ada() }));
-        assert!(step(store, OrderClerk::Customer(grace), 1, Transition::Cancel).await.unwrap().executed().is_some());
-        assert!(step(store, own, 2, Transition::Approve).await.unwrap().executed().is_some());
-        assert_eq!(shop.audit().await, rows);
-        store.close().await;
-    }
+        assert!(step(&store, OrderClerk::Customer(grace), 1, Transition::Cancel).await.unwrap().executed().is_some());
+        assert!(step(&store, own, 2, Transition::Approve).await.unwrap().executed().is_some());
+        assert_eq!(audit(&store).await, rows);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn customer_who_leaves_cancels_own_orders() {
-    for shop in Shop::on_every_database().await {
-        let grace = shop.customer("grace@example.com").await;
-        let before = shop.audit().await.len();
+    on_every_database(async |store| {
+        let grace = customer(&store, "grace@example.com").await;
+        let before = audit(&store).await.len();
         let by_herself = Actor { account: Some(email("grace@example.com")), ..ada() };
 
-        assert!(shop.store.delete_account(grace, Some(digest("old")), by_herself).await.unwrap());
+        assert!(store.delete_account(grace, Some(digest("old")), by_herself).await.unwrap());
 
-        let rows: Vec<_> = shop.audit().await.into_iter().skip(before).collect();
+        let rows: Vec<_> = audit(&store).await.into_iter().skip(before).collect();
         let actions: Vec<_> = rows.iter().map(|row| row.action.as_str()).collect();
         assert_eq!(actions, ["key.revoke", "key.revoke", "account.delete"]);
         assert!(rows.iter().all(|row| row.actor == "grace@example.com"), "{rows:?}");
-        shop.store.close().await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn rows_older_than_the_retention_time_are_deleted() {
-    for shop in Shop::on_every_database().await {
-        let at = |second| NOW.plus(Duration::from_secs(second));
-        for second in 0..5 {
-            let new = NewAccount::customer(email(&format!("{second}@example.com")), None, NOW);
-            shop.store.create_account(new, Actor::command_line(at(second))).await.unwrap().unwrap();
-        }
+    on_every_database(async |store| {
+        changes_at_seconds_0_to_4(&store).await;
 
-        assert_eq!(shop.store.delete_old_audit(at(3), 2).await.unwrap(), 2);
-        assert_eq!(shop.store.delete_old_audit(at(3), 2).await.unwrap(), 1);
-        assert_eq!(shop.store.delete_old_audit(at(3), 2).await.unwrap(), 0);
+        assert_eq!(store.delete_old_audit(at(3), 2).await.unwrap(), 2);
+        assert_eq!(store.delete_old_audit(at(3), 2).await.unwrap(), 1);
+        assert_eq!(store.delete_old_audit(at(3), 2).await.unwrap(), 0);
 
-        let times: Vec<_> = shop.audit().await.iter().map(|row| row.at).collect();
+        let times: Vec<_> = audit(&store).await.iter().map(|row| row.at).collect();
         assert_eq!(times, [at(3), at(4)]);
-        shop.store.close().await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn audit_is_listed_newest_first_since_a_time() {
-    for shop in Shop::on_every_database().await {
-        let at = |second: u64| NOW.plus(Duration::from_secs(second));
-        for second in 0..5 {
-            let new = NewAccount::customer(email(&format!("{second}@example.com")), None, NOW);
-            shop.store.create_account(new, Actor::command_line(at(second))).await.unwrap().unwrap();
-        }
+    on_every_database(async |store| {
+        changes_at_seconds_0_to_4(&store).await;
         let list = async |since: Timestamp, after| {
             let page = PageQuery { limit: PageLimit::new(2).unwrap(), after, ..PageQuery::default() };
             let page = PageQuery { direction: Direction::Descending, ..page };
-            let (rows, more) = shop.store.list_audit(&AuditQuery { page, since }).await.unwrap();
+            let (rows, more) = store.list_audit(&AuditQuery { page, since }).await.unwrap();
             (rows.iter().map(|row| row.id).collect::<Vec<_>>(), more)
         };
 
         assert_eq!(list(at(2), None).await, (vec![5, 4], true));
         assert_eq!(list(at(2), Some(4)).await, (vec![3], false));
-        shop.store.close().await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,10 +246,20 @@ async fn key_that_two_processes_revoke_leaves_one_row() {
     let (one, other) = (open_postgresql(&url).await, open_postgresql(&url).await);
     let grace = account(&one, "grace@example.com").await;
     for _ in 0..20 {
-        let id =
-            one.create_key(new_key(&ApiKey::generate(Deployment::Production), grace, None), OPERATOR).await.unwrap();
+        let (id, _) = key(&one, grace, None).await;
         let (first, second) = tokio::join!(one.revoke_key(id, OPERATOR), other.revoke_key(id, ada()));
         assert!(first.unwrap() && second.unwrap());
     }
     assert_eq!(query(&url, "SELECT count(*) FROM audit WHERE action = 'key.revoke'"), "20");
+}
+
+async fn changes_at_seconds_0_to_4(store: &Store) {
+    for second in 0..5 {
+        let new = NewAccount::customer(email(&format!("{second}@example.com")), None, NOW);
+        store.create_account(new, Actor::command_line(at(second))).await.unwrap().unwrap();
+    }
+}
+
+fn at(second: u64) -> Timestamp {
+    NOW.plus(Duration::from_secs(second))
 }

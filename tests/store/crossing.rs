@@ -1,17 +1,17 @@
 //! PostgreSQL: concurrent changes of one account by two processes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::Rotation;
-use petstore::domain::session::NewSession;
-use petstore::domain::{AccountId, ApiKey, KeyId, NewAccount, SessionToken};
+use petstore::domain::{AccountId, ApiKey, KeyId};
 use petstore::store::{Store, StoreError};
-use testkit::postgres::{self, query, try_query};
+use testkit::postgres::{self, query, sessions, try_query};
 use testkit::{TIMEOUT, within};
 use tokio::task::JoinHandle;
 
-use crate::fixtures::{NOW, OPERATOR, email, new_key, open_postgresql};
+use crate::fixtures::{NOW, OPERATOR, account_with_password, digest, key, new_key, open_postgresql, session};
 
 /// Inserts a session as another process does, with the account's row locked.
 const BEGIN_SESSION: &str = "SELECT id FROM accounts WHERE id = 1 FOR SHARE;
@@ -40,9 +40,8 @@ async fn new_password_ends_a_session_that_began_concurrently() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(BEGIN_SESSION).await;
 
-    let new = PasswordDigest("$argon2id$new".into());
-    let session = ada.session();
-    assert!(ada.store.change_password(session, ada.digest.clone(), new, OPERATOR).await.unwrap());
+    let session = session(ada.account, NOW);
+    assert!(ada.store.change_password(session, ada.digest.clone(), digest("new"), OPERATOR).await.unwrap());
 
     other.await.unwrap();
     assert_eq!(query(&ada.url, "SELECT count(*) FROM sessions"), "1");
@@ -63,8 +62,7 @@ async fn account_being_deleted_gets_no_key() {
 async fn key_of_an_account_being_deleted_is_not_rotated() {
     let ada = Ada::new().await;
     let other = ada.meanwhile(DELETE_ACCOUNT).await;
-    let successor = ApiKey::generate(ada.store.deployment());
-    let rotation = Rotation { hash: successor.hash(), hint: successor.hint(), now: NOW, old_until: NOW };
+    let rotation = Rotation::to(&ApiKey::generate(ada.store.deployment()), NOW, Duration::ZERO);
     assert_eq!(ada.store.rotate_key(ada.key, rotation, OPERATOR).await.unwrap(), None);
     other.await.unwrap();
 }
@@ -74,7 +72,8 @@ async fn deletion_and_new_password_prevent_a_concurrent_session() {
     for change in [DELETE_ACCOUNT, "UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions"] {
         let ada = Ada::new().await;
         let other = ada.meanwhile(change).await;
-        assert!(!ada.store.create_session(ada.session(), ada.digest.clone()).await.unwrap(), "{change}");
+        let created = ada.store.create_session(session(ada.account, NOW), ada.digest.clone()).await;
+        assert!(!created.unwrap(), "{change}");
         other.await.unwrap();
     }
 }
@@ -92,14 +91,8 @@ impl Ada {
     async fn new() -> Self {
         let url = postgres::database();
         let store = open_postgresql(&url).await;
-        let digest = PasswordDigest("$argon2id$old".into());
-        let account = store
-            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW), OPERATOR)
-            .await
-            .unwrap()
-            .unwrap();
-        let key = ApiKey::generate(store.deployment());
-        let key = store.create_key(new_key(&key, account, None), OPERATOR).await.unwrap();
+        let (account, digest) = account_with_password(&store, "ada@example.com").await;
+        let (key, _) = key(&store, account, None).await;
         Self { url, store, account, digest, key }
     }
 
@@ -107,13 +100,7 @@ impl Ada {
     async fn meanwhile(&self, sql: &str) -> JoinHandle<()> {
         let (url, sql) = (self.url.clone(), format!("BEGIN; {sql}; SELECT pg_sleep(0.6); COMMIT"));
         let other = tokio::task::spawn_blocking(move || _ = try_query(&url, &sql).unwrap());
-        let sleeps = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND wait_event = 'PgSleep'";
-        within(TIMEOUT, "the other process's begin", || query(&self.url, sleeps) != "0");
+        within(TIMEOUT, "the other process's begin", || sessions(&self.url, "wait_event = 'PgSleep'") > 0);
         other
-    }
-
-    fn session(&self) -> NewSession {
-        NewSession { hash: SessionToken::generate().hash(), account: self.account, now: NOW }
     }
 }

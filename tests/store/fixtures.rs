@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
+use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{AccountId, Actor, ApiKey, Email, NewAccount, NewPet, PetName, PetStatus, Timestamp};
+use petstore::domain::session::NewSession;
+use petstore::domain::{
+    AccountId, Actor, ApiKey, Deployment, Email, KeyId, Message, MessageIds, MessageText, NewAccount, NewPet, PetName,
+    PetStatus, SessionToken, Timestamp,
+};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
@@ -16,13 +21,22 @@ pub const OPERATOR: Actor = Actor::command_line(NOW);
 
 /// Tells `story` to a new store on each database.
 pub async fn on_every_database(story: impl AsyncFn(Arc<Store>)) {
+    on_every_database_with_sql(async |store, _| story(store).await).await;
+}
+
+/// Tells `story` to a new store on each database, with a way to run SQL as another program.
+pub async fn on_every_database_with_sql(story: impl AsyncFn(Arc<Store>, &dyn Fn(&str))) {
     let folder = tempfile::tempdir().unwrap();
-    let sqlite = open_sqlite(&sqlite::Options::new(folder.path()));
-    let postgresql = open_postgresql(&testkit::postgres::database()).await;
-    for store in [sqlite, postgresql] {
-        story(Arc::clone(&store)).await;
-        store.close().await;
-    }
+    let options = sqlite::Options { create: Some(Deployment::Staging), ..sqlite::Options::new(folder.path()) };
+    let (sqlite, file) = (open_sqlite(&options), folder.path().join("petstore.db"));
+    let run = |sql: &str| rusqlite::Connection::open(&file).unwrap().execute_batch(sql).unwrap();
+    story(Arc::clone(&sqlite), &run).await;
+    sqlite.close().await;
+
+    let url = testkit::postgres::database();
+    let postgresql = open_postgresql(&url).await;
+    story(Arc::clone(&postgresql), &|sql| _ = testkit::postgres::query(&url, sql)).await;
+    postgresql.close().await;
 }
 
 pub fn open_sqlite(options: &sqlite::Options) -> Arc<Store> {
@@ -39,7 +53,8 @@ pub async fn open_with(options: &postgres::Options) -> Arc<Store> {
 }
 
 pub fn options(url: &str) -> postgres::Options {
-    postgres::Options::new(DatabaseUrl::parse(url).unwrap())
+    let url = DatabaseUrl::parse(url).unwrap();
+    postgres::Options { create: Some(Deployment::Staging), ..postgres::Options::new(url) }
 }
 
 pub fn email(address: &str) -> Email {
@@ -51,9 +66,33 @@ pub async fn account(store: &Store, address: &str) -> AccountId {
     store.create_account(NewAccount::customer(email(address), None, NOW), OPERATOR).await.unwrap().unwrap()
 }
 
+pub fn digest(password: &str) -> PasswordDigest {
+    PasswordDigest(format!("$argon2id${password}"))
+}
+
+/// Creates an account with the password `digest("old")`.
+pub async fn account_with_password(store: &Store, address: &str) -> (AccountId, PasswordDigest) {
+    let account = NewAccount::customer(email(address), Some(digest("old")), NOW);
+    (store.create_account(account, OPERATOR).await.unwrap().unwrap(), digest("old"))
+}
+
+pub fn session(account: AccountId, now: Timestamp) -> NewSession {
+    NewSession { hash: SessionToken::generate().hash(), account, now }
+}
+
 pub fn new_key(key: &ApiKey, account: AccountId, expires_at: Option<Timestamp>) -> NewKey {
     let name = KeyName::parse("test".into()).unwrap();
     NewKey { expires_at, ..NewKey::of(key, account, name, NOW, None) }
+}
+
+/// Creates a key.
+pub async fn key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, ApiKey) {
+    let key = ApiKey::generate(store.deployment());
+    (store.create_key(new_key(&key, account, expires_at), OPERATOR).await.unwrap(), key)
+}
+
+pub fn message(account: AccountId, text: &str, now: Timestamp) -> Message {
+    Message::new(&MessageIds::default(), account, MessageText::parse(text.to_owned()).unwrap(), now)
 }
 
 pub fn new_pet(name: &str, status: PetStatus) -> NewPet {

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use petstore::domain::account::PasswordDigest;
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
-    AccountId, Actor, Direction, NewAccount, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition,
-    PageLimit, PageQuery, PetStatus, Timestamp, Transition,
+    AccountId, Actor, Direction, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PageLimit,
+    PageQuery, PetStatus, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Store};
-use testkit::postgres::{self, query};
 
-use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, on_every_database, open_postgresql, open_sqlite};
+use crate::fixtures::{NOW, account, account_with_password, create_pet, on_every_database, on_every_database_with_sql};
 
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
 
@@ -50,12 +48,7 @@ async fn concurrent_transitions_are_serialized() {
 #[tokio::test]
 async fn deleting_an_account_cancels_its_open_orders() {
     on_every_database(async |store| {
-        let digest = PasswordDigest("$argon2id$ada".into());
-        let ada = store
-            .create_account(NewAccount::customer(email("ada@example.com"), Some(digest.clone()), NOW), OPERATOR)
-            .await
-            .unwrap()
-            .unwrap();
+        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let grace = account(&store, "grace@example.com").await;
         let mut pets = Vec::new();
         for _ in 0..5 {
@@ -93,13 +86,20 @@ async fn deleting_an_account_cancels_its_open_orders() {
 
 #[tokio::test]
 async fn constraint_prevents_a_second_order() {
-    let folder = tempfile::tempdir().unwrap();
-    let sqlite = open_sqlite(&petstore::store::sqlite::Options::new(folder.path()));
-    let outside = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
-    assert_constraint_decides(&sqlite, |sql| outside.execute_batch(sql).unwrap()).await;
+    on_every_database_with_sql(async |store, sql| {
+        let ada = account(&store, "ada@example.com").await;
+        let pet = pet(&store).await;
+        placed(place(&store, ada, pet).await);
+        // As if a check had missed the order.
+        sql("UPDATE pets SET status = 0");
+        assert_eq!(place(&store, ada, pet).await, Outcome::Refused(PlaceOrderError::NotAvailable));
+        assert_eq!(list(&store, ada).await.len(), 1);
 
-    let url = postgres::database();
-    assert_constraint_decides(&*open_postgresql(&url).await, |sql| _ = query(&url, sql)).await;
+        // Control: nothing else prevents the second order.
+        sql("DROP INDEX orders_of_pet");
+        placed(place(&store, ada, pet).await);
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -152,20 +152,6 @@ async fn walk<Status: Copy>(
             return all;
         }
     }
-}
-
-/// Marks an ordered animal as available, as if a check had missed the order.
-async fn assert_constraint_decides(store: &Store, sql: impl Fn(&str)) {
-    let ada = account(store, "ada@example.com").await;
-    let pet = pet(store).await;
-    placed(place(store, ada, pet).await);
-    sql("UPDATE pets SET status = 0");
-    assert_eq!(place(store, ada, pet).await, Outcome::Refused(PlaceOrderError::NotAvailable));
-    assert_eq!(list(store, ada).await.len(), 1);
-
-    // Control: nothing else prevents the second order.
-    sql("DROP INDEX orders_of_pet");
-    placed(place(store, ada, pet).await);
 }
 
 /// Creates an available animal.

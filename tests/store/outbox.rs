@@ -1,13 +1,11 @@
 //! The outbox, on every database.
 
-use petstore::domain::{
-    AccountId, Message, MessageIds, MessageQuery, MessageRecord, MessageState, MessageText, Timestamp,
-};
+use petstore::domain::{AccountId, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
 use petstore::store::{RelayLease, Store};
 use testkit::postgres;
 use testkit::soon;
 
-use crate::fixtures::{NOW, account, on_every_database, open_postgresql};
+use crate::fixtures::{NOW, account, message, on_every_database, open_postgresql};
 
 fn later(milliseconds: i64) -> Timestamp {
     Timestamp::from_milliseconds(NOW.as_milliseconds() + milliseconds)
@@ -18,8 +16,7 @@ async fn queue(store: &Store, number: i64) -> Vec<Message> {
     let accounts = [account(store, "ada@example.com").await, account(store, "grace@example.com").await];
     let mut messages = Vec::new();
     for n in 0..number {
-        let text = MessageText::parse(format!("message {n}")).unwrap();
-        let message = Message::new(&MessageIds::default(), accounts[(n % 2) as usize], text, later(n));
+        let message = message(accounts[(n % 2) as usize], &format!("message {n}"), later(n));
         store.create_message(message.clone(), None).await.unwrap();
         messages.push(message);
     }
@@ -56,12 +53,7 @@ async fn messages_wait_in_order_until_marked_sent() {
         assert_eq!(store.count_unsent_messages(100).await.unwrap(), 4);
 
         // A message that is stored late, with an id before those of sent messages, is not skipped.
-        let early = Message::new(
-            &MessageIds::default(),
-            messages[0].account,
-            MessageText::parse("late".into()).unwrap(),
-            later(-1_000),
-        );
+        let early = message(messages[0].account, "late", later(-1_000));
         store.create_message(early.clone(), None).await.unwrap();
         assert_eq!(store.unsent_messages(None, 1).await.unwrap(), [early]);
     })
@@ -121,8 +113,7 @@ async fn long_export_covers_all_accounts() {
     on_every_database(async |store| {
         // Every second message is Grace's. Ada's account is exported first.
         let messages = queue(&store, 700).await;
-        let text = MessageText::parse("the last".into()).unwrap();
-        let last = Message::new(&MessageIds::default(), messages[1].account, text, later(1_000));
+        let last = message(messages[1].account, "the last", later(1_000));
         let mut records: Vec<MessageRecord> = Vec::new();
         let add = || {
             let add = store.create_message(last.clone(), None);

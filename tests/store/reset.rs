@@ -6,27 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use petstore::domain::order::PlaceOrderError;
-use petstore::domain::{
-    AccountId, ApiKey, Deployment, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewOrder, Order,
-    Pet, PetQuery, PetStatus,
-};
-use petstore::store::postgres::Options;
+use petstore::domain::{AccountId, IdempotencyKey, KeyedRequest, NewOrder, Order, Pet, PetQuery, PetStatus};
+use petstore::store::postgres::{DatabaseUrl, Options};
 use petstore::store::{Contents, Outcome, PetSource, Store, StoreError, StoredResponse, WriteKey, sqlite};
 use testkit::postgres::{self, OpenTransaction, query, sessions, try_query};
 use testkit::{TIMEOUT, within};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, create_pet, new_key, new_pet, on_every_database, open_sqlite, open_with, options,
+    NOW, OPERATOR, account, create_pet, key, message, new_pet, on_every_database, open_postgresql, open_sqlite,
+    open_with,
 };
 
 const EMPTY: Contents = Contents { animals: 0, orders: 0, messages: 0, responses: 0 };
 
 #[tokio::test]
 async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
-    on_every_staging_store(async |store| {
+    on_every_database(async |store| {
         let ada = fill(&store).await;
-        let key = ApiKey::generate(Deployment::Staging);
-        store.create_key(new_key(&key, ada, None), OPERATOR).await.unwrap();
+        let (_, key) = key(&store, ada, None).await;
         let full = Contents { animals: 3, orders: 1, messages: 1, responses: 1 };
         assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (full, 0));
 
@@ -53,7 +50,7 @@ async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
 
 #[tokio::test]
 async fn reset_that_fails_changes_nothing() {
-    on_every_staging_store(async |store| {
+    on_every_database(async |store| {
         let ada = fill(&store).await;
         let before = store.before_reset().await.unwrap();
         let broken = animals(1_500).chain([Err("line 1501: broken".to_owned())]);
@@ -71,7 +68,7 @@ async fn reset_that_fails_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_see_the_old_or_the_new_animals() {
-    on_every_staging_store(async |store| {
+    on_every_database(async |store| {
         let named = |turn: u32| Box::new((0..50).map(move |_| Ok(new_pet(&turn.to_string(), PetStatus::Available))));
         store.reset(named(0), OPERATOR, || false).await.unwrap();
         let done = Arc::new(AtomicBool::new(false));
@@ -104,26 +101,28 @@ async fn readers_see_the_old_or_the_new_animals() {
 
 #[tokio::test]
 async fn production_store_is_not_reset() {
-    on_every_database(async |store| {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = open_sqlite(&sqlite::Options::new(folder.path()));
+    let postgresql = open_with(&Options::new(DatabaseUrl::parse(&postgres::database()).unwrap())).await;
+    for store in [sqlite, postgresql] {
         create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
         for refused in [store.before_reset().await.map(|_| 0), store.reset(animals(0), OPERATOR, || false).await] {
             let Err(StoreError::Refused(why)) = refused else { panic!("{refused:?}") };
             assert!(why.contains("production"), "{why}");
         }
         assert_eq!(store.count_pets().await.unwrap(), 1);
-    })
-    .await;
+    }
 }
 
 #[tokio::test]
 async fn role_that_does_not_own_the_tables_is_told_the_owner() {
     let url = postgres::database();
-    let owner = open_staging_postgresql(&url).await;
+    let owner = open_postgresql(&url).await;
     let grants = "CREATE ROLE clerk LOGIN; GRANT USAGE ON SCHEMA public TO clerk;
         GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO clerk";
     query(&url, grants);
     let clerk = url.replace("petstore@", "clerk@");
-    let store = open_staging_postgresql(&clerk).await;
+    let store = open_postgresql(&clerk).await;
 
     let Err(StoreError::Refused(why)) = store.before_reset().await else { panic!("refused") };
 
@@ -140,7 +139,7 @@ async fn role_that_does_not_own_the_tables_is_told_the_owner() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset_that_waits_for_a_dump_lets_requests_pass() {
     let url = postgres::database();
-    let (store, other) = (open_staging_postgresql(&url).await, open_staging_postgresql(&url).await);
+    let (store, other) = (open_postgresql(&url).await, open_postgresql(&url).await);
     let ada = fill(&store).await;
     let dump = OpenTransaction::begin(&url, "SELECT count(*) FROM orders");
     let reset = tokio::spawn({
@@ -163,26 +162,12 @@ async fn reset_that_waits_for_a_dump_lets_requests_pass() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_resets_follow_each_other() {
     let url = postgres::database();
-    let (one, other) = (open_staging_postgresql(&url).await, open_staging_postgresql(&url).await);
+    let (one, other) = (open_postgresql(&url).await, open_postgresql(&url).await);
     let (first, second) =
         tokio::join!(one.reset(animals(1_000), OPERATOR, || false), other.reset(animals(1_000), OPERATOR, || false));
     assert_eq!((first.unwrap(), second.unwrap()), (1_000, 1_000));
     assert_eq!(query(&url, "SELECT count(*), min(id), max(id) FROM pets"), "1000|1|1000");
     assert_eq!(one.resets().await.unwrap(), 2);
-}
-
-async fn on_every_staging_store(story: impl AsyncFn(Arc<Store>)) {
-    let folder = tempfile::tempdir().unwrap();
-    let sqlite = sqlite::Options { deployment: Some(Deployment::Staging), ..sqlite::Options::new(folder.path()) };
-    let stores = [open_sqlite(&sqlite), open_staging_postgresql(&postgres::database()).await];
-    for store in stores {
-        story(Arc::clone(&store)).await;
-        store.close().await;
-    }
-}
-
-async fn open_staging_postgresql(url: &str) -> Arc<Store> {
-    open_with(&Options { deployment: Some(Deployment::Staging), ..options(url) }).await
 }
 
 /// Creates three animals, a message, and an order with an idempotency key.
@@ -192,8 +177,7 @@ async fn fill(store: &Store) -> AccountId {
         create_pet(store, name, PetStatus::Available).await.unwrap();
     }
     assert!(matches!(place(store, ada, 1).await, Outcome::Executed(Order { id: 1, .. })));
-    let text = MessageText::parse("Hello".into()).unwrap();
-    store.create_message(Message::new(&MessageIds::default(), ada, text, NOW), None).await.unwrap();
+    store.create_message(message(ada, "Hello", NOW), None).await.unwrap();
     ada
 }
 

@@ -4,15 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::{
-    AccountId, Message, MessageIds, MessageQuery, MessageText, NewAccount, NewPet, PetQuery, PetStatus,
-};
+use petstore::domain::{AccountId, MessageQuery, NewAccount, NewPet, PetQuery, PetStatus};
 use petstore::store::StoreError;
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use rusqlite::Connection;
 use testkit::{TIMEOUT, within};
 
-use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, new_pet, open_sqlite};
+use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, message, new_pet, open_sqlite};
 
 #[tokio::test]
 async fn wal_stays_bounded_under_long_readers() {
@@ -207,10 +205,9 @@ async fn rows_of_several_requests_fail_alone() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_sqlite(&Options::new(folder.path()));
     let known = account(&store, "a@example.com").await;
-    let ids = MessageIds::default();
     let messages = (0..100).map(|n| {
         let account = if n == 50 { AccountId(known.0 + 1) } else { known };
-        Message::new(&ids, account, MessageText::parse(format!("{n}")).unwrap(), NOW)
+        message(account, &n.to_string(), NOW)
     });
     let sent = futures_util::future::join_all(messages.map(|message| store.create_message(message, None))).await;
     let refused: Vec<_> = (0..100).filter(|n| sent[*n].is_err()).collect();

@@ -3,16 +3,17 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
-use petstore::domain::session::{self, NewSession};
+use petstore::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use petstore::domain::{
-    AccountId, Actor, ApiKey, Deployment, Direction, KeyId, Message, MessageIds, MessageText, NewAccount, PageLimit,
-    PageQuery, PetStatus, SessionToken, Timestamp,
+    AccountId, Actor, ApiKey, Deployment, Direction, KeyId, NewAccount, PageLimit, PageQuery, PetStatus, Timestamp,
 };
 use petstore::store::{ExportError, Store, StoreError};
 
-use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, new_key, new_pet, on_every_database};
+use crate::fixtures::{
+    NOW, OPERATOR, account, account_with_password, create_pet, digest, email, key, message, new_key, new_pet,
+    on_every_database, session,
+};
 
 #[tokio::test]
 async fn import_is_all_or_nothing() {
@@ -96,17 +97,9 @@ async fn write_is_executed_after_its_caller_is_gone() {
 #[tokio::test]
 async fn address_is_unique_ignoring_case() {
     on_every_database(async |store| {
-        let created =
-            store.create_account(NewAccount::customer(email("Ädä@Example.com"), None, NOW), OPERATOR).await.unwrap();
-        let id = created.expect("the address is free");
-        let digest = PasswordDigest("$argon2id$…".into());
-        assert_eq!(
-            store
-                .create_account(NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest), NOW), OPERATOR)
-                .await
-                .unwrap(),
-            None
-        );
+        let id = account(&store, "Ädä@Example.com").await;
+        let taken = NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest("new")), NOW);
+        assert_eq!(store.create_account(taken, OPERATOR).await.unwrap(), None);
         let found = store.find_account(&email("äDä@example.com")).await.unwrap().unwrap();
         assert_eq!((found.id, found.email.as_str(), found.created_at), (id, "Ädä@Example.com", NOW));
         assert_eq!(store.find_account(&email("grace@example.com")).await.unwrap(), None);
@@ -150,9 +143,7 @@ async fn rotated_key_passes_on_its_name_and_lifetime() {
         let (id, _) = key(&store, ada, Some(NOW.plus(Duration::from_secs(1000)))).await;
         let now = NOW.plus(Duration::from_secs(600));
         let rotation = |now: Timestamp, overlap: u64| {
-            let successor = ApiKey::generate(Deployment::Production);
-            let old_until = now.plus(Duration::from_secs(overlap));
-            Rotation { hash: successor.hash(), hint: successor.hint(), now, old_until }
+            Rotation::to(&ApiKey::generate(Deployment::Staging), now, Duration::from_secs(overlap))
         };
 
         let successor = store.rotate_key(id, rotation(now, 100), OPERATOR).await.unwrap().unwrap();
@@ -195,9 +186,9 @@ async fn last_use_of_a_key_never_decreases() {
 async fn long_messages_beyond_a_page_are_not_read() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
-        let (ids, longest) = (MessageIds::default(), MessageText::parse("🦊".repeat(10_000)).unwrap());
+        let longest = "🦊".repeat(10_000);
         for _ in 0..14 {
-            store.create_message(Message::new(&ids, ada, longest.clone(), NOW), None).await.unwrap();
+            store.create_message(message(ada, &longest, NOW), None).await.unwrap();
         }
         for direction in [Direction::Ascending, Direction::Descending] {
             let (mut after, mut pages) = (None, Vec::new());
@@ -220,15 +211,11 @@ async fn account_lists_its_own_messages_newest_first() {
         let grace = account(&store, "grace@example.com").await;
         let mut sent = Vec::new();
         for second in 0..5 {
-            let now = NOW.plus(Duration::from_secs(second));
-            let message =
-                Message::new(&MessageIds::default(), ada, MessageText::parse(format!("{second}\n🦊")).unwrap(), now);
-            store.create_message(message.clone(), None).await.unwrap();
-            store
-                .create_message(Message::new(&MessageIds::default(), grace, message.text.clone(), now), None)
-                .await
-                .unwrap();
-            sent.insert(0, (message, None));
+            let (now, text) = (NOW.plus(Duration::from_secs(second)), format!("{second}\n🦊"));
+            let adas = message(ada, &text, now);
+            store.create_message(adas.clone(), None).await.unwrap();
+            store.create_message(message(grace, &text, now), None).await.unwrap();
+            sent.insert(0, (adas, None));
         }
         let newest = async |account, before, limit| {
             let limit = PageLimit::new(limit).unwrap();
@@ -320,16 +307,12 @@ async fn session_is_found_by_hash_until_deleted() {
 #[tokio::test]
 async fn session_requires_the_current_password() {
     on_every_database(async |store| {
-        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let (ada, old) = account_with_password(&store, "ada@example.com").await;
         let found = store.find_password(&email("ADA@example.com")).await.unwrap();
-        assert!(found.is_some_and(|(account, kept)| account == ada && kept.0 == digest.0));
-        assert!(!store.create_session(session(ada, NOW), PasswordDigest("another".into())).await.unwrap());
+        assert!(found.is_some_and(|(account, kept)| account == ada && kept.0 == old.0));
+        assert!(!store.create_session(session(ada, NOW), digest("another")).await.unwrap());
 
-        store
-            .create_account(NewAccount::customer(email("cli@example.com"), None, NOW), OPERATOR)
-            .await
-            .unwrap()
-            .unwrap();
+        account(&store, "cli@example.com").await;
         for none in ["cli@example.com", "nobody@example.com"] {
             assert!(store.find_password(&email(none)).await.unwrap().is_none(), "{none}");
         }
@@ -341,7 +324,7 @@ async fn session_requires_the_current_password() {
 async fn sign_in_deletes_expired_sessions() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
-        let (idle, used, new) = (session(ada, NOW), session(ada, NOW), session(ada, NOW.plus(session::IDLE)));
+        let (idle, used, new) = (session(ada, NOW), session(ada, NOW), session(ada, NOW.plus(IDLE)));
         store.create_session(idle, digest.clone()).await.unwrap();
         store.create_session(used, digest.clone()).await.unwrap();
         store.touch_session(used.hash, NOW.plus(Duration::from_secs(60))).await.unwrap();
@@ -352,8 +335,8 @@ async fn sign_in_deletes_expired_sessions() {
             (false, true, true)
         );
 
-        store.touch_session(used.hash, NOW.plus(session::ABSOLUTE)).await.unwrap();
-        store.create_session(session(ada, NOW.plus(session::ABSOLUTE)), digest).await.unwrap();
+        store.touch_session(used.hash, NOW.plus(ABSOLUTE)).await.unwrap();
+        store.create_session(session(ada, NOW.plus(ABSOLUTE)), digest).await.unwrap();
         assert!(!is_open(&store, used).await);
     })
     .await;
@@ -363,8 +346,8 @@ async fn sign_in_deletes_expired_sessions() {
 async fn sign_in_deletes_sessions_from_the_future() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
-        let future = NOW.plus(session::SKEW).plus(Duration::from_millis(1));
-        let (near, used, begun) = (session(ada, NOW.plus(session::SKEW)), session(ada, NOW), session(ada, future));
+        let future = NOW.plus(SKEW).plus(Duration::from_millis(1));
+        let (near, used, begun) = (session(ada, NOW.plus(SKEW)), session(ada, NOW), session(ada, future));
         for session in [used, near, begun] {
             store.create_session(session, digest.clone()).await.unwrap();
         }
@@ -382,28 +365,24 @@ async fn sign_in_deletes_sessions_from_the_future() {
 #[tokio::test]
 async fn new_password_ends_all_sessions_but_its_own() {
     on_every_database(async |store| {
-        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let (ada, password) = account_with_password(&store, "ada@example.com").await;
         let (grace, graces) = account_with_password(&store, "grace@example.com").await;
         let (old, other, new) = (session(ada, NOW), session(grace, NOW), session(ada, NOW));
-        store.create_session(old, digest.clone()).await.unwrap();
+        store.create_session(old, password.clone()).await.unwrap();
         store.create_session(other, graces).await.unwrap();
-        let changed = PasswordDigest("$argon2id$new".into());
 
-        let stale = PasswordDigest("another".into());
-        assert!(!store.change_password(new, stale, changed.clone(), OPERATOR).await.unwrap());
+        assert!(!store.change_password(new, digest("another"), digest("new"), OPERATOR).await.unwrap());
         assert_eq!((is_open(&store, old).await, is_open(&store, new).await), (true, false), "nothing happened");
 
-        assert!(store.change_password(new, digest.clone(), changed.clone(), OPERATOR).await.unwrap());
+        assert!(store.change_password(new, password.clone(), digest("new"), OPERATOR).await.unwrap());
         assert_eq!(
             (is_open(&store, old).await, is_open(&store, new).await, is_open(&store, other).await),
             (false, true, true)
         );
         let kept = store.find_password(&email("ada@example.com")).await.unwrap().unwrap();
-        assert_eq!(kept.1.0, changed.0);
-        assert!(
-            !store.change_password(session(ada, NOW), digest, changed, OPERATOR).await.unwrap(),
-            "the old one is gone"
-        );
+        assert_eq!(kept.1.0, digest("new").0);
+        let again = store.change_password(session(ada, NOW), password, digest("new"), OPERATOR).await;
+        assert!(!again.unwrap(), "the old one is gone");
     })
     .await;
 }
@@ -412,24 +391,18 @@ async fn new_password_ends_all_sessions_but_its_own() {
 async fn deleting_an_account_removes_sessions_and_keys() {
     on_every_database(async |store| {
         assert!(!store.has_accounts().await.unwrap());
-        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let (ada, password) = account_with_password(&store, "ada@example.com").await;
         assert!(store.has_accounts().await.unwrap());
         let (id, granted) = key(&store, ada, None).await;
         let kept = session(ada, NOW);
-        store.create_session(kept, digest.clone()).await.unwrap();
-        store
-            .create_message(
-                Message::new(&MessageIds::default(), ada, MessageText::parse("Hi".into()).unwrap(), NOW),
-                None,
-            )
-            .await
-            .unwrap();
+        store.create_session(kept, password.clone()).await.unwrap();
+        store.create_message(message(ada, "Hi", NOW), None).await.unwrap();
         let version = store.keys_version().await.unwrap();
 
-        assert!(!store.delete_account(ada, Some(PasswordDigest("another".into())), OPERATOR).await.unwrap());
+        assert!(!store.delete_account(ada, Some(digest("another")), OPERATOR).await.unwrap());
         assert!(store.find_key(&granted.hash()).await.unwrap().is_some(), "nothing happened");
 
-        assert!(store.delete_account(ada, Some(digest.clone()), OPERATOR).await.unwrap());
+        assert!(store.delete_account(ada, Some(password.clone()), OPERATOR).await.unwrap());
         assert!(!store.has_accounts().await.unwrap());
         assert_eq!(store.find_key(&granted.hash()).await.unwrap(), None);
         assert!(store.keys_version().await.unwrap() > version);
@@ -441,8 +414,8 @@ async fn deleting_an_account_removes_sessions_and_keys() {
         assert_eq!(listed[0].account.as_str(), format!("deleted-{}@account.invalid", ada.0));
 
         // Concurrent requests of the deleted account have no effect, and its address can be taken.
-        assert!(!store.create_session(session(ada, NOW), digest.clone()).await.unwrap());
-        assert!(!store.delete_account(ada, Some(digest), OPERATOR).await.unwrap());
+        assert!(!store.create_session(session(ada, NOW), password.clone()).await.unwrap());
+        assert!(!store.delete_account(ada, Some(password), OPERATOR).await.unwrap());
         let late = ApiKey::generate(store.deployment());
         assert!(matches!(store.create_key(new_key(&late, ada, None), OPERATOR).await, Err(StoreError::Refused(_))));
         assert_ne!(account_with_password(&store, "ada@example.com").await.0, ada);
@@ -457,21 +430,21 @@ async fn deleting_an_account_removes_sessions_and_keys() {
 #[tokio::test]
 async fn operator_sets_passwords_and_deletes_accounts_without_one() {
     on_every_database(async |store| {
-        let (ada, digest) = account_with_password(&store, "ada@example.com").await;
+        let (ada, old) = account_with_password(&store, "ada@example.com").await;
         let grace = account(&store, "grace@example.com").await;
         let listed = store.list_accounts().await.unwrap();
         let listed: Vec<_> = listed.iter().map(|one| (one.id, one.email.as_str(), one.has_password)).collect();
         assert_eq!(listed, [(ada, "ada@example.com", true), (grace, "grace@example.com", false)]);
         let (adas, graces) = (session(ada, NOW), session(grace, NOW));
-        store.create_session(adas, digest.clone()).await.unwrap();
+        store.create_session(adas, old.clone()).await.unwrap();
 
-        let new = PasswordDigest("$argon2id$new".into());
+        let new = digest("new");
         for account in [ada, grace] {
             assert!(store.set_password(account, new.clone(), OPERATOR).await.unwrap());
         }
 
         assert_eq!(store.find_session(&adas.hash).await.unwrap(), None);
-        assert!(!store.create_session(session(ada, NOW), digest).await.unwrap(), "the old password is gone");
+        assert!(!store.create_session(session(ada, NOW), old).await.unwrap(), "the old password is gone");
         assert!(store.create_session(graces, new.clone()).await.unwrap());
         let before = store.find_session(&graces.hash).await.unwrap();
         assert!(store.delete_account(ada, None, OPERATOR).await.unwrap());
@@ -495,25 +468,6 @@ async fn closed_store_is_unavailable() {
         assert!(matches!(created, Err(StoreError::Unavailable(_))));
     })
     .await;
-}
-
-async fn account_with_password(store: &Store, address: &str) -> (AccountId, PasswordDigest) {
-    let digest = PasswordDigest(format!("$argon2id${address}"));
-    let account = store
-        .create_account(NewAccount::customer(email(address), Some(digest.clone()), NOW), OPERATOR)
-        .await
-        .unwrap()
-        .unwrap();
-    (account, digest)
-}
-
-fn session(account: AccountId, now: Timestamp) -> NewSession {
-    NewSession { hash: SessionToken::generate().hash(), account, now }
-}
-
-async fn key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, ApiKey) {
-    let key = ApiKey::generate(store.deployment());
-    (store.create_key(new_key(&key, account, expires_at), OPERATOR).await.unwrap(), key)
 }
 
 async fn is_open(store: &Store, session: NewSession) -> bool {

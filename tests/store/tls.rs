@@ -1,7 +1,5 @@
 //! TLS to PostgreSQL: every `sslmode` behaves as in libpq.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -108,10 +106,10 @@ async fn verify_ca_checks_the_authority_and_verify_full_also_the_name() {
 async fn self_signed_certificate_is_trusted_if_it_is_the_root() {
     let secure = Secure::start();
     // `openssl req -x509` marks it as an authority.
-    let own =
-        openssl(&secure.server.folder, "own", "req -x509 -subj /CN=localhost -addext subjectAltName=DNS:localhost");
-    secure.server.require_tls(&own.0, &own.1);
-    let root = format!("sslrootcert={}", own.0.display());
+    let extensions = "basicConstraints=critical,CA:TRUE\nsubjectAltName=DNS:localhost";
+    let own = Certificate::make(&secure.server.folder, "own", extensions, None);
+    secure.server.require_tls(&own.file, &own.key);
+    let root = format!("sslrootcert={}", own.file.display());
     assert_eq!(secure.connect("localhost:PORT", &format!("sslmode=verify-full&{root}")).await, Ok(true));
     let name = secure.connect("127.0.0.1:PORT", &format!("sslmode=verify-full&{root}")).await.unwrap_err();
     assert!(name.contains("not valid for name"), "{name}");
@@ -154,14 +152,4 @@ async fn unix_socket_is_used_without_tls_in_every_mode() {
     for mode in ["sslmode=prefer".to_owned(), format!("sslmode=verify-full&{}", secure.root())] {
         assert_eq!(secure.connect(&format!("{folder}:PORT"), &mode).await, Ok(false), "{mode}");
     }
-}
-
-/// Runs openssl with a new private key. Returns the files of the certificate and the key.
-fn openssl(folder: &Path, name: &str, line: &str) -> (std::path::PathBuf, std::path::PathBuf) {
-    let (file, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-    let mut openssl = Command::new("openssl");
-    openssl.args(line.split(' ')).args(["-nodes", "-newkey", "rsa:2048", "-keyout"]).arg(&key).arg("-out").arg(&file);
-    let made = openssl.output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    (file, key)
 }

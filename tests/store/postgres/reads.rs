@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use petstore::domain::Direction::{Ascending, Descending};
 use petstore::domain::api_key::KeyQuery;
-use petstore::domain::{
-    ApiKey, Deployment, KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, PetQuery, PetStatus,
-};
+use petstore::domain::{KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, PetQuery, PetStatus};
 use petstore::store::StoreError;
 use petstore::store::postgres::Options;
 use testkit::postgres::{OpenTransaction, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, within};
 
 use super::{create, list, open, open_limited};
-use crate::fixtures::{NOW, OPERATOR, account, new_key, open_with, options};
+use crate::fixtures::{NOW, account, key, open_with, options};
 
 /// The rows that a list must skip are next to each other: those of another status or account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,13 +240,14 @@ async fn key_lookups_do_not_delay_other_reads() {
 async fn every_key_of_a_batch_gets_its_own_grant() {
     let (store, _) = open().await;
     let account = account(&store, "ada@example.com").await;
-    let keys: Vec<_> = (0..20).map(|_| ApiKey::generate(Deployment::Production)).collect();
-    let mut ids = HashMap::new();
-    for key in &keys {
-        ids.insert(key.hash().0, store.create_key(new_key(key, account, None), OPERATOR).await.unwrap());
+    let (mut hashes, mut ids) = (Vec::new(), HashMap::new());
+    for _ in 0..20 {
+        let (id, key) = key(&store, account, None).await;
+        hashes.push(key.hash());
+        ids.insert(key.hash().0, id);
     }
     let unknown = (0..20).map(|n| KeyHash([n; 32]));
-    let lookups = keys.iter().map(ApiKey::hash).chain(unknown).cycle().take(400).map(|hash| {
+    let lookups = hashes.into_iter().chain(unknown).cycle().take(400).map(|hash| {
         let store = Arc::clone(&store);
         tokio::spawn(async move { (hash.0, store.find_key(&hash).await.unwrap()) })
     });

@@ -40,7 +40,8 @@ impl Certificate {
         Self::make(folder, name, &server_extensions(names), Some(self))
     }
 
-    fn make(folder: &Path, name: &str, extensions: &str, authority: Option<&Self>) -> Self {
+    /// A certificate with extensions as in a configuration of openssl, self-signed or signed by an authority.
+    pub fn make(folder: &Path, name: &str, extensions: &str, authority: Option<&Self>) -> Self {
         let (file, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
         let config = folder.join(format!("{name}.cnf"));
         let text = format!("[req]\ndistinguished_name=dn\nx509_extensions=ext\n[dn]\n[ext]\n{extensions}\n");
