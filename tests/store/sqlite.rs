@@ -124,20 +124,6 @@ async fn other_writers_get_their_turn_beside_one_that_never_rests() {
 }
 
 #[tokio::test]
-async fn writer_panic_is_reported_to_callers_and_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options::new(folder.path()));
-    store.create_pet(rex(), None).await.unwrap();
-    let bomb = std::iter::once_with(|| panic!("a bug")).chain(std::iter::once(Ok(rex())));
-    assert!(matches!(store.import_pets(Box::new(bomb)).await, Err(StoreError::Unavailable(_))));
-    assert_eq!(store.failed().await, "the writer panicked");
-    assert!(matches!(store.check().await, Err(StoreError::Unavailable(_))));
-    assert!(matches!(store.create_pet(rex(), None).await, Err(StoreError::Unavailable(_))));
-    store.close().await;
-    assert_eq!(count_outside(folder.path()), 1, "only the acknowledged write is stored");
-}
-
-#[tokio::test]
 async fn failing_statement_does_not_fail_its_batch() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_sqlite(&Options::new(folder.path()));
@@ -155,23 +141,6 @@ async fn failing_statement_does_not_fail_its_batch() {
     assert!(store.find_account(&ada).await.unwrap().is_some());
 }
 
-#[test]
-fn writer_syncs_every_commit() {
-    // The promise of durability depends on these settings. `tests/promises` tests it with crashes.
-    let folder = tempfile::tempdir().unwrap();
-    let database = Sqlite::open(&Options::new(folder.path())).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let settings = runtime.block_on(database.submit(Atomicity::Statement, Effect::Any, |conn| {
-        let pragma =
-            |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get_ref(0).map(|v| format!("{v:?}")));
-        Ok([pragma("journal_mode")?, pragma("synchronous")?, pragma("foreign_keys")?])
-    }));
-    let settings = settings.unwrap();
-    assert!(settings[0].contains("119, 97, 108"), "WAL: {}", settings[0]);
-    assert_eq!(settings[1], "Integer(2)", "FULL");
-    assert_eq!(settings[2], "Integer(1)");
-}
-
 /// A connection of another program.
 fn outside(folder: &Path) -> Connection {
     let conn = Connection::open(folder.join("petstore.db")).unwrap();
@@ -181,10 +150,6 @@ fn outside(folder: &Path) -> Connection {
 
 fn rex() -> NewPet {
     new_pet("Rex", PetStatus::Available)
-}
-
-fn count_outside(folder: &Path) -> i64 {
-    outside(folder).query_row("SELECT count(*) FROM pets", [], |row| row.get(0)).unwrap()
 }
 
 #[tokio::test]
