@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{ApiKey, Deployment, KeyHash, Timestamp};
+use petstore::domain::{ApiKey, Deployment, KeyHash};
 use petstore::store::Store;
 use petstore::store::sqlite::{Options, Sqlite};
 use sha2::{Digest, Sha256};
@@ -107,7 +107,7 @@ async fn key_created_by_another_process_works() {
     let elsewhere = Store::Sqlite(Sqlite::open(&Options::new(service.folder.path())).unwrap());
     let key = ApiKey::generate(elsewhere.deployment());
     assert_invalid(&service, key.expose()).await;
-    elsewhere.create_key(new_key(&service, key.hash(), None), OPERATOR).await.unwrap();
+    elsewhere.create_key(new_key(&service, key.hash()), OPERATOR).await.unwrap();
     assert_eq!(list(&service, key.expose()).await.status(), 200);
 }
 
@@ -152,19 +152,10 @@ fn assert_rejected(answer: &Response, code: &str, challenge: &str, case: &str) {
 /// Stores any text as a key.
 async fn store(service: &Service, key: &str) {
     let hash = KeyHash(Sha256::digest(key).into());
-    service.store.create_key(new_key(service, hash, None), OPERATOR).await.unwrap();
+    service.store.create_key(new_key(service, hash), OPERATOR).await.unwrap();
 }
 
-fn new_key(service: &Service, hash: KeyHash, expires_at: Option<Timestamp>) -> NewKey {
+fn new_key(service: &Service, hash: KeyHash) -> NewKey {
     let name = KeyName::parse("test".into()).unwrap();
-    NewKey {
-        account: service.account,
-        name,
-        hash,
-        hint: "hint".into(),
-        created_at: NOW,
-        expires_at,
-        read_only: false,
-        prefer: None,
-    }
+    NewKey { hash, ..NewKey::of(&ApiKey::generate(Deployment::Staging), service.account, name, NOW, None) }
 }

@@ -7,8 +7,8 @@ use petstore::http::parse_new_pet;
 use petstore::representation::pet_json;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 use petstore::store::{Store, StoredResponse, WriteKey};
-use testkit::postgres::{self, query};
-use testkit::{Request, soon};
+use testkit::postgres::{self, OpenTransaction, query, sessions};
+use testkit::{Request, TIMEOUT, within};
 
 use crate::service::{HELLO, LARGEST, NOW, REMOVAL, REX, Service, Setup};
 
@@ -228,27 +228,18 @@ async fn key_in_progress_in_another_process_is_409() {
     let other = Postgres::open(&Options::new(DatabaseUrl::parse(&url).unwrap())).await.unwrap();
     let other = Store::Postgres(Box::new(other));
     // A third session blocks the first request.
-    let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    holder.batch_execute("BEGIN; LOCK TABLE pets").await.unwrap();
+    let holder = OpenTransaction::begin(&url, "LOCK TABLE pets");
 
     let key = IdempotencyKey::parse(b"a").unwrap();
     let request = KeyedRequest::new(service.account, "createPet", &key, "/v1/pets", REX, NOW);
     let key = WriteKey::new(request, |pet: &Pet<'_>| StoredResponse::json(201, pet_json(pet)));
     let first = tokio::spawn(async move { other.create_pet(parse_new_pet(REX).unwrap(), Some(key)).await.unwrap() });
-    let waiting = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    soon(async {
-        while holder.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    within(TIMEOUT, "waiting for the table", || sessions(&url, "wait_event_type = 'Lock'") > 0);
 
     let busy = create(&service, "a").json(REX).send().await;
     assert_eq!((busy.status(), busy.code().as_str()), (409, "conflict"), "{}", busy.shown());
     assert_eq!(busy.header("retry-after"), Some("1"));
-    holder.batch_execute("COMMIT").await.unwrap();
+    holder.release();
     let first = first.await.unwrap().executed().unwrap();
     let again = create(&service, "a").json(REX).send().await;
     assert_eq!((again.status(), again.is_replayed()), (201, true));

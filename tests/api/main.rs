@@ -16,7 +16,6 @@ mod idempotency;
 mod input;
 mod messages;
 mod metrics;
-mod on_every_database;
 mod order_of_checks;
 mod orders;
 mod partial_responses;

@@ -5,21 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petstore::http::Operation;
-use testkit::{Request, Response};
+use testkit::Request;
 
 use crate::service::{NOW, Service, Setup};
-
-async fn scrape(service: &Service) -> Response {
-    let answer = Request::new(service.ops_address, "GET", "/metrics").send().await;
-    assert_eq!(answer.status(), 200);
-    answer
-}
-
-/// The value of one sample.
-fn value(text: &str, sample: &str) -> f64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{sample} is missing:\n{text}")).parse().unwrap()
-}
 
 /// Name, type and meaning of each family.
 fn families(text: &str) -> BTreeMap<String, (String, String)> {
@@ -35,15 +23,15 @@ fn families(text: &str) -> BTreeMap<String, (String, String)> {
 #[tokio::test]
 async fn only_the_operations_listener_serves_metrics() {
     let service = Service::start().await;
-    let answer = scrape(&service).await;
+    let answer = service.metrics().await;
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let build = format!(
         r#"petstore_build_info{{version="{}",database="sqlite",deployment="staging"}}"#,
         env!("CARGO_PKG_VERSION")
     );
-    assert_eq!(value(&answer.body, &build), 1.0);
-    assert!(value(&answer.body, "process_resident_memory_bytes") > 1e6);
-    assert!(value(&answer.body, "process_open_fds") > 3.0);
+    assert_eq!(answer.metric(&build), 1.0);
+    assert!(answer.metric("process_resident_memory_bytes") > 1e6);
+    assert!(answer.metric("process_open_fds") > 3.0);
     for address in [service.store_address, service.messages_address] {
         assert_eq!(Request::new(address, "GET", "/metrics").send().await.code(), "not_found");
     }
@@ -62,11 +50,11 @@ async fn operations_are_counted_by_path_template() {
         let (path, method) = (operation.path(), operation.method());
         expected.push(format!(r#"petstore_http_requests_total{{route="{path}",method="{method}",status="401"}}"#));
     }
-    let text = scrape(&service).await.body;
+    let scraped = service.metrics().await;
     for sample in expected {
-        assert_eq!(value(&text, &sample), 2.0, "{sample}");
+        assert_eq!(scraped.metric(&sample), 2.0, "{sample}");
     }
-    assert_eq!(value(&text, r#"petstore_http_request_duration_seconds_count{route="/v1/pets",method="GET"}"#), 2.0);
+    assert_eq!(scraped.metric(r#"petstore_http_request_duration_seconds_count{route="/v1/pets",method="GET"}"#), 2.0);
 }
 
 #[tokio::test]
@@ -81,11 +69,11 @@ async fn clients_cannot_create_labels() {
     assert_eq!(service.get("/v1/pets/77").await.status(), 404);
     assert_eq!(service.get("/v1/pets/abc").await.status(), 404);
 
-    let text = scrape(&service).await.body;
-    assert_eq!(value(&text, r#"petstore_http_requests_total{route="unmatched",method="GET",status="404"}"#), 5.0);
-    assert_eq!(value(&text, r#"petstore_http_requests_total{route="/v1/pets",method="other",status="405"}"#), 3.0);
+    let scraped = service.metrics().await;
+    assert_eq!(scraped.metric(r#"petstore_http_requests_total{route="unmatched",method="GET",status="404"}"#), 5.0);
+    assert_eq!(scraped.metric(r#"petstore_http_requests_total{route="/v1/pets",method="other",status="405"}"#), 3.0);
     assert_eq!(
-        value(&text, r#"petstore_http_requests_total{route="/v1/pets/{petId}",method="GET",status="404"}"#),
+        scraped.metric(r#"petstore_http_requests_total{route="/v1/pets/{petId}",method="GET",status="404"}"#),
         2.0
     );
 }
@@ -99,45 +87,45 @@ async fn components_count_their_work() {
     }
     assert_eq!(service.request("GET", "/v1/pets").key("pet_test_x").send().await.status(), 401);
 
-    let text = scrape(&service).await.body;
+    let scraped = service.metrics().await;
     // The service's own writes may share a batch with these.
-    let batches = value(&text, r#"petstore_writer_batch_writes_count{writes="all"}"#);
-    let writes = value(&text, r#"petstore_writer_batch_writes_sum{writes="all"}"#);
-    assert!(writes >= 3.0 && batches >= 3.0 && batches <= writes, "{text}");
-    assert!(value(&text, r#"petstore_writer_commit_duration_seconds_sum{writes="all"}"#) > 0.0);
-    assert_eq!(value(&text, r#"petstore_writer_queued{writes="all"}"#), 0.0);
+    let batches = scraped.metric(r#"petstore_writer_batch_writes_count{writes="all"}"#);
+    let writes = scraped.metric(r#"petstore_writer_batch_writes_sum{writes="all"}"#);
+    assert!(writes >= 3.0 && batches >= 3.0 && batches <= writes, "{}", scraped.body);
+    assert!(scraped.metric(r#"petstore_writer_commit_duration_seconds_sum{writes="all"}"#) > 0.0);
+    assert_eq!(scraped.metric(r#"petstore_writer_queued{writes="all"}"#), 0.0);
     // The first read and one in 16 are measured.
-    assert!(value(&text, "petstore_read_duration_seconds_count") >= 1.0);
+    assert!(scraped.metric("petstore_read_duration_seconds_count") >= 1.0);
     let (cached, read) = (r#"petstore_pages_total{from="memory"}"#, r#"petstore_pages_total{from="database"}"#);
-    assert_eq!(value(&text, cached) + value(&text, read), 4.0);
-    assert!(value(&text, read) >= 1.0);
+    assert_eq!(scraped.metric(cached) + scraped.metric(read), 4.0);
+    assert!(scraped.metric(read) >= 1.0);
     let (known, looked_up) =
         (r#"petstore_keys_checked_total{by="memory"}"#, r#"petstore_keys_checked_total{by="database"}"#);
-    assert_eq!(value(&text, known) + value(&text, looked_up), 7.0, "an impossible key is not looked up");
+    assert_eq!(scraped.metric(known) + scraped.metric(looked_up), 7.0, "an impossible key is not looked up");
     // The service watches for changed keys, so it may look up more than one.
-    assert!(value(&text, looked_up) >= 1.0);
-    assert_eq!(value(&text, "petstore_http_requests_in_flight"), 1.0);
-    assert!(value(&text, r#"petstore_connections_accepted_total{listener="store"}"#) >= 8.0);
-    assert_eq!(value(&text, r#"petstore_connections_open{listener="ops"}"#), 1.0);
+    assert!(scraped.metric(looked_up) >= 1.0);
+    assert_eq!(scraped.metric("petstore_http_requests_in_flight"), 1.0);
+    assert!(scraped.metric(r#"petstore_connections_accepted_total{listener="store"}"#) >= 8.0);
+    assert_eq!(scraped.metric(r#"petstore_connections_open{listener="ops"}"#), 1.0);
 }
 
 #[tokio::test]
 async fn backup_age_is_reported_with_a_schedule() {
     let service = Service::start().await;
     let status = service.store.backups().unwrap();
-    assert!(!scrape(&service).await.body.contains("petstore_backup"), "no schedule, no metric");
+    assert!(!service.metrics().await.body.contains("petstore_backup"), "no schedule, no metric");
 
     status.scheduled(Duration::from_secs(3_600));
-    let text = scrape(&service).await.body;
-    assert_eq!(value(&text, "petstore_backup_interval_seconds"), 3_600.0);
-    assert_eq!(value(&text, "petstore_backup_last_success_timestamp_seconds"), 0.0, "no backup yet");
+    let scraped = service.metrics().await;
+    assert_eq!(scraped.metric("petstore_backup_interval_seconds"), 3_600.0);
+    assert_eq!(scraped.metric("petstore_backup_last_success_timestamp_seconds"), 0.0, "no backup yet");
 
     status.succeeded(NOW, 4_096);
     status.failed();
-    let text = scrape(&service).await.body;
-    assert_eq!(value(&text, "petstore_backup_last_success_timestamp_seconds"), 1_795_167_000.0);
-    assert_eq!(value(&text, "petstore_backup_last_size_bytes"), 4_096.0);
-    assert_eq!(value(&text, "petstore_backup_failures_total"), 1.0);
+    let scraped = service.metrics().await;
+    assert_eq!(scraped.metric("petstore_backup_last_success_timestamp_seconds"), 1_795_167_000.0);
+    assert_eq!(scraped.metric("petstore_backup_last_size_bytes"), 4_096.0);
+    assert_eq!(scraped.metric("petstore_backup_failures_total"), 1.0);
 }
 
 #[tokio::test]
@@ -148,8 +136,8 @@ async fn documentation_matches_the_metrics() {
     let postgres = Service::start_on_postgresql().await;
     postgres.api.relay_by(Arc::default());
 
-    let mut written = families(&scrape(&sqlite).await.body);
-    written.extend(families(&scrape(&postgres).await.body));
+    let mut written = families(&sqlite.metrics().await.body);
+    written.extend(families(&postgres.metrics().await.body));
 
     let named = |families: &BTreeMap<String, _>| families.keys().cloned().collect::<BTreeSet<_>>();
     assert_eq!(named(&documented), written.keys().cloned().collect());

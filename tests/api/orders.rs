@@ -145,14 +145,15 @@ async fn only_available_animals_can_be_ordered() {
 
 #[tokio::test]
 async fn unknown_and_invalid_ids_are_not_found() {
-    let service = with_animals(1).await;
-    place(&service, 1).await;
-    for id in ["abc", "1.0", "+1", "%201", "0x1", "%FF", "9223372036854775808", "2", "0", "-1"] {
-        let answer = service.request("POST", &format!("/v1/store/orders/{id}/approve")).key(&service.key).send().await;
-        assert_eq!(answer.code(), "not_found", "{id}");
-    }
-    let encoded = service.request("POST", "/v1/store/orders/%31/approve").key(&service.key).send().await;
-    assert_eq!(encoded.json()["status"], "approved");
+    Service::on_every_database(async |service| {
+        service.create_pets(1).await;
+        place(service, 1).await;
+        for id in ["abc", "1.0", "+1", "%201", "0x1", "%FF", "9223372036854775808", "2", "0", "-1"] {
+            assert_eq!(service.post(&format!("/v1/store/orders/{id}/approve"), "").await.code(), "not_found", "{id}");
+        }
+        assert_eq!(service.post("/v1/store/orders/%31/approve", "").await.json()["status"], "approved");
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -256,7 +257,7 @@ async fn place(service: &Service, pet: i64) -> Response {
 }
 
 async fn change(service: &Service, order: i64, transition: &str) -> Response {
-    service.request("POST", &format!("/v1/store/orders/{order}/{transition}")).key(&service.key).send().await
+    service.post(&format!("/v1/store/orders/{order}/{transition}"), "").await
 }
 
 async fn status_of_pet(service: &Service, id: i64) -> Value {

@@ -143,12 +143,15 @@ async fn accounts_share_all_animals() {
 
 #[tokio::test]
 async fn unknown_and_invalid_ids_are_not_found() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
-    for id in ["2", "0", "-1", "-9223372036854775808", "9223372036854775808", "abc", "1.0", "%201", "%D9%A1", "%FF"] {
-        let answer = service.get(&format!("/v1/pets/{id}")).await;
-        assert_eq!((answer.status(), answer.code().as_str()), (404, "not_found"), "{id}");
-    }
+    Service::on_every_database(async |service| {
+        service.create_pets(1).await;
+        for id in ["2", "0", "-1", "-9223372036854775808", "9223372036854775808", "abc", "1.0", "%201", "%D9%A1", "%FF"]
+        {
+            let answer = service.get(&format!("/v1/pets/{id}")).await;
+            assert_eq!((answer.status(), answer.code().as_str()), (404, "not_found"), "{id}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use petstore::http::parse_new_pet;
 use petstore::server::Stop;
-use testkit::{Request, Response, raw, read_to_end, soon};
+use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -91,12 +91,7 @@ async fn client_that_does_not_read_is_disconnected() {
         let list = format!("GET /v1/pets?limit=100 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n");
 
         // The responses exceed all buffers, so they stop. Then the service closes the connection, and writing fails.
-        soon(async {
-            while stream.write_all(list.as_bytes()).await.is_ok() && stream.flush().await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await;
+        until(async || stream.write_all(list.as_bytes()).await.is_err() || stream.flush().await.is_err()).await;
         let other = transport.send(service.request("GET", "/livez")).await;
         assert_eq!(other.status(), 200, "other clients are served");
     }
@@ -180,8 +175,8 @@ async fn bytes_that_are_not_http_are_rejected() {
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "the connection ends: {answer}");
     }
     assert_eq!(service.get("/livez").await.status(), 200);
-    let metrics = Request::new(service.ops_address, "GET", "/metrics").send().await.body;
-    assert!(metrics.contains(r#"petstore_http_requests_malformed_total{listener="store"} 5"#), "{metrics}");
+    let malformed = service.metrics().await.metric(r#"petstore_http_requests_malformed_total{listener="store"}"#);
+    assert_eq!(malformed, 5.0);
 }
 
 #[tokio::test]
@@ -239,13 +234,9 @@ async fn connection_above_the_limit_is_rejected() {
     assert_eq!(operator.status(), 200, "a connection is reserved for the operator");
 
     open.pop();
-    soon(async {
-        loop {
-            let mut next = transport.connect_with(LIVE).await;
-            if transport.read_response(&mut next).await.status() == 200 {
-                break;
-            }
-        }
+    until(async || {
+        let mut next = transport.connect_with(LIVE).await;
+        transport.read_response(&mut next).await.status() == 200
     })
     .await;
 }
@@ -266,12 +257,7 @@ async fn draining_service_answers_but_is_not_ready() {
     assert_eq!(service.get("/readyz").await.status(), 200);
 
     service.ask_to_stop(Stop::Drain);
-    soon(async {
-        while service.get("/readyz").await.status() == 200 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(async || service.get("/readyz").await.status() != 200).await;
     for address in service.addresses() {
         let ready = Request::new(address, "GET", "/readyz").send().await;
         assert_eq!((ready.code().as_str(), ready.header("retry-after")), ("unavailable", Some("1")));
@@ -301,12 +287,7 @@ async fn stop_completes_requests_and_closes_idle_connections() {
 
         assert_closed(&mut used).await;
         assert_eq!(soon(read_to_end(&mut fresh)).await, "");
-        soon(async {
-            while TcpStream::connect(transport.service.store_address).await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        until(async || TcpStream::connect(transport.service.store_address).await.is_err()).await;
         in_progress.write_all(REX.as_bytes()).await.unwrap();
         let answer = transport.read_response(&mut in_progress).await;
         assert_eq!((answer.status(), answer.header("connection")), (201, Some("close")));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use petstore::config::{RateLimit, SimulationMode};
 use petstore::domain::Deployment;
 use petstore::http::Operation;
-use testkit::{Request, Response, raw, read_to_end, soon};
+use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -177,19 +177,9 @@ async fn delay_ends_with_its_client() {
     let request = preferring(&service, Operation::CreatePet, "delay=30000").json(REX);
     let mut stream = TcpStream::connect(service.store_address).await.unwrap();
     stream.write_all(&request.bytes()).await.unwrap();
-    soon(async {
-        while service.store.count_pets().await.unwrap() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until(async || service.store.count_pets().await.unwrap() > 0).await;
     drop(stream);
-    soon(async {
-        while !metrics(&service).await.contains("petstore_http_requests_abandoned_total 1\n") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until(async || service.metrics().await.metric("petstore_http_requests_abandoned_total") == 1.0).await;
 }
 
 #[tokio::test]
@@ -380,7 +370,7 @@ async fn simulated_requests_have_their_own_label() {
     let sent = service.message_request().key(&service.key).header("prefer", "code=500").json(HELLO).send().await;
     assert_eq!(sent.status(), 500);
 
-    let text = metrics(&service).await;
+    let text = service.metrics().await.body;
     let count = "petstore_http_requests_total";
     for line in [
         format!(r#"{count}{{route="/v1/pets",method="GET",status="200"}} 2"#),
@@ -393,10 +383,6 @@ async fn simulated_requests_have_their_own_label() {
     ] {
         assert!(text.lines().any(|there| there == line), "{line} is missing:\n{text}");
     }
-}
-
-async fn metrics(service: &Service) -> String {
-    Request::new(service.ops_address, "GET", "/metrics").send().await.body
 }
 
 #[tokio::test]

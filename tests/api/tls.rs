@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use petstore::config::{BaseUrl, Network};
 use rustls::version::{TLS12, TLS13};
-use testkit::{Request, raw, read_response, read_to_end, soon};
+use testkit::{Request, raw, read_response, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -94,12 +94,7 @@ async fn stalled_handshake_is_closed_and_frees_its_slot() {
         assert_eq!(soon(read_to_end(&mut stream)).await, "");
         assert!(start.elapsed() >= SHORT, "not before its time");
     }
-    soon(async {
-        while dripping.write_all(b"\x00").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until(async || dripping.write_all(b"\x00").await.is_err()).await;
 
     let mut open = Vec::new();
     for _ in 0..4 {

@@ -1,8 +1,6 @@
 //! The API reference in a real browser.
 
-use std::time::Duration;
-
-use testkit::soon;
+use testkit::until;
 
 use crate::browser::{Browser, Scripts};
 use crate::service::{Service, Setup};
@@ -139,13 +137,4 @@ pub async fn send(browser: &Browser, expected: &str) {
 
 fn test_button(operation: &str) -> String {
     format!("[id$='tag/{operation}'] .show-api-client-button")
-}
-
-async fn until(is_true: impl AsyncFn() -> bool) {
-    soon(async {
-        while !is_true().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use petstore::domain::Deployment;
 use testkit::console::between;
-use testkit::{ConsoleUser, Request, soon};
+use testkit::{ConsoleUser, Request, soon, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -204,28 +204,21 @@ async fn requests_whose_client_gave_up_are_listed() {
             stream.write_all(&sent).await.unwrap();
             if parts[1].contains("delay") {
                 // The operation is executed before the delay.
-                soon(async {
-                    while service.store.count_pets().await.unwrap() == 0 {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                })
-                .await;
+                until(async || service.store.count_pets().await.unwrap() > 0).await;
             } else {
                 let mut head = vec![0; received.len()];
                 soon(stream.read_exact(&mut head)).await.unwrap();
                 assert_eq!(String::from_utf8_lossy(&head), received);
             }
             drop(stream);
-            let row = soon(async {
-                loop {
-                    let shown = rows(&mut ada, "/requests?result=failed").await;
-                    if let Some(row) = shown.into_iter().find(|row| parts.iter().all(|part| row.contains(part))) {
-                        break row;
-                    }
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
+            let mut row = None;
+            until(async || {
+                let shown = rows(&mut ada, "/requests?result=failed").await;
+                row = shown.into_iter().find(|row| parts.iter().all(|part| row.contains(part)));
+                row.is_some()
             })
             .await;
+            let row = row.unwrap();
             let page = open(&mut ada, &row).await;
             assert!(page.contains(" without a response.") == row.contains("No response"), "{page}");
         }

@@ -167,12 +167,8 @@ impl Service {
             Sockets { store: Some(store_listener), messages: Some(messages_listener), operations: Some(ops_listener) };
         let (stop, stopped) = watch::channel(Stop::No);
         let running = tokio::spawn(app.clone().serve(sockets.serving(&app), setup.tls, setup.limits, stopped));
-        let email = Email::parse("ada@example.com").unwrap();
-        let account = store
-            .create_account(NewAccount { role: Role::Staff, ..NewAccount::customer(email, None, NOW) }, OPERATOR)
-            .await
-            .unwrap()
-            .unwrap();
+        let ada = NewAccount { role: Role::Staff, ..new_account("ada@example.com") };
+        let account = store.create_account(ada, OPERATOR).await.unwrap().unwrap();
         let key = make_key(&store, account, None).await.1;
         Self {
             store_address,
@@ -215,6 +211,11 @@ impl Service {
     /// The ids in a page of a list, requested with the service's key.
     pub async fn ids(&self, path: &str) -> Vec<i64> {
         ids(&self.get(path).await)
+    }
+
+    /// `GET /metrics` on the operations listener.
+    pub async fn metrics(&self) -> Response {
+        Request::new(self.ops_address, "GET", "/metrics").send().await
     }
 
     /// The document that the service serves.
@@ -286,12 +287,7 @@ impl Service {
 
     /// Creates another account with a key.
     pub async fn another_account(&self, email: &str) -> (AccountId, String) {
-        let account = self
-            .store
-            .create_account(NewAccount::customer(Email::parse(email).unwrap(), None, NOW), OPERATOR)
-            .await
-            .unwrap()
-            .unwrap();
+        let account = self.store.create_account(new_account(email), OPERATOR).await.unwrap().unwrap();
         (account, make_key(&self.store, account, None).await.1)
     }
 
@@ -343,19 +339,14 @@ pub fn ids(page: &Response) -> Vec<i64> {
     page.json().as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect()
 }
 
+fn new_account(email: &str) -> NewAccount {
+    NewAccount::customer(Email::parse(email).unwrap(), None, NOW)
+}
+
 async fn make_key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, String) {
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("test".into()).unwrap();
-    let new = NewKey {
-        account,
-        name,
-        hash: key.hash(),
-        hint: key.hint(),
-        created_at: NOW,
-        expires_at,
-        read_only: false,
-        prefer: None,
-    };
+    let new = NewKey { expires_at, ..NewKey::of(&key, account, name, NOW, None) };
     (store.create_key(new, OPERATOR).await.unwrap(), key.expose().to_owned())
 }
 

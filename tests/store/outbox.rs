@@ -3,7 +3,7 @@
 use petstore::domain::{AccountId, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
 use petstore::store::{RelayLease, Store};
 use testkit::postgres;
-use testkit::soon;
+use testkit::until;
 
 use crate::fixtures::{NOW, account, message, on_every_database, open_postgresql};
 
@@ -161,11 +161,6 @@ async fn one_process_has_the_lease_until_it_ends() {
 
     drop(first);
 
-    soon(async {
-        while !other.hold_relay_lease(&mut second).await.unwrap() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until(async || other.hold_relay_lease(&mut second).await.unwrap()).await;
     assert!(other.hold_relay_lease(&mut second).await.unwrap());
 }

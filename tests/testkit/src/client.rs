@@ -239,6 +239,12 @@ impl Response {
         self.json()["id"].as_i64().unwrap_or_else(|| panic!("no id: {self:?}"))
     }
 
+    /// The value of one sample in a response to `/metrics`.
+    pub fn metric(&self, sample: &str) -> f64 {
+        let line = self.body.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{sample} is missing:\n{}", self.body)).parse().unwrap()
+    }
+
     /// The `code` of an error response, after checking that its body has the shape of every error.
     pub fn code(&self) -> String {
         let body = self.json();

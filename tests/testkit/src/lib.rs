@@ -38,5 +38,5 @@ pub use server::Server;
 pub use stop::{Stop, StopOnDrop};
 pub use tls::Certificate;
 pub use trial::Random;
-pub use wait::{TIMEOUT, soon, within};
+pub use wait::{TIMEOUT, soon, until, within};
 pub use writers::Writers;

@@ -20,6 +20,16 @@ pub fn within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) -> Du
     began.elapsed()
 }
 
+/// Waits until `done`, long enough for the slowest machine.
+pub async fn until(mut done: impl AsyncFnMut() -> bool) {
+    soon(async {
+        while !done().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 /// Waits for `future`, long enough for the slowest machine.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("the future completes within 20 seconds")
