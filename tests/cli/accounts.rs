@@ -196,7 +196,7 @@ pub async fn sign_in(server: &Server, email: &str, password: &str) -> Option<Str
     };
     let answer = answered(request).await;
     assert!([303, 422].contains(&answer.status()), "{}", answer.body);
-    answer.header("set-cookie").map(|cookie| cookie.split(';').next().unwrap().to_owned())
+    answer.cookie()
 }
 
 async fn is_signed_in(server: &Server, session: &str) -> bool {

@@ -49,18 +49,6 @@ async fn sign_up_with_a_taken_address_changes_nothing() {
 }
 
 #[tokio::test]
-async fn limit_on_attempts_bounds_guessing_addresses_by_sign_up() {
-    let service = Service::start().await;
-    let mut eve = ConsoleUser::new(&service);
-    let mut statuses = Vec::new();
-    for number in 0..31 {
-        let email = format!("{number}@lovelace.example");
-        statuses.push(eve.post("/sign-up", &[("email", &email), ("password", PASSWORD)]).await.status());
-    }
-    assert!(statuses[..30].iter().all(|status| *status == 303) && statuses[30] == 429, "{statuses:?}");
-}
-
-#[tokio::test]
 async fn too_many_attempts_have_to_wait() {
     let (service, mut ada) = signed_in().await;
     let attempt = async |person: &mut ConsoleUser, email: &str, password: &str| -> Response {
@@ -125,31 +113,6 @@ async fn clients_of_a_trusted_proxy_count_separately() {
         }
         assert_eq!(last, expected, "{}", forwarded(1));
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flood_of_sign_ins_does_not_slow_the_api() {
-    let service = Service::start().await;
-    let floods: Vec<_> = (0..100)
-        .map(|number| {
-            let mut somebody = ConsoleUser::new(&service);
-            tokio::spawn(async move {
-                let email = format!("{number}@flood.example");
-                somebody.post("/sign-in", &[("email", &email), ("password", PASSWORD)]).await.status()
-            })
-        })
-        .collect();
-    let mut answered = Vec::new();
-    for flood in floods {
-        assert_eq!(service.get("/v1/pets").await.status(), 200);
-        answered.push(flood.await.unwrap());
-    }
-    assert!(answered.iter().all(|status| [422, 429, 503].contains(status)), "{answered:?}");
-    assert_eq!(
-        answered.iter().filter(|status| **status == 429).count(),
-        70,
-        "30 attempts from one address are allowed"
-    );
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use petstore::domain::{AuditEntry, AuditQuery, NewAccount, PageLimit, PageQuery};
 use testkit::ConsoleUser;
-use testkit::console::{PASSWORD, between};
+use testkit::console::{PASSWORD, between, code};
 
 use crate::service::{NOW, OPERATOR, Service};
 use crate::users::{ADA, staff};
@@ -27,7 +27,7 @@ async fn each_change_leaves_one_row_without_a_secret() {
         let key = grace.key("laptop").await;
         let id = grace.key_id().await;
         let rotated = grace.fill_in(&format!("/keys/{id}/rotate"), &[("overlap", "0s")]).await.body;
-        let successor = between(&rotated, "<code id=\"key\">", "</code>").to_owned();
+        let successor = code(&rotated, "key");
         assert_eq!(grace.post(&format!("/keys/{id}/revoke"), &[]).await.status(), 303);
         assert_eq!(grace.post(&format!("/keys/{id}/revoke"), &[]).await.status(), 303, "it is revoked already");
         let change = [("current", PASSWORD), ("new", CHANGED)];

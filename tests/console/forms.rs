@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::console::{PASSWORD, between};
+use testkit::console::{PASSWORD, between, code};
 use testkit::{ConsoleUser, pet_with_all_fields, read_response, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -249,18 +249,18 @@ async fn page_shows_the_response_of_the_api() {
 
     let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", " 3 "), ("status", "pending")]).await;
     assert!(added.body.contains("Animal 1 was added."), "{}", added.body);
-    let shown = unescaped(between(&added.body, "<code id=\"answer\">", "</code>"));
+    let shown = code(&added.body, "answer");
     let created =
         service.request("POST", "/v1/pets").key(&key).json(r#"{"name":"Rex","categoryId":3,"status":"pending"}"#);
     assert_eq!(shown, answer(&created.send().await).replace("/2\n", "/1\n").replace(":2,", ":1,"));
-    let request = unescaped(between(&added.body, "<code id=\"request-curl\">", "</code>"));
+    let request = code(&added.body, "request-curl");
     assert!(request.ends_with(r#"-d '{"name":"Rex","categoryId":3,"status":"pending"}'"#), "{request}");
 
     for _ in 0..20 {
         service.post("/v1/pets", r#"{"name":"Mimi","categoryId":1,"status":"pending"}"#).await;
     }
     let page = ada.get("/animals?status=pending").await;
-    let shown = unescaped(between(&page.body, "<code id=\"answer\">", "</code>"));
+    let shown = code(&page.body, "answer");
     // The API returns the animals of the page, in its own order.
     let listed = service.request("GET", "/v1/pets?limit=20&status=pending&after=2").key(&key).send().await;
     assert_eq!(shown, answer(&listed));
@@ -270,7 +270,7 @@ async fn page_shows_the_response_of_the_api() {
         ada.post("/messages", &[("message", &*number.to_string())]).await;
     }
     let page = ada.get("/messages").await;
-    let shown = unescaped(between(&page.body, "<code id=\"answer\">", "</code>"));
+    let shown = code(&page.body, "answer");
     assert_eq!(shown.matches("msg_").count(), 10, "{shown}");
 }
 
@@ -294,7 +294,7 @@ async fn repeated_form_counts_once_and_its_page_says_so() {
         let first = ada.post(action, &form).await;
         assert_eq!(first.status(), status, "{action}: {}", first.body);
         assert!(!first.body.contains("counts once."), "{}", first.body);
-        let line = unescaped(between(&first.body, "<code id=\"request-curl\">", "</code>"));
+        let line = code(&first.body, "request-curl");
         assert!(line.contains(&format!("-H 'Idempotency-Key: {api_key}'")), "{line}");
 
         let again = ada.post(action, &form).await;
@@ -305,7 +305,7 @@ async fn repeated_form_counts_once_and_its_page_says_so() {
             "{}",
             again.body
         );
-        let answer = |page: &str| unescaped(between(page, "<code id=\"answer\">", "</code>"));
+        let answer = |page: &str| code(page, "answer");
         let replayed = answer(&again.body).replace("idempotent-replayed: true\n", "");
         assert_eq!((replayed, answer(&again.body).len()), (answer(&first.body), answer(&first.body).len() + 26));
         assert_ne!(between(&again.body, "name=\"idempotencyKey\" value=\"", "\""), once, "the next form has a new key");
@@ -402,11 +402,6 @@ async fn forms_count_against_the_rate_limit_but_pages_do_not() {
 fn message(page: &str, field: &str) -> String {
     assert!(page.contains(&format!("aria-describedby=\"{field}-hint {field}-error\"")), "{page}");
     between(page, &format!("id=\"{field}-error\">"), "</p>").to_owned()
-}
-
-/// The text of escaped HTML.
-pub fn unescaped(html: &str) -> String {
-    html.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">").replace("&#38;", "&")
 }
 
 /// A response of the API as a page shows it, without the headers that middleware adds.

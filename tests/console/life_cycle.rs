@@ -33,6 +33,7 @@ async fn account_is_used_signed_out_and_deleted() {
         );
         let sent = ada.post("/messages", &[("message", "Hello, store!")]).await;
         assert_eq!(sent.status(), 202, "{}", sent.body);
+        assert!(sent.body.contains(">queued</span>"), "{}", sent.body);
         let waiting = service.store.unsent_messages(None, 1).await.unwrap();
         service
             .store
@@ -47,6 +48,8 @@ async fn account_is_used_signed_out_and_deleted() {
         assert!(wrong.body.contains("The password is wrong.") && elsewhere.is_signed_in().await, "{}", wrong.body);
         let changed = ada.post("/account/password", &[("current", PASSWORD), ("new", CHANGED)]).await;
         assert_eq!((changed.status(), changed.header("location")), (303, Some("../account?notice=password-changed")));
+        let said = ada.get("/account?notice=password-changed").await.body;
+        assert!(said.contains("Your password was changed. All your other sessions have ended."), "{said}");
         assert!(ada.is_signed_in().await && !elsewhere.is_signed_in().await && !copied.is_signed_in().await);
         let old = elsewhere.post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
         assert_eq!(old.status(), 422);

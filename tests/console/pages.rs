@@ -9,10 +9,10 @@ use axum::routing::get;
 use petstore::config::Listener;
 use petstore::console;
 use petstore::http::{ListenerService, Operation};
-use testkit::console::{PASSWORD, between};
+use testkit::console::PASSWORD;
 use testkit::{ConsoleUser, Request};
 
-use crate::service::{NOW, REMOVAL, Service};
+use crate::service::{REMOVAL, Service};
 use crate::users::{ADA, signed_in};
 
 /// The pages of the console that a user can open, and a page of the reference.
@@ -261,25 +261,6 @@ async fn large_numbers_have_separators() {
 
     assert_eq!(overview.matches(r#"<span class="figure">1,234</span>"#).count(), 2, "sold and all: {overview}");
     assert!(overview.contains("1,001 in total, 1,001 in the busiest minute, "), "{overview}");
-}
-
-#[tokio::test]
-async fn messages_are_queued_until_acknowledged() {
-    let (service, mut ada) = signed_in().await;
-    for (text, second) in [("first", 1), ("second", 2)] {
-        service.clock.set(NOW.plus(std::time::Duration::from_secs(second)));
-        assert_eq!(ada.post("/messages", &[("message", text)]).await.status(), 202);
-    }
-    let waiting = service.store.unsent_messages(None, 10).await.unwrap();
-    let first = waiting.iter().find(|message| message.text.as_str() == "first").unwrap();
-
-    // Marks the message as sent, as the relay does.
-    service.store.mark_messages_sent(vec![(first.account, first.id)], NOW).await.unwrap();
-
-    let page = ada.get("/messages").await.body;
-    let shown: Vec<_> = page.split("<li>").skip(1).map(|row| between(row, r#"<span class="badge">"#, "<")).collect();
-    let texts: Vec<_> = page.split("<li>").skip(1).map(|row| between(row, r#"<p class="message">"#, "<")).collect();
-    assert_eq!((texts, shown), (vec!["second", "first"], vec!["queued", "sent"]));
 }
 
 #[tokio::test]

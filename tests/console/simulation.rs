@@ -3,9 +3,8 @@
 use petstore::config::SimulationMode;
 use petstore::domain::Deployment;
 use testkit::ConsoleUser;
-use testkit::console::between;
+use testkit::console::{between, code};
 
-use crate::forms::unescaped;
 use crate::service::{Service, Setup};
 use crate::users::{ADA, signed_in};
 
@@ -24,10 +23,6 @@ const FORMS: [(&str, &str, Fields); 7] = [
     ("/orders", "/orders/1/cancel", &[]),
 ];
 
-fn shown(page: &str, id: &str) -> String {
-    unescaped(between(page, &format!("<code id=\"{id}\">"), "</code>"))
-}
-
 #[tokio::test]
 async fn forms_show_the_simulated_response() {
     let (service, mut ada) = signed_in().await;
@@ -42,18 +37,18 @@ async fn forms_show_the_simulated_response() {
         ] {
             let page = ada.post(path, &[fields, &[("prefer", preference)]].concat()).await;
             assert_eq!(page.status(), 200, "the page itself did not fail: {}", page.body);
-            let answer = shown(&page.body, "answer");
+            let answer = code(&page.body, "answer");
             assert!(answer.starts_with(expected), "{path} {preference}: {answer}");
             let is_dropped = preference.starts_with("drop");
             assert_eq!(answer.contains(&format!("\npreference-applied: {preference}\n")), !is_dropped, "{answer}");
-            assert!(shown(&page.body, "request-curl").contains(&format!(" -H 'Prefer: {preference}'")));
+            assert!(code(&page.body, "request-curl").contains(&format!(" -H 'Prefer: {preference}'")));
             let said = between(&page.body, r#"<p class="warning" role="status">"#, "</p>");
             assert!(said.starts_with("This failure is simulated. "), "{path} {preference}: {said}");
         }
     }
     assert_eq!(service.store.count_pets().await.unwrap(), 0);
     let dated = ada.post("/animals/new", &[&REX[..], &[("prefer", "date=2030-12-05")]].concat()).await;
-    let answer = shown(&dated.body, "answer");
+    let answer = code(&dated.body, "answer");
     assert!(answer.starts_with("HTTP/1.1 201 Created\n") && !answer.contains("location"), "{answer}");
 }
 
@@ -97,7 +92,7 @@ async fn only_the_offered_failures_are_simulated() {
         let added = ada.post("/animals/new", &[&REX[..], &[("prefer", other)]].concat()).await;
         assert_eq!(added.status(), 201, "{other}");
         assert!(!added.body.contains("preference-applied"), "{}", added.body);
-        assert!(!shown(&added.body, "request-curl").contains("Prefer"), "{}", added.body);
+        assert!(!code(&added.body, "request-curl").contains("Prefer"), "{}", added.body);
     }
     assert_eq!(service.store.count_pets().await.unwrap(), 5);
 }
@@ -130,5 +125,10 @@ async fn production_offers_no_simulation() {
         }
         let added = ada.post("/animals/new", &[&REX[..], &[("prefer", "code=503")]].concat()).await;
         assert_eq!(added.body.contains("503 Service Unavailable"), is_offered, "{}", added.body);
+        assert_eq!(ada.get("/keys/new").await.body.contains("prefer"), is_offered);
+        if service.store.deployment() == Deployment::Production {
+            let key = [("name", "ci"), ("expiry", "never"), ("access", "write"), ("prefer", "code=503")];
+            assert_eq!(ada.fill_in("/keys/new", &key).await.status(), 422);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Users of the console.
 
-use petstore::domain::{Email, Role};
+use petstore::domain::Role;
 use testkit::ConsoleUser;
 
 use crate::service::{OPERATOR, Service};
@@ -22,8 +22,7 @@ pub async fn staff(service: &Service, email: &str) -> ConsoleUser {
 }
 
 pub async fn make_staff(service: &Service, email: &str) {
-    let account = service.store.find_account(&Email::parse(email).unwrap()).await.unwrap().unwrap();
-    assert!(service.store.set_role(account.id, Role::Staff, OPERATOR).await.unwrap());
+    assert!(service.store.set_role(service.account_of(email).await, Role::Staff, OPERATOR).await.unwrap());
 }
 
 /// Another browser with the cookie of `user`.

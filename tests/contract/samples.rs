@@ -1,7 +1,7 @@
 //! The code that the console shows for an API call.
 
 use testkit::ConsoleUser;
-use testkit::console::between;
+use testkit::console::code;
 
 use crate::process::{go, run, shell, shown};
 use crate::service::Service;
@@ -12,8 +12,7 @@ async fn code_samples_of_the_console_send_the_request() {
     let mut eve = ConsoleUser::signed_in(service.store_address, "eve@example.com").await;
     let fields = [("name", "O'Malley ♥ \"Rex\""), ("categoryId", "3"), ("status", "available")];
     let page = eve.post("/animals/new", &fields).await.body;
-    let sample = |id: &str| unescaped(between(&page, &format!(r#"<code id="request-{id}">"#), "</code>"));
-    let samples = ["curl", "typescript", "python", "go"].map(|id| (id, sample(id)));
+    let samples = ["curl", "typescript", "python", "go"].map(|id| (id, code(&page, &format!("request-{id}"))));
 
     let key = service.key.clone();
     let printed =
@@ -43,10 +42,4 @@ fn printed(id: &str, code: &str, key: &str) -> String {
     let output = run(shell(&command).env("KEY", key), folder.path());
     assert!(output.status.success(), "{id}: {}", shown(&output));
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// Returns the text of HTML without elements.
-fn unescaped(html: &str) -> String {
-    let entities = [("&#34;", "\""), ("&#39;", "'"), ("&#60;", "<"), ("&#62;", ">"), ("&#38;", "&")];
-    entities.iter().fold(html.to_owned(), |text, (entity, character)| text.replace(entity, character))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use petstore::domain::{Email, MessageId, Role};
+use petstore::domain::{MessageId, Role};
 use petstore::http::{Operation, Permission};
 use testkit::console::{PASSWORD, between};
 use testkit::{ConsoleUser, Request, new_message, new_pet, postgres, trial};
@@ -21,8 +21,8 @@ async fn accounts_neither_see_nor_change_each_others_data() {
         let service = Service::start_with(setup).await;
         let mut ada = ConsoleUser::signed_in(&service, CANARIES[0]).await;
         // She is staff, so that she can call every operation.
-        let account = service.store.find_account(&Email::parse(CANARIES[0]).unwrap()).await.unwrap().unwrap();
-        assert!(service.store.set_role(account.id, Role::Staff, OPERATOR).await.unwrap());
+        let account = service.account_of(CANARIES[0]).await;
+        assert!(service.store.set_role(account, Role::Staff, OPERATOR).await.unwrap());
         let adas_key = ada.key(CANARIES[1]).await;
         let id = ada.key_id().await;
         let hint = &adas_key[adas_key.len() - 4..];

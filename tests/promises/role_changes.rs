@@ -5,7 +5,7 @@ use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::console::{PASSWORD, between, form};
+use testkit::console::{PASSWORD, code, form};
 use testkit::{Database, Random, Response, Stop, trial};
 
 use crate::permission_table::{Case, Ids, Object, Outcome, Role};
@@ -114,8 +114,7 @@ impl<'d> Subject<'d> {
     fn start(database: &'d Database) -> Self {
         let shop = Shop::start(database);
         let signed_up = form(shop.services[0].store(), "/sign-up", &[("email", EMAIL), ("password", PASSWORD)]);
-        let signed_up = signed_up.send_blocking();
-        let cookie = signed_up.header("set-cookie").expect("a session").split(';').next().unwrap().to_owned();
+        let cookie = signed_up.send_blocking().cookie().expect("a session");
         set_role(database, EMAIL, Role::Staff);
         let account = database.sql("SELECT max(id) FROM accounts").parse().unwrap();
         let keys = ["", "--read-only"].map(|flags| Key::create(database, flags));
@@ -211,7 +210,7 @@ impl<'d> Subject<'d> {
         let response = self.form(0, &format!("/keys/{id}/{step}"), fields);
         let ended = Some((begun, Instant::now()));
         let mut successor = match response.status() {
-            200 => Key::newest(self.shop.database, between(&response.body, "<code id=\"key\">", "</code>").to_owned()),
+            200 => Key::newest(self.shop.database, code(&response.body, "key")),
             303 => Key::create(self.shop.database, if only_reads { "--read-only" } else { "" }),
             _ => panic!("{response:?}"),
         };

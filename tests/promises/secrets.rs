@@ -12,7 +12,7 @@ use std::time::Duration;
 use petstore::domain::account::NewPassword;
 use petstore::domain::{ApiKey, Deployment, Secret, SessionToken};
 use petstore::store::postgres::DatabaseUrl;
-use testkit::console::{between, form};
+use testkit::console::{between, code, form};
 use testkit::{Database, PostgresServer, Request, Response, new_pet, trial, within};
 
 /// Passwords that occur nowhere else.
@@ -128,6 +128,17 @@ fn no_secret_is_in_recorded_requests() {
             send("POST", "/v1/pets").json(format!("{body}\"password\":\"{PASSWORD}\"}}")).send_blocking();
         }
     }
+    let others = [
+        ("POST", "", format!("password={PASSWORD}&key={}", percent(&key))),
+        ("POST", "", format!("<account><password>{PASSWORD}</password></account>")),
+        ("POST", "", format!("--x\r\nContent-Disposition: form-data; name=\"password\"\r\n\r\n{PASSWORD}\r\n--x--")),
+        ("GET", &format!("&password[]={PASSWORD}"), String::new()),
+        ("GET", &format!("&x={}", key.replace('_', "%2525255f")), String::new()),
+    ];
+    for (method, query, body) in &others {
+        let request = service.request(method, &format!("/v1/pets?{NO_SECRET}{query}")).key(&key);
+        request.header("x-request-id", &key).json(body.as_str()).send_blocking();
+    }
     service.submit("/keys/1/revoke", &[], &cookies[1]);
     service.request("GET", &format!("/v1/pets?{NO_SECRET}={key}")).key(&key).send_blocking();
 
@@ -141,7 +152,7 @@ fn no_secret_is_in_recorded_requests() {
         assert!(!pages.contains(secret), "{secret} is in a recorded request");
     }
     // Control: what is not secret is shown for each request, in its list and on its page.
-    let sent = texts.len() * 6 + 1;
+    let sent = texts.len() * 6 + others.len() + 1;
     assert!(pages.matches(NO_SECRET).count() >= 2 * sent, "{pages}");
     trial::measured(&format!("{} secrets in {} bytes of {sent} recorded requests: 0 hits", secrets.len(), pages.len()));
 }
@@ -246,17 +257,15 @@ impl Logged {
         let signed_up = self.submit("/sign-up", &credentials(PASSWORD), "");
         self.submit("/sign-in", &credentials(WRONG_PASSWORD), "");
         let signed_in = self.submit("/sign-in", &credentials(PASSWORD), "");
-        let cookie_of = |page: &Response| page.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-        let cookie = cookie_of(&signed_in);
+        let cookie = signed_in.cookie().unwrap();
         let new_key = [("name", NO_SECRET), ("expiry", "never"), ("access", "write"), ("newest", "0")];
         let created = self.submit("/keys/new", &new_key, &cookie);
         let rotated = self.submit("/keys/1/rotate", &[("overlap", "24h"), ("newest", "1")], &cookie);
         let changed = self.submit("/account/password", &[("current", PASSWORD), ("new", NEW_PASSWORD)], &cookie);
-        let cookies = [cookie, cookie_of(&changed), cookie_of(&signed_up)];
+        let cookies = [cookie, changed.cookie().unwrap(), signed_up.cookie().unwrap()];
         self.submit("/account/password", &[("current", WRONG_PASSWORD), ("new", "x")], &cookies[1]);
         self.submit("/account/delete", &[("password", WRONG_PASSWORD)], &cookies[1]);
-        let shown = |page: Response| between(&page.body, "<code id=\"key\">", "</code>").to_owned();
-        Console { key: shown(created), successor: shown(rotated), cookies }
+        Console { key: code(&created.body, "key"), successor: code(&rotated.body, "key"), cookies }
     }
 
     fn submit(&self, path: &str, fields: &[(&str, &str)], cookie: &str) -> Response {

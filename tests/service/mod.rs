@@ -291,6 +291,11 @@ impl Service {
         (account, make_key(&self.store, account, None).await.1)
     }
 
+    /// The account with this address.
+    pub async fn account_of(&self, email: &str) -> AccountId {
+        self.store.find_account(&Email::parse(email).unwrap()).await.unwrap().unwrap().id
+    }
+
     /// A key of `account` that only reads.
     pub async fn reading_key(&self, account: AccountId) -> (KeyId, String) {
         let key = ApiKey::generate(self.store.deployment());

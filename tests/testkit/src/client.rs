@@ -225,6 +225,11 @@ impl Response {
         value
     }
 
+    /// `name=value` of `Set-Cookie`.
+    pub fn cookie(&self) -> Option<String> {
+        self.header("set-cookie").map(|cookie| cookie.split(';').next().unwrap().to_owned())
+    }
+
     /// The time in `Retry-After`, which must be in seconds.
     pub fn retry_after(&self) -> Option<Duration> {
         self.header("retry-after").map(|seconds| Duration::from_secs(seconds.parse().unwrap()))

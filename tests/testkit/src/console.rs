@@ -59,9 +59,8 @@ impl ConsoleUser {
 
     pub async fn send(&mut self, request: Request) -> Response {
         let answer = request.send().await;
-        if let Some(cookie) = answer.header("set-cookie") {
-            let cookie = cookie.split(';').next().unwrap();
-            self.cookie = Some(cookie.to_owned()).filter(|cookie| !cookie.ends_with('='));
+        if let Some(cookie) = answer.cookie() {
+            self.cookie = Some(cookie).filter(|cookie| !cookie.ends_with('='));
         }
         answer
     }
@@ -74,7 +73,7 @@ impl ConsoleUser {
     pub async fn key(&mut self, name: &str) -> String {
         let page = self.fill_in("/keys/new", &[("name", name), ("expiry", "never"), ("access", "write")]).await;
         assert_eq!(page.status(), 200, "{}", page.body);
-        between(&page.body, "<code id=\"key\">", "</code>").to_owned()
+        code(&page.body, "key")
     }
 
     /// Opens a form that creates a key and sends it with these fields.
@@ -88,6 +87,16 @@ impl ConsoleUser {
 /// A form as a page of the console sends it, without a cookie.
 pub fn form(address: SocketAddr, path: &str, fields: &[(&str, &str)]) -> Request {
     Request::new(address, "POST", path).header("origin", &format!("http://{address}")).form(fields)
+}
+
+/// The text of a `code` element of a page.
+pub fn code(page: &str, id: &str) -> String {
+    unescaped(between(page, &format!("<code id=\"{id}\">"), "</code>"))
+}
+
+/// The text of escaped HTML.
+pub fn unescaped(html: &str) -> String {
+    html.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">").replace("&#38;", "&")
 }
 
 /// The part of a page between two texts.
