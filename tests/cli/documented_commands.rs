@@ -98,26 +98,6 @@ fn documented_commands_work_on_every_start() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-#[test]
-fn blocks_run_unless_they_are_marked() {
-    let page = "<!-- not run: needs systemd -->\n```\nsystemctl status\n```\n\n```\n$ curl -s x \\\n    -d '{}'\n\
-        {\"code\":\"conflict\",\"message\":\"No.\",\"status\":409}\n$ curl -si y\nHTTP/1.1 200 OK\n\n{}\n$ curl z\ncurl: (52) No.\n```\n\
-        ```yaml\na: b\n```\n<!-- run once: the file is then there -->\n```sh\npetstore backup a.db  # now\n\nls\n```\n";
-    let blocks = blocks("page", page);
-    let marks: Vec<_> = blocks.iter().map(|block| (runs(block.mark, 1), runs(block.mark, 2))).collect();
-    assert_eq!(marks, [(false, false), (true, true), (true, false)]);
-    let steps: Vec<_> = blocks.iter().flat_map(steps).map(|step| (step.command, step.shown)).collect();
-    let expected = [
-        ("systemctl status", None),
-        ("curl -s x \\\n    -d '{}'", Some(Shown::Status(409))),
-        ("curl -si y", Some(Shown::Status(200))),
-        ("curl z", Some(Shown::CurlError(52))),
-        ("petstore backup a.db  # now", None),
-        ("ls", None),
-    ];
-    assert_eq!(steps, expected.map(|(command, shown)| (command.to_owned(), shown)));
-}
-
 fn runs(mark: Mark, start: u32) -> bool {
     mark == Mark::Run || (mark == Mark::RunOnce && start == 1)
 }

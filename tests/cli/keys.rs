@@ -89,19 +89,6 @@ fn list_is_a_table() {
     "#]].assert_eq(&table);
 }
 
-#[test]
-fn revoked_key_stays_listed_with_its_first_revocation() {
-    let folder = Folder::with_account();
-    folder.key();
-
-    let revoked = folder.run("key revoke 1");
-
-    assert_eq!((revoked.code, revoked.stdout.as_str(), revoked.stderr.as_str()), (Some(0), "", ""));
-    let first = time(&folder.keys()[0]["revokedAt"]);
-    folder.succeed("key revoke 1");
-    assert_eq!(time(&folder.keys()[0]["revokedAt"]), first);
-}
-
 #[tokio::test]
 async fn key_with_preferences_fails_as_they_say() {
     let folder = Folder::new();
@@ -195,19 +182,6 @@ fn rotated_key_overlaps_its_successor_for_a_day() {
     assert_eq!(time(&old["expiresAt"]) - time(&new["createdAt"]), DAY, "the overlap is 24 h");
     assert_eq!(time(&new["expiresAt"]) - time(&new["createdAt"]), 90 * DAY, "the lifetime is that of the old one");
     assert_eq!(old["revokedAt"], Value::Null);
-}
-
-#[test]
-fn invalid_key_cannot_be_rotated() {
-    let folder = Folder::with_account();
-    folder.key();
-    folder.key();
-    folder.succeed("key revoke 1");
-    folder.succeed("key rotate 2 --overlap 0s");
-
-    assert_eq!(folder.run("key rotate 1").shown(), "exit 1\nerror: there is no active key 1\n");
-    assert_eq!(folder.run("key rotate 2").code, Some(1));
-    assert_eq!(folder.keys().as_array().unwrap().len(), 3);
 }
 
 #[tokio::test]

@@ -90,30 +90,8 @@ fn message_arrives_as_acknowledged() {
     }
 }
 
-#[test]
-fn relay_sends_messages_queued_before_it_started() {
-    for shop in Shop::on_every_database() {
-        let broker = NatsServer::start();
-        let server = shop.database.serve();
-        let mut expected = Vec::new();
-        for n in 0..300 {
-            expected.push(shop.send(&server, &format!("message {n}")).body.clone());
-        }
-        server.end_by(Signal::TERM);
-        assert_eq!(shop.list("--state waiting --limit 1000").len(), 300);
-
-        let server = shop.serve(&broker);
-
-        let mut bodies: Vec<_> = arrived(&broker, 300).into_iter().map(|stored| stored.body).collect();
-        bodies.sort();
-        expected.sort();
-        assert_eq!(bodies, expected);
-        server.end_by(Signal::TERM);
-    }
-}
-
 /// Grants the documented rights to a role that serves, and no others. Returns the URL of that role.
-pub fn grant_to_serve(url: &str) -> String {
+fn grant_to_serve(url: &str) -> String {
     let (_, page) = include_str!("../../docs/scale-out.md").split_once("```sql\n").unwrap();
     let (grants, _) = page.split_once("```").unwrap();
     let (role, database) = ("petstore_serve", url.rsplit('/').next().unwrap());

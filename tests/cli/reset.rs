@@ -9,11 +9,9 @@ use testkit::console::between;
 use testkit::postgres::{self, OpenTransaction, sessions};
 use testkit::writers::Mix;
 use testkit::{
-    ConsoleUser, Database, Ledger, PostgresServer, Process, Random, Request, Response, Server, Signal, TIMEOUT,
-    Writers, succeed, within,
+    ConsoleUser, Database, Ledger, Process, Random, Request, Response, Server, Signal, TIMEOUT, Writers, succeed,
+    within,
 };
-
-use crate::relay::grant_to_serve;
 
 const CREATE: &str = "account create ada@example.com --deployment staging";
 
@@ -191,19 +189,6 @@ fn reset_names_its_target_and_asks_on_a_terminal() {
 
     let (_, shown) = on_a_terminal(&on_postgres, "n");
     assert!(shown.contains("Reset postgres://petstore@127.0.0.1:"), "{shown}");
-}
-
-#[test]
-fn minimal_role_is_told_which_role_can_reset() {
-    // Roles belong to the server.
-    let server = PostgresServer::start();
-    let owner = server.database();
-    Database::url(&owner).run("migrate --deployment staging");
-    let database = Database::url(grant_to_serve(&owner));
-    let why = "error: the role petstore_serve does not own the tables: run `petstore reset` with the role petstore\n";
-    let shown = database.rejects("reset --yes");
-    assert!(shown.ends_with(why), "{shown}");
-    Database::url(&owner).run("reset --yes");
 }
 
 /// The store alternates between two states, under load.

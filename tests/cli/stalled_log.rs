@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::{Folder, Request, raw, soon};
+use testkit::{Folder, Request, raw, soon, within};
 
 /// Length of a request's path, and about that of its log line, in bytes.
 const LONG_PATH: usize = 2_000;
@@ -79,14 +79,8 @@ impl Stalled {
     }
 
     fn end(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            match self.child.try_wait().unwrap() {
-                Some(status) => return status,
-                None if started.elapsed() > STOP => panic!("the process does not end"),
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
+        within(STOP, "the stop", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap()
     }
 }
 

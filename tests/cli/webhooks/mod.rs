@@ -140,28 +140,6 @@ fn deliveries_share_sixteen_connections() {
 }
 
 #[test]
-fn second_process_takes_over_an_endpoint() {
-    for hooked in Hooked::on_every_database() {
-        let endpoint = Endpoint::acknowledging();
-        let (one, other) = (hooked.serve(&endpoint), hooked.serve(&endpoint));
-        for n in 0..20 {
-            hooked.shop.send(&one, &format!("to one: {n}"));
-            hooked.shop.send(&other, &format!("to the other: {n}"));
-        }
-        arrived(&endpoint, 40);
-        let is_one_active = metric(&one, "petstore_relay_active") == 1.0;
-
-        let (dies, lives) = if is_one_active { (one, other) } else { (other, one) };
-        dies.end_by(Signal::KILL);
-        hooked.shop.send(&lives, "after");
-
-        within(TIMEOUT, "taking over", || has_arrived(&endpoint, "after"));
-        hooked.shop.assert_nothing_waits();
-        lives.end_by(Signal::TERM);
-    }
-}
-
-#[test]
 fn messages_wait_while_the_endpoint_is_down() {
     for hooked in Hooked::on_every_database() {
         let mut endpoint = Endpoint::acknowledging();
