@@ -66,9 +66,9 @@ fn backup_under_writes_restores_or_leaves_nothing() {
 /// Control: a copy of the database file without its log. Returns the loss in words.
 fn lost_without_the_log(database: &Database, service: &Server, key: &str, ledger: &Ledger) -> String {
     assert_eq!(ledger.create_pet(service, key, "the last one").status(), 201);
-    let copy = tempfile::tempdir().unwrap();
-    fs::copy(database.file("petstore.db"), copy.path().join("petstore.db")).unwrap();
-    match ledger.try_compare(copy.path()) {
+    let copy = Database::temporary();
+    fs::copy(database.file("petstore.db"), copy.file("petstore.db")).unwrap();
+    match ledger.try_compare(&copy) {
         Err(_) => "all, because it is corrupt".into(),
         Ok(differences) => {
             assert!(differences.lost.contains(&"the last one".to_owned()), "the log does not matter");
@@ -87,8 +87,8 @@ impl Files {
         self.folder.path().join("backup.db")
     }
 
-    fn restored(&self) -> PathBuf {
-        self.folder.path().join("restored")
+    fn restored(&self) -> Database {
+        Database::folder(&self.folder.path().join("restored"))
     }
 
     fn backup(&self, database: &Database) -> Command {
@@ -99,14 +99,14 @@ impl Files {
 
     /// Restores the backup and compares it with `ledger`.
     fn restore(&self, ledger: &Ledger) -> Differences {
-        succeed(Database::folder(&self.restored()).petstore("restore").arg(self.file()));
+        succeed(self.restored().petstore("restore").arg(self.file()));
         ledger.compare(&self.restored())
     }
 
     /// Removes the backup and the restored database.
     fn clear(&self) {
         fs::remove_file(self.file()).unwrap();
-        fs::remove_dir_all(self.restored()).unwrap();
+        fs::remove_dir_all(self.restored().data_dir()).unwrap();
     }
 
     fn unfinished(&self) -> u32 {

@@ -19,13 +19,13 @@ fn acknowledged_write_survives_kill_9() {
         random.sleep(20..220);
         service.kill();
         unanswered = load.join();
-        let differences = ledger.compare(database.data_dir());
+        let differences = ledger.compare(&database);
         differences.assert_nothing_refused_is_there();
         settled += differences.settled;
     }
     let mut service = database.serve();
     send_again(&mut unanswered, &service, &ledger);
-    ledger.compare(database.data_dir()).assert_nothing_refused_is_there();
+    ledger.compare(&database).assert_nothing_refused_is_there();
     let acknowledged = ledger.acknowledged();
     assert!(acknowledged > 10 * rounds as usize, "only {acknowledged} acknowledged: little was tested");
     assert!(settled > 0, "no crash came between a commit and its response: little was tested");
@@ -35,12 +35,12 @@ fn acknowledged_write_survives_kill_9() {
     assert_eq!(service.create_pet(&key, "twice").status(), 201);
     ledger.sent("twice");
     assert_eq!(service.create_pet(&key, "twice").status(), 201);
-    assert_eq!(ledger.compare(database.data_dir()).doubled, ["twice"]);
+    assert_eq!(ledger.compare(&database).doubled, ["twice"]);
     service.stop();
     trial::measured(&format!(
         "{rounds} rounds, {outcomes}; writes without a response were sent again with their keys, and {settled} of them were \
          there already; 0 lost, 0 doubled, `integrity_check` ok each time; {}, and a write without its key is there twice",
-        ledger.notices_damage(database.data_dir())
+        ledger.notices_damage(&database)
     ));
 }
 

@@ -49,7 +49,7 @@ fn panic_of_the_writer_ends_the_process() {
         load.join();
         assert_eq!(status, Some(1), "round {round}");
         assert_eq!(ledger.left_waiting(), 0, "some clients got no response: {ledger}");
-        ledger.compare(database.data_dir()).assert_nothing_refused_is_there();
+        ledger.compare(&database).assert_nothing_refused_is_there();
         unavailable += ledger.unavailable();
         acknowledged += ledger.acknowledged();
     }

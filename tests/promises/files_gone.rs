@@ -77,7 +77,7 @@ fn nothing_is_acknowledged_into_removed_files() {
         assert_eq!(status, Some(1), "{change:?}");
         assert!(since.elapsed() <= limit(), "{change:?}: it took {:?}", since.elapsed());
         load.map(Writers::join);
-        ledger.compare(&kept).assert_no_violation();
+        ledger.compare(&Database::folder(&kept)).assert_no_violation();
         acknowledged += ledger.acknowledged();
         unavailable += ledger.unavailable();
     }
@@ -122,7 +122,7 @@ fn log_without_its_database_is_kept() {
     assert!(stderr.contains("petstore.db-wal"), "{stderr}");
     fs::rename(&aside, &file).unwrap();
     database.serve().stop();
-    ledger.compare(database.data_dir()).assert_nothing_refused_is_there();
+    ledger.compare(&database).assert_nothing_refused_is_there();
 }
 
 /// The service treats the disk as read-only, because opening its lock file fails with EROFS.

@@ -59,13 +59,12 @@ fn full_disk_rejects_writes_and_serves_reads() {
     }
     disk.free();
     database.run("account list");
-    let copy = tempfile::tempdir().unwrap();
-    disk.copy(copy.path());
-    ledger.compare(copy.path()).assert_nothing_refused_is_there();
+    let copied = disk.copy();
+    ledger.compare(&copied).assert_nothing_refused_is_there();
     trial::measured(&format!(
         "{rounds} cycles of one process: writes 503 with `Retry-After`, reads 200, writes back within {} ms of free \
          space; {ledger}; 0 lost, none of the unavailable there; {}",
         slowest.as_millis(),
-        ledger.notices_damage(copy.path())
+        ledger.notices_damage(&copied)
     ));
 }

@@ -119,7 +119,7 @@ impl Recording {
         if acknowledged.is_empty() {
             return Ok(());
         }
-        self.ledger.as_of(acknowledged).try_compare(&store)?.violation().map_or(Ok(()), |violation| loss(&violation))
+        self.ledger.as_of(acknowledged).try_compare(&database)?.violation().map_or(Ok(()), |violation| loss(&violation))
     }
 }
 

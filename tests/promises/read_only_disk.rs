@@ -51,13 +51,12 @@ fn read_only_disk_serves_reads() {
     let mut service = database.serve();
     assert_eq!(ledger.create_pet(&service, &key, "at last").status(), 201);
     service.stop();
-    let copy = tempfile::tempdir().unwrap();
-    disk.copy(copy.path());
-    ledger.compare(copy.path()).assert_nothing_refused_is_there();
+    let copied = disk.copy();
+    ledger.compare(&copied).assert_nothing_refused_is_there();
     trial::measured(&format!(
         "{rounds} starts on a read-only disk, half of them after a crash: writes 503 with `Retry-After`, reads 200, exit \
          status 1 once it is writable; {ledger}; every acknowledged animal readable, 0 lost; {}",
-        ledger.notices_damage(copy.path())
+        ledger.notices_damage(&copied)
     ));
 }
 
@@ -84,11 +83,11 @@ fn disk_that_becomes_read_only_serves_reads() {
     }
     load.stop();
     assert!(service.stop().success());
-    ledger.compare(database.data_dir()).assert_nothing_refused_is_there();
+    ledger.compare(&database).assert_nothing_refused_is_there();
     trial::measured(&format!(
         "{rounds} times every write to the files fails with EROFS, as on a broken disk that the kernel remounts: writes 503, \
          reads 200, back without a restart; {ledger}; 0 lost, none of the unavailable there; {}",
-        ledger.notices_damage(database.data_dir())
+        ledger.notices_damage(&database)
     ));
 }
 

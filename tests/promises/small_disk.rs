@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -83,13 +83,15 @@ impl SmallDisk {
     }
 
     /// Copies the database and its log out of the namespace. No process may be writing.
-    pub fn copy(&self, into: &Path) {
+    pub fn copy(&self) -> Database {
+        let copy = Database::temporary();
         for name in ["petstore.db", "petstore.db-wal"] {
             let file = self.file(name);
             if file.exists() {
-                fs::copy(file, into.join(name)).unwrap();
+                fs::copy(file, copy.file(name)).unwrap();
             }
         }
+        copy
     }
 }
 

@@ -184,14 +184,15 @@ impl Soak {
     /// Backs up, restores elsewhere, and compares that with what was acknowledged before.
     fn back_up(&self, number: usize) {
         let before = self.traffic.ledger.acknowledgements();
-        let (backup, restored) = (self.folder.join(format!("backup-{number}")), self.folder.join("restored"));
+        let backup = self.folder.join(format!("backup-{number}"));
+        let restored = Database::folder(&self.folder.join("restored"));
         succeed(self.database.petstore("backup").arg(&backup));
-        succeed(Database::folder(&restored).petstore("restore").arg(&backup));
+        succeed(restored.petstore("restore").arg(&backup));
         if let Some(why) = self.traffic.ledger.as_of(before).compare(&restored).violation() {
             self.traffic.violation(format!("the backup: {why}"));
         }
         fs::remove_file(backup).unwrap();
-        fs::remove_dir_all(restored).unwrap();
+        fs::remove_dir_all(restored.data_dir()).unwrap();
     }
 
     /// Replaces the keys of the clients. The old ones must stop working.
@@ -246,7 +247,7 @@ impl Soak {
         fs::write(&file, table(samples)).unwrap();
         let ledger = &self.traffic.ledger;
         let mut violations = self.traffic.violations();
-        violations.extend(self.compare().map(|why| format!("the ledger: {why}")));
+        violations.extend(ledger.compare(&self.database).violation().map(|why| format!("the ledger: {why}")));
         let orders = [std::mem::take(&mut *self.traffic.orders.lock().unwrap())];
         violations.extend(crate::orders::violations(&orders, &self.database, CLIENTS));
         let allowed = match trial::is_full() {
@@ -260,7 +261,7 @@ impl Soak {
             ledger.acknowledged() > self.imported + 20 && orders > 0,
             "little was tested: {ledger}, {orders} orders"
         );
-        self.lost_write_is_noticed();
+        ledger.notices_damage(&self.database);
         let mut counts: HashMap<String, usize> = HashMap::new();
         happened.iter().for_each(|event| *counts.entry(format!("{event:?}")).or_default() += 1);
         let mut counts: Vec<_> = counts.into_iter().map(|(event, count)| format!("{count} × {event}")).collect();
@@ -279,33 +280,7 @@ impl Soak {
             most(|sample| sample.wal) >> 20,
         )
     }
-
-    fn compare(&self) -> Option<String> {
-        if self.database.is_embedded() {
-            return self.traffic.ledger.compare(self.database.data_dir()).violation();
-        }
-        self.traffic.ledger.compare_rows(self.rows()).violation()
-    }
-
-    /// The rows in PostgreSQL.
-    fn rows(&self) -> Vec<(String, String)> {
-        let messages = "SELECT message || ' \"msg_' || replace(id::text, '-', '') || '\"' FROM messages";
-        pairs(&self.database.sql(&format!("{ANIMAL_ROWS} UNION ALL {messages}")))
-    }
-
-    /// Control: the ledger notices a lost write.
-    fn lost_write_is_noticed(&self) {
-        if self.database.is_embedded() {
-            self.traffic.ledger.notices_damage(self.database.data_dir());
-        } else {
-            let rows = self.rows();
-            assert!(self.traffic.ledger.compare_rows(rows[1..].to_vec()).violation().is_some());
-        }
-    }
 }
-
-/// The names and ids of all animals.
-const ANIMAL_ROWS: &str = "SELECT name || ' ' || id FROM pets";
 
 /// Imports animals and records them in the ledger.
 fn import(database: &Database, animals: usize, traffic: &Traffic) {
@@ -314,15 +289,11 @@ fn import(database: &Database, animals: usize, traffic: &Traffic) {
     (0..animals).for_each(|number| writeln!(file, "{}", new_pet(&format!("imported-{number:064}"))).unwrap());
     let file = file.into_inner().unwrap();
     database.run(&format!("pets import {}", file.path().display()));
-    let imported: HashMap<_, _> = pairs(&database.sql(ANIMAL_ROWS));
+    let rows = database.sql("SELECT name, id FROM pets");
+    let rows = rows.lines().map(|row| row.split_once('|').unwrap());
+    let imported: HashMap<_, _> = rows.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
     assert_eq!(imported.len(), animals);
     traffic.imported(imported);
-}
-
-/// The pairs in lines with a name and an id.
-fn pairs<C: FromIterator<(String, String)>>(rows: &str) -> C {
-    let rows = rows.lines().map(|row| row.split_once(' ').unwrap());
-    rows.map(|(name, id)| (name.to_owned(), id.to_owned())).collect()
 }
 
 /// Control: the descriptors of idle connections that accumulate are noticed.

@@ -49,7 +49,7 @@ fn failed_sync_ends_the_process() {
         assert_eq!(again.create_pet(&key, "again").status(), 201);
         ledger.sent("again");
         again.stop();
-        let differences = ledger.compare(database.data_dir());
+        let differences = ledger.compare(&database);
         differences.assert_no_violation();
         // A commit that came back would be read from memory: the disk may not have it.
         assert!(checkpoint || differences.unavailable.is_empty(), "round {round}: a failed commit came back");

@@ -2,13 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
-
 use crate::client::Response;
+use crate::database::Database;
 use crate::server::Server;
 use crate::trial::is_full;
 
@@ -137,25 +135,21 @@ impl Ledger {
         })))
     }
 
-    /// Compares the ledger with the database in a folder, which must be intact.
-    pub fn compare(&self, data_dir: &Path) -> Differences {
-        self.try_compare(data_dir).unwrap()
+    /// Compares the ledger with a database, which must be intact.
+    pub fn compare(&self, database: &Database) -> Differences {
+        self.try_compare(database).unwrap()
     }
 
     /// Compares the ledger with a database that may be corrupt.
-    pub fn try_compare(&self, data_dir: &Path) -> Result<Differences, String> {
-        let rows = rows(&data_dir.join("petstore.db")).map_err(|error| format!("corrupt: {error}"))?;
-        Ok(self.compare_rows(rows))
-    }
-
-    /// Compares the ledger with the names and ids of all animals and messages, ids as JSON.
-    pub fn compare_rows(&self, rows: impl IntoIterator<Item = (String, String)>) -> Differences {
+    pub fn try_compare(&self, database: &Database) -> Result<Differences, String> {
+        let rows = rows(database).map_err(|error| format!("corrupt: {error}"))?;
+        let rows = rows.lines().map(|row| row.split_once(' ').unwrap());
         let entries = self.entries();
         let mut differences = Differences::default();
         let mut there = HashMap::new();
-        for (name, id) in rows {
-            if there.insert(name.clone(), id).is_some() {
-                differences.doubled.push(name);
+        for (id, name) in rows {
+            if there.insert(name.to_owned(), id.to_owned()).is_some() {
+                differences.doubled.push(name.to_owned());
             }
         }
         let lost = entries.acknowledged.iter().filter(|(name, id)| there.get(*name) != Some(id));
@@ -171,28 +165,22 @@ impl Ledger {
                 differences.never_sent.push(name);
             }
         }
-        differences
+        Ok(differences)
     }
 
     /// The control: damages the database, which the comparison must detect. Returns a description.
-    pub fn notices_damage(&self, data_dir: &Path) -> &'static str {
-        let conn = Connection::open(data_dir.join("petstore.db")).unwrap();
-        // An animal may have orders.
-        conn.pragma_update(None, "foreign_keys", false).unwrap();
-        let one_of_each = [false, true].map(|message| {
+    pub fn notices_damage(&self, database: &Database) -> &'static str {
+        for message in [false, true] {
             let entries = self.entries();
             let found = entries.acknowledged.iter().find(|(_, id)| id.contains("msg_") == message);
-            found.expect("one was acknowledged").0.clone()
-        });
-        for name in &one_of_each {
-            let deleted = conn.execute("DELETE FROM pets WHERE name = ?1", [name]).unwrap()
-                + conn.execute("DELETE FROM messages WHERE message = ?1", [name]).unwrap();
-            assert_eq!(deleted, 1, "{name}");
+            let name = found.expect("one was acknowledged").0;
+            // An animal may have orders.
+            database.sql(&format!("DELETE FROM orders WHERE pet_id IN (SELECT id FROM pets WHERE name = '{name}')"));
+            database.sql(&format!("DELETE FROM pets WHERE name = '{name}'"));
+            database.sql(&format!("DELETE FROM messages WHERE message = '{name}'"));
         }
-        let add = "INSERT INTO pets (id, name, category_id, status) SELECT max(id) + 1, ?1, 1, 0 FROM pets";
-        conn.execute(add, ["nobody sent this"]).unwrap();
-        drop(conn);
-        let differences = self.compare(data_dir);
+        database.sql("INSERT INTO pets (name, category_id, status) VALUES ('nobody sent this', 1, 0)");
+        let differences = self.compare(database);
         assert_eq!((differences.lost.len(), differences.never_sent.len()), (2, 1), "the comparison sees no damage");
         "a control that deletes 2 and adds 1 is noticed"
     }
@@ -236,14 +224,18 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// The names and ids of all animals and messages, ids as JSON. Read without petstore.
-fn rows(file: &Path) -> rusqlite::Result<Vec<(String, String)>> {
-    let conn = Connection::open(file)?;
-    let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
-    if check != "ok" {
-        return Err(rusqlite::Error::ToSqlConversionFailure(check.into()));
+/// A line for each animal and message, with its id as JSON and its name. Read without petstore.
+fn rows(database: &Database) -> Result<String, String> {
+    let mut digits = "replace(CAST(id AS text), '-', '')";
+    if database.is_embedded() {
+        digits = "lower(hex(id))";
+        let check = database.try_sql("PRAGMA integrity_check")?;
+        if check != "ok" {
+            return Err(check);
+        }
     }
-    let rows = "SELECT name, CAST(id AS TEXT) FROM pets
-                UNION ALL SELECT message, '\"msg_' || lower(hex(id)) || '\"' FROM messages";
-    conn.prepare(rows)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    database.try_sql(&format!(
+        "SELECT CAST(id AS text) || ' ' || name FROM pets
+         UNION ALL SELECT '\"msg_' || {digits} || '\" ' || message FROM messages"
+    ))
 }
