@@ -22,13 +22,7 @@ fn shown(rows: &[AuditEntry]) -> Vec<String> {
 }
 
 fn step(service: &Service, key: &str, order: i64, step: &str) -> Request {
-    let request = service.request("POST", &format!("/v1/store/orders/{order}/{step}")).key(key);
-    request.header("x-request-id", &format!("{step}-{order}"))
-}
-
-async fn place(service: &Service, key: &str, pet: i64) {
-    let order = service.request("POST", "/v1/store/orders").key(key).json(format!(r#"{{"petId":{pet}}}"#));
-    assert_eq!(order.send().await.status(), 201);
+    service.step(key, order, step).header("x-request-id", &format!("{step}-{order}"))
 }
 
 async fn statuses<const N: usize>(requests: [Request; N]) -> [u16; N] {
@@ -45,7 +39,7 @@ async fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
         service.create_pets(4).await;
         let (_, carol) = service.another_account("carol@example.com").await;
         for (pet, key) in [(1, &carol), (2, &carol), (3, &carol), (4, &service.key)] {
-            place(service, key, pet).await;
+            assert_eq!(service.order(key, pet).send().await.status(), 201);
         }
 
         // Own steps, and steps that are forbidden, not possible, unknown and simulated.
@@ -88,8 +82,8 @@ async fn row_names_the_client_behind_a_proxy_and_the_id_of_the_response() {
     let service = Service::start_with(Setup { trusted_proxies, ..Setup::default() }).await;
     service.create_pets(2).await;
     let (_, carol) = service.another_account("carol@example.com").await;
-    place(&service, &carol, 1).await;
-    place(&service, &carol, 2).await;
+    let placed = [service.order(&carol, 1), service.order(&carol, 2)];
+    assert_eq!(statuses(placed).await, [201; 2]);
 
     let approve = service.request("POST", "/v1/store/orders/1/approve").key(&service.key);
     let answer = approve.header("x-forwarded-for", "203.0.113.9, 192.0.2.60").send().await;

@@ -253,11 +253,11 @@ async fn with_animals(count: usize) -> Service {
 }
 
 async fn place(service: &Service, pet: i64) -> Response {
-    service.post("/v1/store/orders", &format!(r#"{{"petId":{pet}}}"#)).await
+    service.order(&service.key, pet).send().await
 }
 
 async fn change(service: &Service, order: i64, transition: &str) -> Response {
-    service.post(&format!("/v1/store/orders/{order}/{transition}"), "").await
+    service.step(&service.key, order, transition).send().await
 }
 
 async fn status_of_pet(service: &Service, id: i64) -> Value {

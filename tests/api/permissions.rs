@@ -2,21 +2,13 @@
 //! table of all permissions.
 
 use petstore::domain::AccountId;
-use testkit::{Request, Response};
+use testkit::Response;
 
 use crate::service::{Service, ids};
 
 /// A customer beside the service's own account, which is staff.
 async fn customer(service: &Service) -> (AccountId, String) {
     service.another_account("carol@example.com").await
-}
-
-fn order(service: &Service, key: &str, pet: i64) -> Request {
-    service.request("POST", "/v1/store/orders").key(key).json(format!(r#"{{"petId":{pet}}}"#))
-}
-
-async fn step(service: &Service, key: &str, order: i64, step: &str) -> Response {
-    service.request("POST", &format!("/v1/store/orders/{order}/{step}")).key(key).send().await
 }
 
 async fn list(service: &Service, key: &str, query: &str) -> Response {
@@ -29,12 +21,12 @@ async fn staff_see_and_change_the_orders_of_all_customers() {
         service.create_pets(4).await;
         let (carol, key) = customer(service).await;
         for (key, pet) in [(&key, 1), (&service.key, 2), (&key, 3), (&key, 4)] {
-            assert_eq!(order(service, key, pet).send().await.status(), 201);
+            assert_eq!(service.order(key, pet).send().await.status(), 201);
         }
         let staff = &*service.key;
-        assert_eq!(step(service, staff, 1, "approve").await.json()["accountId"], carol.0);
-        assert_eq!(step(service, staff, 1, "deliver").await.json()["status"], "delivered");
-        assert_eq!(step(service, staff, 3, "cancel").await.status(), 200);
+        assert_eq!(service.step(staff, 1, "approve").send().await.json()["accountId"], carol.0);
+        assert_eq!(service.step(staff, 1, "deliver").send().await.json()["status"], "delivered");
+        assert_eq!(service.step(staff, 3, "cancel").send().await.status(), 200);
         assert_eq!(service.request("GET", "/v1/store/orders/1").key(staff).send().await.status(), 200);
 
         let own = service.account.0;

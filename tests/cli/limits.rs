@@ -1,10 +1,8 @@
 //! docs/limits.md has the bounds that the code enforces.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 
-use testkit::{Folder, Signal};
+use testkit::{Folder, Signal, raw};
 
 const PAGE: &str = include_str!("../../docs/limits.md");
 
@@ -98,16 +96,14 @@ fn limits_page_has_the_bounds_of_the_code() {
     }
 }
 
-#[test]
-fn request_has_at_most_100_headers() {
+#[tokio::test]
+async fn request_has_at_most_100_headers() {
     let folder = Folder::new();
     let server = folder.serve("quickstart");
     for (headers, status) in [(100, "401"), (101, "431")] {
-        let mut stream = TcpStream::connect(server.address("store")).unwrap();
         let others: String = (2..headers).map(|number| format!("x-{number}: a\r\n")).collect();
-        write!(stream, "GET /v1/pets HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{others}\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let request = format!("GET /v1/pets HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{others}\r\n");
+        let answer = raw(server.store(), request.as_bytes()).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{headers}: {answer}");
     }
     assert_eq!(server.end_by(Signal::TERM).code, Some(0));

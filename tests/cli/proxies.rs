@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use testkit::postgres::free_port;
-use testkit::{Certificate, Database, Process, TIMEOUT, within};
+use testkit::{Certificate, Database, Process, TIMEOUT, server_program, within};
 
 const NAMES: [&str; 2] = ["pets.example.com", "messages.example.com"];
 
@@ -72,9 +72,7 @@ fn check_example(file: &str, adapt: fn(String, &str, &str) -> (String, Vec<&'sta
     let (config, command) = adapt(example, folder.path().to_str().unwrap(), &address);
     let config_file = folder.path().join(file);
     std::fs::write(&config_file, config).unwrap();
-    let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
-    let mut proxy = Command::new(command[0]);
-    let _proxy = Process::start(proxy.args(&command[1..]).arg(config_file).env("PATH", path));
+    let _proxy = Process::start(server_program(command[0]).args(&command[1..]).arg(config_file));
     let curl = |name: &str, path: &str, body: Option<&str>| {
         let (host, port) = address.rsplit_once(':').unwrap();
         let mut curl = Command::new("curl");

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{ChildStderr, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::{Folder, Request, raw, soon, within};
+use testkit::{FREE_PORTS, Folder, Killed, Request, raw, soon, within};
 
 /// Length of a request's path, and about that of its log line, in bytes.
 const LONG_PATH: usize = 2_000;
@@ -22,15 +22,14 @@ const STOP: Duration = Duration::from_secs(20);
 
 /// A server whose log is read up to the line `listening`. Tests read the rest.
 struct Stalled {
-    child: Child,
+    process: Killed,
     log: BufReader<ChildStderr>,
     listening: Value,
 }
 
 impl Stalled {
     fn serve(folder: &Folder, line: &str) -> Self {
-        let mut command = folder.command(line);
-        on_free_ports(&mut command);
+        let mut command = folder.command(&format!("{line} {FREE_PORTS}"));
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let listening = loop {
@@ -39,7 +38,7 @@ impl Stalled {
                 break line;
             }
         };
-        Self { child, log, listening }
+        Self { process: Killed(child), log, listening }
     }
 
     fn address(&self, listener: &str) -> SocketAddr {
@@ -75,24 +74,13 @@ impl Stalled {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.process.0), signal).unwrap();
     }
 
     fn end(&mut self) -> ExitStatus {
-        within(STOP, "the stop", || self.child.try_wait().unwrap().is_some());
-        self.child.wait().unwrap()
+        within(STOP, "the stop", || self.process.0.try_wait().unwrap().is_some());
+        self.process.0.wait().unwrap()
     }
-}
-
-impl Drop for Stalled {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn on_free_ports(command: &mut Command) {
-    command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
 }
 
 /// Reads the next line of the log. `None` at its end.
@@ -149,11 +137,10 @@ async fn quickstart_serves_while_stdout_is_not_read() {
     fcntl_setfl(&full, flags | OFlags::NONBLOCK).unwrap();
     while full.write(&[b'x'; 4_096]).map_err(|error| error.kind()) != Err(ErrorKind::WouldBlock) {}
     fcntl_setfl(&full, flags).unwrap();
-    let mut command = folder.command("quickstart");
-    on_free_ports(&mut command);
+    let mut command = folder.command(&format!("quickstart {FREE_PORTS}"));
     let mut child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     let log = BufReader::new(child.stderr.take().unwrap());
-    let mut server = Stalled { child, log, listening: Value::Null };
+    let mut server = Stalled { process: Killed(child), log, listening: Value::Null };
     server.listening = server.read_until("listening").0;
 
     let answer = soon(Request::new(server.address("store"), "GET", "/livez").send()).await;

@@ -5,11 +5,10 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Stdio;
-use std::time::Duration;
 
 use expect_test::expect;
 use testkit::postgres::free_port;
-use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, petstore};
+use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, petstore, within};
 
 #[test]
 fn supervisor_is_notified_of_start_and_stop() {
@@ -148,15 +147,12 @@ fn sockets_of_another_process_are_ignored() {
 fn client_of(port: u16) -> std::thread::JoinHandle<String> {
     use std::io::{Read, Write};
     std::thread::spawn(move || {
-        let started = std::time::Instant::now();
-        let mut stream = loop {
-            match std::net::TcpStream::connect(("127.0.0.1", port)) {
-                Ok(stream) => break stream,
-                Err(error) if started.elapsed() > TIMEOUT => panic!("the port is closed: {error}"),
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        let mut answer = String::new();
+        let (mut connected, mut answer) = (None, String::new());
+        within(TIMEOUT, "opening the port", || {
+            connected = TcpStream::connect(("127.0.0.1", port)).ok();
+            connected.is_some()
+        });
+        let mut stream = connected.unwrap();
         // A service that refuses its sockets ends without an answer.
         let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let _ = stream.read_to_string(&mut answer);

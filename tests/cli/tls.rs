@@ -1,9 +1,9 @@
 //! TLS: renewed and unusable certificates, and public addresses that require it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Certificate, Folder, Process, Server, Signal, read_response_from, soon};
+use testkit::{Certificate, Folder, Process, Server, Signal, read_response_from, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -70,11 +70,7 @@ async fn new_certificate_applies_to_new_connections() {
         if by_signal {
             server.signal(Signal::HUP);
         }
-        let replaced = Instant::now();
-        while !next.is_presented(server.address("store")).await {
-            assert!(replaced.elapsed() < Duration::from_secs(60), "the new certificate does not come");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until(async || next.is_presented(server.address("store")).await).await;
         assert!(next.is_presented(server.address("messages")).await && next.is_presented(server.address("ops")).await);
         assert_is_answered(&server, &mut open).await;
     }

@@ -5,10 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use rustls::ServerConfig;
-use rustls::crypto::ring;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use testkit::{Certificate, soon};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -37,11 +33,7 @@ impl Collector {
     }
 
     pub async fn with(certificate: &Certificate) -> Self {
-        let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        let config = config.with_single_cert(vec![certificate.der.clone()], key).unwrap();
-        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), Some(Arc::new(config).into()), 200)
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), Some(certificate.server_config().into()), 200)
     }
 
     pub fn on(listener: TcpListener, tls: Option<TlsAcceptor>, status: u16) -> Self {

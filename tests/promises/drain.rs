@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use testkit::postgres::free_port;
 use testkit::trial::{self, is_full, rounds};
-use testkit::{Connection, Database, Load, Process, Request, Server, Signal, TIMEOUT, succeed, within};
+use testkit::{Connection, Database, Load, Process, Request, Server, Signal, TIMEOUT, server_program, succeed, within};
 
 /// Interval of HAProxy's health checks.
 const CHECK: Duration = Duration::from_millis(100);
@@ -199,10 +199,7 @@ impl Haproxy {
     fn start(config: &str) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, config).unwrap();
-        // Debian installs it outside the PATH of most users.
-        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
-        let mut command = Command::new("haproxy");
-        let process = Process::start(command.args(["-db", "-f"]).arg(file.path()).env("PATH", path));
+        let process = Process::start(server_program("haproxy").args(["-db", "-f"]).arg(file.path()));
         Self { _process: process, _config: file }
     }
 }

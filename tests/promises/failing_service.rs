@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::path::Path;
 use std::process::Command;
 
-use testkit::{Database, Ledger, Random, Request, Response, Server, Signal, TIMEOUT, new_message, trial, within};
+use testkit::{
+    Database, FREE_PORTS, Ledger, Random, Request, Response, Server, Signal, TIMEOUT, new_message, trial, within,
+};
 
 use crate::injected::{Calls, Case, FILES, Fault, SOCKETS, hit_a_wake_up, sample};
 
@@ -151,18 +153,17 @@ fn quickstart_announces_only_what_is_there() {
     ));
 }
 
-const QUICKSTART: &str = "quickstart --listen=127.0.0.1:0 --messages-listen=127.0.0.1:0 --ops-listen=127.0.0.1:0";
-
 /// Runs a quickstart under strace, then one without. Returns whether the first one announced its key.
 fn quickstart(strace: Command) -> Result<bool, String> {
     let database = Database::temporary();
-    let announced = start(&database, strace, QUICKSTART).and_then(|mut service| {
+    let command = format!("quickstart {FREE_PORTS}");
+    let announced = start(&database, strace, &command).and_then(|mut service| {
         service.signal(Signal::TERM);
         service.ended(TIMEOUT);
         let stdout = service.end().stdout;
         stdout.lines().find_map(|line| line.trim().strip_prefix("API key ").map(|key| key.trim().to_owned()))
     });
-    let mut again = start(&database, Command::new("env"), QUICKSTART).ok_or("the next quickstart does not start")?;
+    let mut again = start(&database, Command::new("env"), &command).ok_or("the next quickstart does not start")?;
     let kept = std::fs::read_to_string(database.file("quickstart.key")).map_err(|error| error.to_string())?;
     for key in announced.iter().map(String::as_str).chain([kept.trim()]) {
         has_animals(&again.get("/v1/pets?limit=100", key), 30)?;

@@ -2,13 +2,14 @@
 //! and SIGTERM ends the process.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Database, Process, Request, TIMEOUT, trial, within};
+use testkit::{Database, Killed, Process, Request, TIMEOUT, trial, within};
 
 use crate::blocked::{Service, health_limit, stop_limit};
+use crate::trace::attach;
 
 /// Processors that a process may use. With a single one, its workers are a runtime of another kind.
 const PROCESSORS: [&str; 2] = ["0", "0,1"];
@@ -99,18 +100,17 @@ fn status(service: &Service, path: &str) -> u16 {
 }
 
 /// A file system that does not respond: strace holds every thread that calls it with a file of the database. A frozen one
-/// (`fsfreeze`) would need root privileges, and would stop other programs too. Thaws on drop.
-struct Frozen(Child);
+/// (`fsfreeze`) would need root privileges, and would stop other programs too. Thaws on drop: the kernel releases the
+/// threads when strace is killed. On SIGINT, strace would wait for the calls of a process that has ended.
+struct Frozen {
+    _strace: Killed,
+}
 
 impl Frozen {
     fn new(process: &Process, database: &Database) -> Self {
-        let mut strace = Command::new("strace");
-        strace.args(["-f", "-qq", "-e", "signal=none", "-o", "/dev/null", "-p", &process.pid().to_string()]);
-        for name in ["petstore.db", "petstore.db-wal", "petstore.db-shm"] {
-            strace.arg("-P").arg(database.file(name));
-        }
-        strace.args(["-e", "trace=%file,%desc", "-e", "inject=%file,%desc:delay_enter=600s"]);
-        let frozen = Self(strace.stderr(Stdio::null()).spawn().unwrap());
+        let files = ["petstore.db", "petstore.db-wal", "petstore.db-shm"];
+        let strace = attach(process, database, &files, "%file,%desc", "delay_enter=600s");
+        let frozen = Self { _strace: Killed(strace) };
         let threads = format!("/proc/{}/task", process.pid());
         within(TIMEOUT, "freezing", || fs::read_dir(&threads).unwrap().all(|thread| is_traced(&thread.unwrap())));
         frozen
@@ -120,12 +120,4 @@ impl Frozen {
 fn is_traced(thread: &fs::DirEntry) -> bool {
     let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
     !status.contains("TracerPid:\t0\n")
-}
-
-/// The kernel releases the threads when strace ends. On SIGINT, strace would wait for the calls of a process that has ended.
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

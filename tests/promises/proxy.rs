@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
-use testkit::Process;
+use testkit::{Process, server_program};
 
 pub const NAMES: [&str; 3] = ["HAProxy", "nginx", "Caddy"];
 
@@ -48,9 +48,8 @@ impl Proxy {
         };
         let config_file = folder.path().join(file);
         std::fs::write(&config_file, config).unwrap();
-        let search = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
-        let mut program = Command::new(command[0]);
-        program.args(&command[1..]).arg(config_file).env("PATH", search).env("HOME", path);
+        let mut program = server_program(command[0]);
+        program.args(&command[1..]).arg(config_file).env("HOME", path);
         // Caddy tells HTTP/2 by its first bytes.
         let http2 = if name == "Caddy" { address } else { http2 };
         let process = Process::start(&mut program);

@@ -39,7 +39,7 @@ pub async fn tap(origin: SocketAddr, proxy: &'static str, secret: &str, findings
     let (secret, findings) = (secret.to_owned(), Arc::clone(findings));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let exchange = Exchange { proxy, ids: Ids::new(&secret), ..Exchange::new(Arc::clone(&findings)) };
+            let exchange = Exchange::new(proxy, &secret, Arc::clone(&findings));
             tokio::spawn(relay(stream, origin, exchange));
         }
     });
@@ -92,11 +92,11 @@ struct Exchange {
 }
 
 impl Exchange {
-    fn new(findings: Arc<Findings>) -> Self {
+    fn new(proxy: &'static str, secret: &str, findings: Arc<Findings>) -> Self {
         Self {
-            proxy: "",
+            proxy,
             findings,
-            ids: Ids::new(""),
+            ids: Ids { secret: secret.to_owned(), rest: Vec::new() },
             responses: Responses::default(),
             open: VecDeque::new(),
             recent: Vec::new(),
@@ -163,10 +163,6 @@ struct Ids {
 }
 
 impl Ids {
-    fn new(secret: &str) -> Self {
-        Self { secret: secret.to_owned(), rest: Vec::new() }
-    }
-
     fn read(&mut self, bytes: &[u8]) -> Vec<String> {
         self.rest.extend_from_slice(bytes);
         let (mut ids, mut from) = (Vec::new(), 0);
@@ -236,13 +232,5 @@ impl Responses {
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    let first = *wanted.first()?;
-    let mut from = 0;
-    while let Some(at) = bytes[from..].iter().position(|byte| *byte == first).map(|at| from + at) {
-        if bytes[at..].starts_with(wanted) {
-            return Some(at);
-        }
-        from = at + 1;
-    }
-    None
+    bytes.windows(wanted.len()).position(|window| window == wanted)
 }

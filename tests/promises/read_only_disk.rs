@@ -1,8 +1,7 @@
 //! Promise 14: on a read-only disk the service serves reads and rejects writes.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,6 +9,7 @@ use testkit::writers::Mix;
 use testkit::{Database, Ledger, Random, Server, TIMEOUT, Writers, trial, within};
 
 use crate::small_disk::SmallDisk;
+use crate::trace::attach;
 
 #[test]
 fn read_only_disk_serves_reads() {
@@ -63,7 +63,7 @@ fn read_only_disk_serves_reads() {
 #[test]
 fn disk_that_becomes_read_only_serves_reads() {
     let (rounds, mut random) = (trial::rounds(2), Random::from_seed());
-    let (database, trace) = (Database::temporary(), tempfile::NamedTempFile::new().unwrap());
+    let database = Database::temporary();
     let (key, ledger) = (database.make_key(), Ledger::default());
     let mut service = database.serve();
     let load = Writers::start(&service, &key, &ledger, "load", Mix::MIXED);
@@ -75,7 +75,8 @@ fn disk_that_becomes_read_only_serves_reads() {
             tries += 1;
             ledger.create_pet(&service, &key, &format!("{round}-{tries}")).status()
         };
-        let fault = fail_writes(&service, &database, trace.path());
+        let calls = "pwrite64,ftruncate";
+        let fault = attach(&service, &database, &["petstore.db", "petstore.db-wal"], calls, "error=EROFS");
         within(TIMEOUT, "rejecting writes", || create() == 503);
         assert_serves_only_reads(&service, &key, &ledger, &format!("read-only-{round}"));
         end(fault);
@@ -111,17 +112,6 @@ fn log_without_its_index_prevents_the_start(disk: &SmallDisk, database: &Databas
     let stderr = database.rejects(Database::SERVE);
     assert!(stderr.contains("a write-ahead log without its index"), "{stderr}");
     disk.make_read_only(false);
-}
-
-/// Makes writes to the database's files fail as on a read-only file system, until [`end`].
-fn fail_writes(service: &Server, database: &Database, trace: &Path) -> Child {
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-qq", "-e", "signal=none", "-p", &service.pid().to_string(), "-o"]).arg(trace);
-    for name in ["petstore.db", "petstore.db-wal"] {
-        strace.arg("-P").arg(database.file(name));
-    }
-    strace.args(["-e", "trace=pwrite64,ftruncate", "-e", "inject=pwrite64,ftruncate:error=EROFS"]);
-    strace.stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// strace detaches from the service on SIGINT.

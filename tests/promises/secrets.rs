@@ -6,14 +6,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use petstore::domain::account::NewPassword;
 use petstore::domain::{ApiKey, Deployment, Secret, SessionToken};
 use petstore::store::postgres::DatabaseUrl;
 use testkit::console::{between, code, form};
-use testkit::{Database, PostgresServer, Request, Response, new_pet, trial, within};
+use testkit::{Database, Killed, PostgresServer, Request, Response, new_pet, trial, within};
 
 /// Passwords that occur nowhere else.
 const PASSWORD: &str = "canary-of-the-password-7f3a";
@@ -30,7 +30,7 @@ fn no_secret_is_in_logs_or_the_embedded_database() {
     let database = Database::folder(&file("data"));
     let mut secrets = vec![PASSWORD.to_owned(), NEW_PASSWORD.into(), WRONG_PASSWORD.into(), DATABASE_PASSWORD.into()];
 
-    let mut service = Logged::serve(&database, &file("log"));
+    let service = Logged::serve(&database, &file("log"));
     let Console { cookies, key, successor } = service.use_console();
     let mut damaged = key.clone();
     damaged.replace_range(20..24, "0000");
@@ -75,7 +75,7 @@ fn no_secret_is_in_logs_or_the_embedded_database() {
     fs::write(file("output"), output).unwrap();
     fs::write(file("panic"), panic_text(&key)).unwrap();
     // A killed process leaves its write-ahead log behind.
-    service.kill();
+    drop(service);
 
     let searched = assert_nowhere(&secrets, folder.path());
 
@@ -228,7 +228,7 @@ fn session_of(cookie: &str) -> String {
 
 /// A service that logs at trace level into a file. Killed on drop.
 struct Logged {
-    process: Child,
+    _process: Killed,
     address: SocketAddr,
 }
 
@@ -243,12 +243,7 @@ impl Logged {
             address = text.contains("\"listening\"").then(|| between(&text, "\"store\":\"", "\"").parse().unwrap());
             address.is_some()
         });
-        Self { process, address: address.unwrap() }
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        Self { _process: Killed(process), address: address.unwrap() }
     }
 
     /// Uses each page that accepts or shows a secret, with right and wrong secrets.
@@ -283,13 +278,6 @@ impl Logged {
         let links = list.split("href=\"./requests/").skip(1).map(|rest| rest.split('"').next().unwrap());
         let pages: String = links.map(|id| open(&format!("/requests/{id}"))).collect();
         list + &pages
-    }
-}
-
-impl Drop for Logged {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -3,17 +3,17 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use testkit::{Database, within};
+use testkit::{Database, Keeper, within};
 
 const ROOMY: &str = "size=1g";
 
 /// A mount in a separate namespace, which ends with the process that keeps it.
 pub struct SmallDisk {
     folder: tempfile::TempDir,
-    keeper: Child,
+    keeper: Keeper,
 }
 
 impl SmallDisk {
@@ -30,7 +30,7 @@ impl SmallDisk {
         let needs = "cannot mount in a user namespace: make `unshare --map-root-user --mount` work; in a container, use \
                      --security-opt seccomp=unconfined or --privileged";
         assert!(!ready.is_empty(), "{needs}");
-        Self { folder, keeper }
+        Self { folder, keeper: Keeper(keeper) }
     }
 
     /// A database on this disk.
@@ -44,7 +44,7 @@ impl SmallDisk {
 
     /// A file in the data directory, by its path from outside the namespace.
     pub fn file(&self, name: &str) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.keeper.id()));
+        let root = PathBuf::from(format!("/proc/{}/root", self.keeper.0.id()));
         root.join(self.store().strip_prefix("/").unwrap()).join(name)
     }
 
@@ -77,7 +77,7 @@ impl SmallDisk {
     /// The start of a command that runs in the namespace.
     fn enter(&self) -> Command {
         let mut nsenter = Command::new("nsenter");
-        let keeper = self.keeper.id().to_string();
+        let keeper = self.keeper.0.id().to_string();
         nsenter.args(["--target", &keeper, "--user", "--mount", "--preserve-credentials", "--"]);
         nsenter
     }
@@ -92,12 +92,5 @@ impl SmallDisk {
             }
         }
         copy
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
     }
 }

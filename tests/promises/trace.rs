@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
-use testkit::{TIMEOUT, within};
+use testkit::{Database, Process, TIMEOUT, within};
 
 /// The calls that change files and folders or send to clients.
 const CALLS: &str = "trace=openat,mkdir,unlink,rename,ftruncate,pwrite64,fdatasync,fsync,write,writev,sendto,sendmsg";
@@ -53,6 +53,17 @@ pub fn recorder(file: &Path, disk: Disk) -> Command {
     };
     strace.args(["-e", &inject]);
     strace
+}
+
+/// Starts strace, which injects a fault into all calls of a running process with these files of its database.
+pub fn attach(process: &Process, database: &Database, files: &[&str], calls: &str, fault: &str) -> Child {
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-e", "signal=none", "-o", "/dev/null", "-p", &process.pid().to_string()]);
+    for file in files {
+        strace.arg("-P").arg(database.file(file));
+    }
+    strace.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:{fault}")]);
+    strace.stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// strace of all threads, with its output in `file`.

@@ -208,6 +208,16 @@ impl Service {
         }
     }
 
+    /// A request for an order of an animal.
+    pub fn order(&self, key: &str, pet: i64) -> Request {
+        self.request("POST", "/v1/store/orders").key(key).json(format!(r#"{{"petId":{pet}}}"#))
+    }
+
+    /// A request for a step of an order: `approve`, `deliver` or `cancel`.
+    pub fn step(&self, key: &str, order: i64, step: &str) -> Request {
+        self.request("POST", &format!("/v1/store/orders/{order}/{step}")).key(key)
+    }
+
     /// The ids in a page of a list, requested with the service's key.
     pub async fn ids(&self, path: &str) -> Vec<i64> {
         ids(&self.get(path).await)

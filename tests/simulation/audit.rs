@@ -17,7 +17,7 @@ const WRONG_STATUS: &str = "SELECT count(*) FROM pets p LEFT JOIN orders o ON o.
 
 pub fn audit(world: &World) -> Checked {
     disk::with(|disk| {
-        disk.revive(FOREIGN);
+        disk.lives.revive(FOREIGN);
         disk.running = FOREIGN;
     });
     let file = world.folder.join("petstore.db");

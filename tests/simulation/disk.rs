@@ -48,7 +48,7 @@ pub struct Disk {
     /// A sync has failed in this step, so the files in the folder have the lengths of those that they stand for.
     pub shows_lengths: bool,
     random: Random,
-    lives: Lives,
+    pub lives: Lives,
     files: Vec<File>,
     names: Names,
     handles: Vec<Option<Handle>>,
@@ -293,34 +293,14 @@ impl Disk {
         }
     }
 
-    pub fn set_fuse(&mut self, changes: u32, victim: Victim) {
-        self.lives.set_fuse(changes, victim);
-    }
-
-    pub fn clear_fuse(&mut self) {
-        self.lives.clear_fuse();
-    }
-
     /// Stops a process: none of its operations has an effect any more, and its locks are released.
     pub fn kill(&mut self, process: ProcessId) {
         self.lives.kill(process);
         self.release_locks(process);
     }
 
-    pub fn revive(&mut self, process: ProcessId) {
-        self.lives.revive(process);
-    }
-
     pub fn is_dead(&self, process: ProcessId) -> bool {
         self.lives.is_dead(process)
-    }
-
-    pub fn fail_power(&mut self) {
-        self.lives.fail_power();
-    }
-
-    pub fn has_power(&self) -> bool {
-        self.lives.has_power()
     }
 
     /// Restores the power. Of the changes that were not synced, any may be lost.

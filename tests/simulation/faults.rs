@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use tokio::time::{Instant, sleep};
 
-use crate::disk::{self, Disk, Faults};
+use crate::disk::{self, Faults};
 use crate::lives::Victim;
 use crate::machine::{FOREIGN, Machine};
 use crate::plan::Fault;
@@ -37,7 +37,7 @@ pub async fn run(world: Rc<World>) {
     (nats.is_up, nats.loss) = (true, 0);
     disk::with(|disk| {
         disk.faults = Faults::default();
-        disk.clear_fuse();
+        disk.lives.clear_fuse();
     });
 }
 
@@ -54,7 +54,7 @@ async fn cause(world: &Rc<World>, fault: Fault) {
                 set_fuse(world, Victim::Process(process.id));
             }
         }
-        Fault::FailPower => disk::with(Disk::fail_power),
+        Fault::FailPower => disk::with(|disk| disk.lives.fail_power()),
         Fault::FailPowerDuringChange => set_fuse(world, Victim::Power),
         Fault::Restart => {
             if let Some((slot, process)) = Machine::take_any(world) {
@@ -89,17 +89,17 @@ async fn cause(world: &Rc<World>, fault: Fault) {
 
 fn set_fuse(world: &World, victim: Victim) {
     let changes = world.below(40) as u32;
-    disk::with(|disk| disk.set_fuse(changes, victim));
+    disk::with(|disk| disk.lives.set_fuse(changes, victim));
 }
 
 /// Opens the database as a command does, and leaves a transaction open for a while.
 fn open_foreign(world: &World, sql: &str) {
     let mut machine = world.machine.borrow_mut();
-    if machine.foreign.is_some() || !disk::with(|disk| disk.has_power()) {
+    if machine.foreign.is_some() || !disk::with(|disk| disk.lives.has_power()) {
         return;
     }
     disk::with(|disk| {
-        disk.revive(FOREIGN);
+        disk.lives.revive(FOREIGN);
         disk.running = FOREIGN;
     });
     let file = world.folder.join("petstore.db");

@@ -13,19 +13,18 @@ impl FileLocks {
     pub fn lock(&mut self, file: usize, holder: usize, level: c_int) -> bool {
         let others = self.0.iter().filter(|(locked, by, _)| *locked == file && *by != holder);
         let highest = others.map(|(.., level)| *level).max().unwrap_or(ffi::SQLITE_LOCK_NONE);
-        let (taken, done) = match level {
-            ffi::SQLITE_LOCK_SHARED => (level, highest < ffi::SQLITE_LOCK_PENDING),
-            ffi::SQLITE_LOCK_RESERVED => (level, highest < ffi::SQLITE_LOCK_RESERVED),
-            _ if highest >= ffi::SQLITE_LOCK_RESERVED => (level, false),
+        let done = match level {
+            ffi::SQLITE_LOCK_SHARED => highest < ffi::SQLITE_LOCK_PENDING,
+            ffi::SQLITE_LOCK_RESERVED => highest < ffi::SQLITE_LOCK_RESERVED,
             // Keeps new readers away until those that are there have left.
             _ if highest == ffi::SQLITE_LOCK_SHARED => {
                 self.set(file, holder, ffi::SQLITE_LOCK_PENDING);
-                (level, false)
+                false
             }
-            _ => (level, true),
+            _ => highest < ffi::SQLITE_LOCK_RESERVED,
         };
         if done {
-            self.set(file, holder, taken);
+            self.set(file, holder, level);
         }
         done
     }

@@ -79,7 +79,7 @@ impl Machine {
             }
             Self::return_foreign(&world);
             let is_down = world.machine.borrow().slots.iter().all(|slot| matches!(slot, Slot::Down(_)));
-            if is_down && !disk::with(|disk| disk.has_power()) {
+            if is_down && !disk::with(|disk| disk.lives.has_power()) {
                 trace::note_text("power is back", "");
                 world.count(Event::PowerFailure);
                 disk::with(Disk::restore_power);
@@ -97,7 +97,7 @@ impl Machine {
                 Slot::Running(process) if process.has_failed() || disk::with(|disk| disk.is_dead(process.id)) => {
                     std::mem::replace(slot, Slot::Ending)
                 }
-                Slot::Down(until) if *until <= Instant::now() && disk::with(|disk| disk.has_power()) => {
+                Slot::Down(until) if *until <= Instant::now() && disk::with(|disk| disk.lives.has_power()) => {
                     std::mem::replace(slot, Slot::Ending)
                 }
                 _ => return,
@@ -125,7 +125,7 @@ impl Machine {
     fn return_foreign(world: &World) {
         let mut machine = world.machine.borrow_mut();
         let is_over = |(_, until): &(Connection, Instant)| *until <= Instant::now() || world.is_calm();
-        if !disk::with(|disk| disk.has_power()) || machine.foreign.as_ref().is_some_and(is_over) {
+        if !disk::with(|disk| disk.lives.has_power()) || machine.foreign.as_ref().is_some_and(is_over) {
             disk::with(|disk| disk.running = FOREIGN);
             machine.foreign = None;
         }

@@ -49,7 +49,7 @@ impl Process {
     /// Opens the store and starts what runs beside the requests.
     pub fn start(world: &Rc<World>, id: ProcessId) -> petstore::store::Result<Rc<Self>> {
         disk::with(|disk| {
-            disk.revive(id);
+            disk.lives.revive(id);
             disk.running = id;
             disk.show_in_folder();
         });

@@ -1,19 +1,19 @@
 //! PgBouncer between petstore and PostgreSQL.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use petstore::domain::PetStatus;
 use petstore::store::Store;
 use petstore::store::postgres::{Options, Postgres};
-use testkit::PostgresServer;
 use testkit::postgres::{free_port, unprivileged};
+use testkit::{Keeper, PostgresServer};
 
 use crate::fixtures::{create_pet, options};
 
 /// A PgBouncer in front of a new database. Ends on drop or with the test process.
 struct PgBouncer {
     options: Options,
-    keeper: Child,
+    _keeper: Keeper,
 }
 
 impl PgBouncer {
@@ -33,19 +33,12 @@ impl PgBouncer {
         command.args(["sh", "-c", r#"/usr/sbin/pgbouncer --quiet "$0" & cat; kill $!"#]).arg(&file);
         let keeper = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let url = format!("postgres://petstore@127.0.0.1:{port}/{database}");
-        Self { options: options(&url), keeper }
+        Self { options: options(&url), _keeper: Keeper(keeper) }
     }
 
     async fn open(&self) -> Result<Store, String> {
         let opened = Postgres::open(&self.options).await;
         opened.map(|store| Store::Postgres(Box::new(store))).map_err(|error| error.to_string())
-    }
-}
-
-impl Drop for PgBouncer {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
     }
 }
 

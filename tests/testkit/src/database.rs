@@ -29,6 +29,9 @@ enum Place {
     Url(String),
 }
 
+/// Flags for free ports.
+pub const FREE_PORTS: &str = "--listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+
 impl Database {
     /// The command that serves on free ports.
     pub const SERVE: &str = "serve --listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";

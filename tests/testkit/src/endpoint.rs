@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::postgres::free_port;
@@ -58,11 +56,7 @@ impl Endpoint {
 
     /// A server with TLS that acknowledges every message.
     pub fn with_certificate(certificate: &Certificate) -> Self {
-        let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        let config = config.with_single_cert(vec![certificate.der.clone()], key).unwrap();
-        Self::with(Some(Arc::new(config)), Box::new(|_, out| reply(out, "204 No Content", "")))
+        Self::with(Some(certificate.server_config()), Box::new(|_, out| reply(out, "204 No Content", "")))
     }
 
     fn with(tls: Option<Arc<ServerConfig>>, respond: Respond) -> Self {

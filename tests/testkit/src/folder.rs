@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::database::FREE_PORTS;
 use crate::process::{Ended, Process, petstore, with_clean_environment};
 use crate::server::Server;
 
@@ -93,8 +94,6 @@ impl Folder {
 
     /// Starts a command that serves, on free ports, and waits until it listens.
     pub fn serve(&self, line: &str) -> Server {
-        let mut command = self.command(line);
-        command.args(["--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
-        Server::start(&mut command)
+        Server::start(self.command(&format!("{line} {FREE_PORTS}")))
     }
 }

@@ -26,14 +26,14 @@ pub use client::{
     read_to_end,
 };
 pub use console::ConsoleUser;
-pub use database::{Database, succeed};
+pub use database::{Database, FREE_PORTS, succeed};
 pub use endpoint::Endpoint;
 pub use folder::Folder;
 pub use ledger::{Differences, Ledger};
 pub use load::Load;
 pub use nats::NatsServer;
 pub use postgres::PostgresServer;
-pub use process::{Ended, Process, Signal, petstore};
+pub use process::{Ended, Keeper, Killed, Process, Signal, petstore, server_program};
 pub use server::Server;
 pub use stop::{Stop, StopOnDrop};
 pub use tls::Certificate;

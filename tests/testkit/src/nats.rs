@@ -1,7 +1,7 @@
 //! A throwaway NATS server with JetStream, which a test may kill and restart.
 
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 pub use async_nats::ConnectOptions;
@@ -11,6 +11,7 @@ use async_nats::jetstream::stream::Config;
 use futures_util::StreamExt;
 
 use crate::postgres::free_port;
+use crate::process::server_program;
 
 /// The stream of the production deployment.
 pub const STREAM: &str = "PETSTORE_MESSAGES";
@@ -48,9 +49,9 @@ impl NatsServer {
     /// Starts the server again on the same port with the same data.
     pub fn start_again(&mut self) {
         assert!(self.child.is_none(), "the server is running");
-        // The server is killed when the thread that started it ends. Debian installs servers outside the user's PATH.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "nats-server"]).env("PATH", path());
+        // The server is killed when the thread that started it ends.
+        let mut command = server_program("setpriv");
+        command.args(["--pdeathsig", "KILL", "nats-server"]);
         command.args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"]);
         command.arg(self.folder.path()).args(&self.flags);
         let log = std::fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
@@ -154,8 +155,4 @@ impl Drop for NatsServer {
             self.kill();
         }
     }
-}
-
-fn path() -> String {
-    format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())
 }

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
+use crate::process::Keeper;
 use crate::wait::{TIMEOUT, within};
 
 /// Runs a server until stdin closes, which also happens when the test process is killed.
@@ -49,8 +50,7 @@ pub struct PostgresServer {
     pub folder: PathBuf,
     bin: PathBuf,
     databases: AtomicU32,
-    /// The server stops when the stdin of this process closes.
-    keeper: Child,
+    _keeper: Keeper,
 }
 
 impl PostgresServer {
@@ -88,7 +88,7 @@ impl PostgresServer {
         let mut folder = String::new();
         BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut folder).unwrap();
         assert!(!folder.is_empty(), "PostgreSQL does not start");
-        Self { port, folder: folder.trim().into(), bin, databases: AtomicU32::new(0), keeper }
+        Self { port, folder: folder.trim().into(), bin, databases: AtomicU32::new(0), _keeper: Keeper(keeper) }
     }
 
     /// Creates a database and returns its URL.
@@ -159,13 +159,6 @@ impl PostgresServer {
     pub fn set(&self, name: &str, value: &str) {
         self.sql("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'"));
         self.sql("postgres", "SELECT pg_reload_conf()");
-    }
-}
-
-impl Drop for PostgresServer {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
     }
 }
 

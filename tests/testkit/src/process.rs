@@ -33,6 +33,33 @@ pub(crate) fn with_clean_environment(command: &mut Command) {
     command.env_clear().envs(kept);
 }
 
+/// A server program of a Debian package. Debian installs some outside the PATH of most users.
+pub fn server_program(name: &str) -> Command {
+    let mut program = Command::new(name);
+    program.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+    program
+}
+
+/// A process that ends when its stdin closes, which happens on drop and also when the test process is killed.
+pub struct Keeper(pub Child);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// A process that is killed on drop.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Exit status and output of a process.
 #[derive(Debug)]
 pub struct Ended {

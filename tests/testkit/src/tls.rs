@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -57,6 +57,14 @@ impl Certificate {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let der = CertificateDer::from_pem_file(&file).unwrap();
         Self { file, key, der }
+    }
+
+    /// The configuration of a server that presents this certificate.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        let key = PrivateKeyDer::from_pem_file(&self.key).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        Arc::new(config.with_single_cert(vec![self.der.clone()], key).unwrap())
     }
 
     /// Copies this certificate and its key over the files of another.
