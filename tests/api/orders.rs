@@ -6,7 +6,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 use testkit::Response;
 
-use crate::service::{LARGEST, NOW, Service, ids};
+use crate::service::{LARGEST, NOW, Service};
 
 #[tokio::test]
 async fn order_is_placed_approved_and_delivered() {
@@ -180,7 +180,7 @@ async fn order_lists_are_paginated_like_animals() {
             // The second response comes from the page cache.
             for _ in 0..2 {
                 let page = service.get(&format!("/v1/store/orders{query}")).await;
-                assert_eq!(ids(&page), expected, "{query}");
+                assert_eq!(page.ids(), expected, "{query}");
                 let link = |next| format!(r#"<http://{}/v1/store/orders?{next}>; rel="next""#, service.store_address);
                 assert_eq!(page.header("link").map(str::to_owned), next.map(link), "{query}");
             }

@@ -4,7 +4,7 @@
 use petstore::domain::AccountId;
 use testkit::Response;
 
-use crate::service::{Service, ids};
+use crate::service::Service;
 
 /// A customer beside the service's own account, which is staff.
 async fn customer(service: &Service) -> (AccountId, String) {
@@ -39,7 +39,7 @@ async fn staff_see_and_change_the_orders_of_all_customers() {
             ("?accountId=999".into(), &[]),
             ("?after=2".into(), &[3, 4]),
         ] {
-            assert_eq!(ids(&list(service, staff, &query).await), expected, "{query}");
+            assert_eq!(list(service, staff, &query).await.ids(), expected, "{query}");
         }
         let first = list(service, staff, &format!("?limit=1&accountId={}", carol.0)).await;
         let next = first.header("link").unwrap();

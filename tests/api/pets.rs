@@ -8,7 +8,7 @@ use petstore::domain::NewPet;
 use serde_json::json;
 use testkit::pet_with_all_fields;
 
-use crate::service::{REX, Service, ids};
+use crate::service::{REX, Service};
 
 const STATUSES: [&str; 3] = ["available", "pending", "sold"];
 
@@ -167,7 +167,7 @@ async fn pages_follow_limit_status_and_after() {
             // The second response comes from the page cache.
             for _ in 0..2 {
                 let page = service.get(&format!("/v1/pets{query}")).await;
-                assert_eq!(ids(&page), expected, "{query}");
+                assert_eq!(page.ids(), expected, "{query}");
                 let link = |next| format!(r#"<http://{}/v1/pets?{next}>; rel="next""#, service.store_address);
                 assert_eq!(page.header("link").map(str::to_owned), next.map(link), "{query}");
                 let status = query.split_once("status=").map(|(_, status)| status.split('&').next().unwrap());
@@ -190,7 +190,7 @@ async fn pagination_sees_each_animal_once_during_writes() {
         let mut seen = Vec::new();
         while let Some(path) = next {
             let page = service.get(&path).await;
-            seen.extend(ids(&page));
+            seen.extend(page.ids());
             next = page.header("link").map(|link| target(&service, link));
             create(&service, 3).await;
             assert!(seen.len() < 200, "the walk ends");

@@ -1,10 +1,8 @@
 //! `account create`, `list`, `set-password` and `delete`.
 
-use std::time::Duration;
-
 use expect_test::expect;
 use testkit::console::PASSWORD;
-use testkit::{Folder, Request, Response, Server, soon};
+use testkit::{ConsoleUser, Folder, Request};
 
 #[test]
 fn account_create_creates_the_database() {
@@ -99,15 +97,16 @@ async fn set_password_ends_the_sessions_of_the_account() {
     let folder = Folder::new();
     assert_eq!(folder.run_with("account create ada@example.com --password-stdin", PASSWORD).code, Some(0));
     let server = folder.serve("serve");
-    let session = sign_in(&server, "ada@example.com", PASSWORD).await.expect("the password is right");
-    assert!(is_signed_in(&server, &session).await);
+    let mut ada = ConsoleUser::new(server.store());
+    ada.sign_in("ada@example.com", PASSWORD).await;
 
     let set = folder.run_with("account set-password ADA@example.com --password-stdin", "another fine password\n");
 
     assert_eq!((set.code, set.stdout.as_str()), (Some(0), ""), "{set:?}");
-    assert!(!is_signed_in(&server, &session).await);
-    assert_eq!(sign_in(&server, "ada@example.com", PASSWORD).await, None);
-    assert!(sign_in(&server, "ada@example.com", "another fine password").await.is_some());
+    assert!(!ada.is_signed_in().await);
+    let old = ada.post("/sign-in", &[("email", "ada@example.com"), ("password", PASSWORD)]).await;
+    assert_eq!(old.status(), 422);
+    ada.sign_in("ada@example.com", "another fine password").await;
 }
 
 #[test]
@@ -142,38 +141,6 @@ fn changes_of_an_unknown_account_fail() {
 /// Output of `account list --json`.
 fn accounts(folder: &Folder) -> Vec<serde_json::Value> {
     serde_json::from_str(&folder.succeed("account list --json")).unwrap()
-}
-
-/// The session cookie, or `None` if the console refuses the password.
-pub async fn sign_in(server: &Server, email: &str, password: &str) -> Option<String> {
-    let address = server.address("store");
-    let request = || {
-        let request = Request::new(address, "POST", "/sign-in").header("origin", &format!("http://{address}"));
-        request.form(&[("email", email), ("password", password)])
-    };
-    let answer = answered(request).await;
-    assert!([303, 422].contains(&answer.status()), "{}", answer.body);
-    answer.cookie()
-}
-
-async fn is_signed_in(server: &Server, session: &str) -> bool {
-    let overview = answered(|| Request::new(server.address("store"), "GET", "/").header("cookie", session)).await;
-    assert_eq!(overview.status(), 200, "{}", overview.body);
-    overview.body.contains("Sign out")
-}
-
-/// Sends a request and retries it after a 503, because the database may be slow on a busy machine.
-async fn answered(request: impl Fn() -> Request) -> Response {
-    soon(async {
-        loop {
-            let answer = request().send().await;
-            if answer.status() != 503 {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    })
-    .await
 }
 
 #[tokio::test]

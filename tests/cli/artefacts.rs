@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use expect_test::expect;
 use serde_json::Value;
-use testkit::{Folder, Process, Server, Signal, petstore};
+use testkit::{FREE_PORTS, Folder, Process, Server, Signal, petstore, succeed};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -22,7 +22,7 @@ static DIST: LazyLock<PathBuf> = LazyLock::new(|| {
     let dist = Path::new(petstore()).with_file_name("dist");
     let folder = Folder::new();
     let stripped = folder.path("petstore");
-    run(folder.program("strip").arg("-o").arg(&stripped).arg(petstore()));
+    succeed(folder.program("strip").arg("-o").arg(&stripped).arg(petstore()));
     // Inherits the whole environment, because cargo needs its variables.
     let mut release = Command::new(format!("{REPOSITORY}/scripts/release"));
     // Speed matters more than size here.
@@ -41,21 +41,13 @@ fn artefact(suffix: &str) -> PathBuf {
     DIST.join(name.unwrap_or_else(|| panic!("no *{suffix} in {sums}")))
 }
 
-/// Runs a command that must succeed, and returns its stdout.
-fn run(command: &mut Command) -> String {
-    let ended = Process::start(&mut *command).end();
-    assert_eq!(ended.code, Some(0), "{command:?}\n{}\n{}", ended.stdout, ended.stderr);
-    ended.stdout
-}
-
 fn is_static(program: &Path) -> bool {
-    !run(Command::new("readelf").arg("--program-headers").arg(program)).contains("INTERP")
+    !succeed(Command::new("readelf").arg("--program-headers").arg(program)).contains("INTERP")
 }
 
 /// Starts `quickstart`, gets an animal, and returns the exit status after SIGTERM. `command` ends in the program.
 async fn quickstart(mut command: Command, data: &Path) -> Option<i32> {
-    command.args(["quickstart", "--log-format=json", "--listen=127.0.0.1:0"]);
-    command.args(["--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]);
+    command.args(["quickstart", "--log-format=json"]).args(FREE_PORTS.split(' '));
     let server = Server::start(&mut command);
     let key = std::fs::read_to_string(data.join("quickstart.key")).unwrap();
     let pets = server.request("/v1/pets?limit=1", key.trim_end()).await;
@@ -65,13 +57,13 @@ async fn quickstart(mut command: Command, data: &Path) -> Option<i32> {
 
 #[test]
 fn checksums_of_artefacts_match() {
-    run(Command::new("sha256sum").args(["--check", "--quiet", "--strict", "SHA256SUMS"]).current_dir(&*DIST));
+    succeed(Command::new("sha256sum").args(["--check", "--quiet", "--strict", "SHA256SUMS"]).current_dir(&*DIST));
 }
 
 #[tokio::test]
 async fn archive_of_artefacts_installs_and_serves() {
     let folder = Folder::new();
-    run(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
+    succeed(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
 
     expect![[r#"
         bin/petstore
@@ -102,9 +94,9 @@ async fn archive_of_artefacts_installs_and_serves() {
         share/fish/vendor_completions.d/petstore.fish
         share/zsh/site-functions/_petstore
     "#]]
-    .assert_eq(&run(folder
-        .program("sh")
-        .args(["-c", "find * -type f ! -path '*/man1/*' ! -path '*/docs/*' | LC_ALL=C sort"])));
+    .assert_eq(&succeed(
+        folder.program("sh").args(["-c", "find * -type f ! -path '*/man1/*' ! -path '*/docs/*' | LC_ALL=C sort"]),
+    ));
     assert!(folder.names("share/man/man1").len() >= 29);
     for page in ["docs/operations.md", "docs/evidence/promises.md", "docs/console/overview.png"] {
         assert!(folder.path("share/doc/petstore").join(page).exists(), "{page} is missing");
@@ -124,7 +116,7 @@ async fn archive_of_artefacts_installs_and_serves() {
         );
     }
     let program = folder.path("bin/petstore");
-    let shown = run(folder.program(&program).args(["config", "show", "--config", "etc/petstore/petstore.toml"]));
+    let shown = succeed(folder.program(&program).args(["config", "show", "--config", "etc/petstore/petstore.toml"]));
     assert!(shown.contains("/var/lib/petstore"), "{shown}");
 
     assert_eq!(quickstart(folder.program(program), &folder.path("petstore-data")).await, Some(0));
@@ -133,7 +125,7 @@ async fn archive_of_artefacts_installs_and_serves() {
 #[test]
 fn static_program_of_artefacts_loads_no_library() {
     let folder = Folder::new();
-    run(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
+    succeed(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
     if !is_static(&folder.path("bin/petstore")) {
         assert!(std::env::var_os("DIST").is_none(), "the program of a release is static");
         return;
@@ -154,16 +146,16 @@ fn static_program_of_artefacts_loads_no_library() {
 async fn image_of_artefacts_is_accepted_and_serves() {
     let folder = Folder::new();
     let oci = artefact("-oci.tar").display().to_string();
-    let inspected = run(folder.program("skopeo").args(["inspect", &format!("oci-archive:{oci}")]));
+    let inspected = succeed(folder.program("skopeo").args(["inspect", &format!("oci-archive:{oci}")]));
     let labels = &serde_json::from_str::<Value>(&inspected).unwrap()["Labels"];
     assert_eq!(labels["org.opencontainers.image.version"], VERSION, "{inspected}");
     assert_eq!(labels["org.opencontainers.image.licenses"], "MIT OR Apache-2.0", "{inspected}");
     let docker = format!("docker-archive:{}", artefact("-docker.tar").display());
-    let config = run(folder.program("skopeo").args(["inspect", "--config", "--raw", &docker]));
+    let config = succeed(folder.program("skopeo").args(["inspect", "--config", "--raw", &docker]));
     assert!(config.contains(r#""Test":["CMD","/petstore","healthcheck"]"#), "{config}");
     let insecure = ["--insecure-policy", "copy", "--quiet"];
-    run(folder.program("skopeo").args(insecure).arg(format!("oci-archive:{oci}")).arg("oci:image:petstore"));
-    run(folder.program("umoci").args(["unpack", "--rootless", "--image", "image:petstore", "bundle"]));
+    succeed(folder.program("skopeo").args(insecure).arg(format!("oci-archive:{oci}")).arg("oci:image:petstore"));
+    succeed(folder.program("umoci").args(["unpack", "--rootless", "--image", "image:petstore", "bundle"]));
 
     let config: Value = serde_json::from_str(&folder.read("bundle/config.json")).unwrap();
     let process = &config["process"];
@@ -206,7 +198,7 @@ fn debian_package_of_artefacts_is_accepted_by_lintian() {
         // The program of the tests is not static, but the package does not depend on its libraries.
         lintian.args(["--suppress-tags", "missing-dependency-on-libc"]);
     }
-    run(lintian.arg(artefact(".deb")));
+    succeed(lintian.arg(artefact(".deb")));
 }
 
 /// Installs, upgrades, removes and purges the Debian package in an overlay over this system. $1 is the package, $2 a folder.
@@ -264,7 +256,7 @@ inside petstore --version 2>/dev/null || echo 'no program'
 async fn debian_package_of_artefacts_installs_upgrades_and_purges() {
     let folder = Folder::new();
     let package = artefact(".deb");
-    run(folder.program("dpkg-deb").arg("--extract").arg(&package).arg(folder.path("tree")));
+    succeed(folder.program("dpkg-deb").arg("--extract").arg(&package).arg(folder.path("tree")));
     let unpacked = folder.program(folder.path("tree/usr/bin/petstore"));
     assert_eq!(quickstart(unpacked, &folder.path("petstore-data")).await, Some(0));
     if !rustix::process::getuid().is_root() {
@@ -272,7 +264,7 @@ async fn debian_package_of_artefacts_installs_upgrades_and_purges() {
     }
     let tree = folder.path("life");
     std::fs::create_dir(&tree).unwrap();
-    let life = run(folder.program("unshare").args(["--mount", "sh", "-c", LIFE, "sh"]).arg(package).arg(tree));
+    let life = succeed(folder.program("unshare").args(["--mount", "sh", "-c", LIFE, "sh"]).arg(package).arg(tree));
     expect![[r#"
         install:
         -rw-r----- root petstore /etc/petstore/petstore.toml

@@ -4,9 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use expect_test::expect;
 use serde_json::Value;
-use testkit::{Ended, FREE_PORTS, Folder, Process, Server, Signal, petstore};
+use testkit::{ConsoleUser, Ended, FREE_PORTS, Folder, Process, Server, Signal, petstore};
 
-use crate::accounts::sign_in;
 use crate::shell;
 
 #[test]
@@ -146,7 +145,7 @@ async fn quickstart_account_signs_in_with_the_printed_password() {
     let server = folder.serve("quickstart");
     let printed = server.printed_until("Stop");
     let first = password(&printed).to_owned();
-    assert!(sign_in(&server, "quickstart@localhost", &first).await.is_some(), "{printed}");
+    ConsoleUser::new(server.store()).sign_in("quickstart@localhost", &first).await;
     drop(server);
 
     let server = folder.serve("quickstart");
@@ -155,12 +154,12 @@ async fn quickstart_account_signs_in_with_the_printed_password() {
     let line = "shown at the first start; to replace it, run `";
     let (_, command) = printed.split_once(line).unwrap_or_else(|| panic!("{printed}"));
     assert!(!printed.contains(&first), "{printed}");
-    assert!(sign_in(&server, "quickstart@localhost", &first).await.is_some(), "the password stays");
+    ConsoleUser::new(server.store()).sign_in("quickstart@localhost", &first).await;
     let mut shell = folder.program("sh");
     let another = Process::start(shell.args(["-c", command.split_once('`').unwrap().0])).end();
     assert_eq!(another.code, Some(0), "{another:?}");
     assert_eq!(another.stdout.trim_end().len(), 20, "{another:?}");
-    assert!(sign_in(&server, "quickstart@localhost", another.stdout.trim_end()).await.is_some());
+    ConsoleUser::new(server.store()).sign_in("quickstart@localhost", another.stdout.trim_end()).await;
 }
 
 #[test]

@@ -54,9 +54,7 @@ impl Shop {
     }
 
     fn ids(&self, server: &Server, path: &str) -> Vec<i64> {
-        let page = server.get(path, &self.key);
-        assert_eq!(page.status(), 200, "{page:?}");
-        page.json().as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect()
+        server.get(path, &self.key).ids()
     }
 
     fn messages(&self, server: &Server) -> usize {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::console::PASSWORD;
-use testkit::{Request, soon};
+use testkit::{Killed, Request, soon};
 
 use crate::service::Service;
 
@@ -16,7 +16,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Headless Chromium. Killed on drop.
 pub struct Browser {
-    driver: Child,
+    _driver: Killed,
     address: SocketAddr,
     session: String,
     /// The process of the browser, which a killed driver does not end.
@@ -48,7 +48,7 @@ impl Browser {
         let wanted =
             json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "goog:chromeOptions": options } } });
         let mut browser = Self {
-            driver,
+            _driver: Killed(driver),
             address,
             session: String::new(),
             process: None,
@@ -236,7 +236,5 @@ impl Drop for Browser {
         {
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
         }
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
     }
 }

@@ -14,11 +14,38 @@ fn link(page: &str, words: &str) -> Option<String> {
     Some(href.trim_start_matches('.').replace("&amp;", "&"))
 }
 
+/// The numbers on a page, each after `before`.
+fn numbers(page: &str, before: &str) -> Vec<i64> {
+    page.split(before).skip(1).map(|rest| rest.split('<').next().unwrap().parse().unwrap()).collect()
+}
+
 /// The ids of the animals or orders on a page.
 fn ids(page: &str) -> Vec<i64> {
-    let animals = page.split(r#"data-label="Id">"#).skip(1);
-    let orders = page.split(r#"<span class="only-stacked">Order </span>"#).skip(1);
-    animals.chain(orders).map(|rest| rest.split('<').next().unwrap().parse().unwrap()).collect()
+    [numbers(page, r#"data-label="Id">"#), numbers(page, r#"<span class="only-stacked">Order </span>"#)].concat()
+}
+
+/// Follows the links of a list to its end and back. `shown` tells what a page shows.
+async fn assert_leads_back_and_forth(
+    user: &mut ConsoleUser,
+    list: &str,
+    shown: impl Fn(&str) -> Vec<i64>,
+    pages: &[Vec<i64>],
+) {
+    let (mut path, mut seen) = (Some(list.to_owned()), Vec::new());
+    while let Some(next) = path {
+        let page = user.get(&next).await.body;
+        assert_eq!(shown(&page), pages[seen.len()], "{next}");
+        assert_eq!(link(&page, "First page").as_deref(), (!seen.is_empty()).then_some(list), "{next}");
+        path = link(&page, "Next page");
+        seen.push(page);
+    }
+    assert_eq!(seen.len(), pages.len(), "{list}");
+    assert_eq!(link(&seen[0], "Previous page"), None);
+    for number in (0..pages.len() - 1).rev() {
+        let path = link(&seen[number + 1], "Previous page").unwrap();
+        let page = user.get(&path).await.body;
+        assert_eq!((shown(&page), link(&page, "First page").is_some()), (pages[number].clone(), number > 0), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -33,27 +60,7 @@ async fn lists_lead_from_the_newest_entry_to_the_oldest_and_back() {
             [("/animals", 50), ("/animals?status=pending", 45), ("/orders", 45), ("/orders?status=placed", 45)]
         {
             let pages = [(count - 19..=count), (count - 39..=count - 20), (1..=count - 40)];
-            let pages = pages.map(|ids| ids.rev().collect::<Vec<_>>());
-            let mut path = Some(list.to_owned());
-            let mut seen = Vec::new();
-            while let Some(next) = path {
-                let page = ada.get(&next).await.body;
-                assert_eq!(ids(&page), pages[seen.len()], "{next}");
-                assert_eq!(link(&page, "First page").as_deref(), (!seen.is_empty()).then_some(list), "{next}");
-                path = link(&page, "Next page");
-                seen.push(page);
-            }
-            assert_eq!(seen.len(), 3, "{list}");
-            assert_eq!(link(&seen[0], "Previous page"), None);
-            for number in [1, 0] {
-                let path = link(&seen[number + 1], "Previous page").unwrap();
-                let page = ada.get(&path).await.body;
-                assert_eq!(
-                    (ids(&page), link(&page, "First page").is_some()),
-                    (ids(&seen[number]), number > 0),
-                    "{path}"
-                );
-            }
+            assert_leads_back_and_forth(&mut ada, list, ids, &pages.map(|ids| ids.rev().collect())).await;
         }
         // Newer entries than fit on a page before it are shown with older ones.
         assert_eq!(ids(&ada.get("/animals?after=48").await.body), (31..=50).rev().collect::<Vec<_>>());
@@ -104,20 +111,14 @@ async fn messages_begin_at_an_id_and_lead_back() {
         service.clock.set(NOW.plus(std::time::Duration::from_secs(number)));
         ada.post("/messages", &[("message", &format!("number {number:02}"))]).await;
     }
-    let shown = |page: &str| -> Vec<u32> {
-        let texts = page.split(r#"<p class="message">number "#).skip(1);
-        texts.map(|rest| rest.split('<').next().unwrap().parse().unwrap()).collect()
-    };
-    let first = ada.get("/messages").await.body;
-    assert_eq!((shown(&first), link(&first, "Previous page")), ((15..25).rev().collect(), None));
-    let second = ada.get(&link(&first, "Next page").unwrap()).await.body;
-    assert_eq!(shown(&second), (5..15).rev().collect::<Vec<_>>());
-    let back = ada.get(&link(&second, "Previous page").unwrap()).await.body;
-    assert_eq!((shown(&back), link(&back, "First page")), (shown(&first), None));
+    let shown = |page: &str| numbers(page, r#"<p class="message">number "#);
+    let pages = [(15..25), (5..15), (0..5)].map(|numbers| numbers.rev().collect());
+    assert_leads_back_and_forth(&mut ada, "/messages", shown, &pages).await;
 
+    let first = ada.get("/messages").await.body;
+    let second = ada.get(&link(&first, "Next page").unwrap()).await.body;
     let id = format!("msg_{}", between(&second, "<code>msg_", "</code>"));
-    let from = ada.get(&format!("/messages?from={id}")).await.body;
-    assert_eq!(shown(&from), shown(&second));
+    assert_eq!(shown(&ada.get(&format!("/messages?from={id}")).await.body), pages[1]);
 }
 
 #[tokio::test]
@@ -126,19 +127,9 @@ async fn keys_lead_from_the_newest_to_the_oldest_and_back() {
     for number in 0..45 {
         ada.key(&format!("key {number:02}")).await;
     }
-    let shown = |page: &str| -> Vec<u32> {
-        let names = page.split(r#"<th scope="row">key "#).skip(1);
-        names.map(|rest| rest.split('<').next().unwrap().parse().unwrap()).collect()
-    };
-    let first = ada.get("/keys?status=active").await.body;
-    assert_eq!((shown(&first), link(&first, "Previous page")), ((25..45).rev().collect(), None));
-    let second = ada.get(&link(&first, "Next page").unwrap()).await.body;
-    let third = ada.get(&link(&second, "Next page").unwrap()).await.body;
-    assert_eq!((shown(&third), link(&third, "Next page")), ((0..5).rev().collect(), None));
-    let back = ada.get(&link(&third, "Previous page").unwrap()).await.body;
-    assert_eq!((shown(&back), link(&back, "First page").is_some()), (shown(&second), true));
-    let back = ada.get(&link(&back, "Previous page").unwrap()).await.body;
-    assert_eq!((shown(&back), link(&back, "First page")), (shown(&first), None));
+    let shown = |page: &str| numbers(page, r#"<th scope="row">key "#);
+    let pages = [(25..45), (5..25), (0..5)].map(|numbers| numbers.rev().collect());
+    assert_leads_back_and_forth(&mut ada, "/keys?status=active", shown, &pages).await;
 }
 
 #[tokio::test]

@@ -220,7 +220,7 @@ impl Service {
 
     /// The ids in a page of a list, requested with the service's key.
     pub async fn ids(&self, path: &str) -> Vec<i64> {
-        ids(&self.get(path).await)
+        self.get(path).await.ids()
     }
 
     /// `GET /metrics` on the operations listener.
@@ -346,12 +346,6 @@ impl Service {
         self.running.take().unwrap().await.unwrap();
         self.store.close().await;
     }
-}
-
-/// The ids in a page of a list.
-pub fn ids(page: &Response) -> Vec<i64> {
-    assert_eq!(page.status(), 200, "{}", page.body);
-    page.json().as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect()
 }
 
 fn new_account(email: &str) -> NewAccount {

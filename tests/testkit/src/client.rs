@@ -250,6 +250,12 @@ impl Response {
         line.unwrap_or_else(|| panic!("{sample} is missing:\n{}", self.body)).parse().unwrap()
     }
 
+    /// The ids in a page of a list.
+    pub fn ids(&self) -> Vec<i64> {
+        assert_eq!(self.status(), 200, "{}", self.body);
+        self.json().as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect()
+    }
+
     /// The `code` of an error response, after checking that its body has the shape of every error.
     pub fn code(&self) -> String {
         let body = self.json();
