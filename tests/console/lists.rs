@@ -53,11 +53,13 @@ async fn lists_lead_from_the_newest_entry_to_the_oldest_and_back() {
     Service::on_every_database(async |service| {
         service.create_pets(50).await;
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
-        for animal in 1..=45 {
-            assert_eq!(ada.post("/orders", &[("petId", &animal.to_string())]).await.status(), 201);
+        let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
+        for animal in 1..=50 {
+            let customer = if animal <= 45 { &mut ada } else { &mut grace };
+            assert_eq!(customer.post("/orders", &[("petId", &animal.to_string())]).await.status(), 201);
         }
         for (list, count) in
-            [("/animals", 50), ("/animals?status=pending", 45), ("/orders", 45), ("/orders?status=placed", 45)]
+            [("/animals", 50), ("/animals?status=pending", 50), ("/orders", 45), ("/orders?status=placed", 45)]
         {
             let pages = [(count - 19..=count), (count - 39..=count - 20), (1..=count - 40)];
             assert_leads_back_and_forth(&mut ada, list, ids, &pages.map(|ids| ids.rev().collect())).await;
@@ -106,19 +108,28 @@ async fn lists_begin_at_an_id() {
 
 #[tokio::test]
 async fn messages_begin_at_an_id_and_lead_back() {
-    let (service, mut ada) = signed_in().await;
-    for number in 0..25 {
-        service.clock.set(NOW.plus(std::time::Duration::from_secs(number)));
-        ada.post("/messages", &[("message", &format!("number {number:02}"))]).await;
-    }
-    let shown = |page: &str| numbers(page, r#"<p class="message">number "#);
-    let pages = [(15..25), (5..15), (0..5)].map(|numbers| numbers.rev().collect());
-    assert_leads_back_and_forth(&mut ada, "/messages", shown, &pages).await;
+    Service::on_every_database(async |service| {
+        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
+        for number in 0..25 {
+            service.clock.set(NOW.plus(std::time::Duration::from_secs(number)));
+            for (person, name) in [(&mut ada, "number"), (&mut grace, "other")] {
+                person.post("/messages", &[("message", &format!("{name} {number:02}"))]).await;
+            }
+        }
+        let shown = |page: &str| {
+            assert!(!page.contains(">other "), "messages of another account: {page}");
+            numbers(page, r#"<p class="message">number "#)
+        };
+        let pages = [(15..25), (5..15), (0..5)].map(|numbers| numbers.rev().collect());
+        assert_leads_back_and_forth(&mut ada, "/messages", shown, &pages).await;
 
-    let first = ada.get("/messages").await.body;
-    let second = ada.get(&link(&first, "Next page").unwrap()).await.body;
-    let id = format!("msg_{}", between(&second, "<code>msg_", "</code>"));
-    assert_eq!(shown(&ada.get(&format!("/messages?from={id}")).await.body), pages[1]);
+        let first = ada.get("/messages").await.body;
+        let second = ada.get(&link(&first, "Next page").unwrap()).await.body;
+        let id = format!("msg_{}", between(&second, "<code>msg_", "</code>"));
+        assert_eq!(shown(&ada.get(&format!("/messages?from={id}")).await.body), pages[1]);
+    })
+    .await;
 }
 
 #[tokio::test]

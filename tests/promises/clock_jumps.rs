@@ -1,16 +1,14 @@
 //! Promise 32: jumps of the system clock do not change when anything expires.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::process::Stdio;
 use std::time::Duration;
 
 use petstore::config::{Network, RateLimit};
 use petstore::domain::Timestamp;
 use petstore::domain::session::IDLE;
 use testkit::console::{PASSWORD, form};
-use testkit::{ConsoleUser, Database, Random, Response, Server, new_pet, trial, within};
+use testkit::{ConsoleUser, Database, Process, Random, Response, Server, new_pet, trial, within};
 
 use crate::fake_clock::FakeClock;
 use crate::service::{NOW, Service, Setup};
@@ -269,14 +267,9 @@ fn clock_before_1970_breaks_no_connection() {
 fn service_refuses_to_start_before_1970() {
     let (database, clock) = (Database::temporary(), FakeClock::new());
     clock.set("@1969-06-01 00:00:00");
-    let mut command = clock.command(&database);
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let lines: Vec<_> = log.take_while(|line| !line.contains("\"listening\"")).collect();
-    // Ends the process if it has started despite the clock.
-    let _ = child.kill();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{lines:?}");
-    assert!(lines.iter().any(|line| line.contains("the system clock is set to 1969-06-01T")), "{lines:?}");
-    assert!(!lines.iter().any(|line| line.contains("panicked")), "{lines:?}");
+    let ended = Process::start(&mut clock.command(&database)).end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("the system clock is set to 1969-06-01T"), "{ended:?}");
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
     trial::measured("a start in 1969 refused");
 }

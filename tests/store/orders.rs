@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
-    AccountId, Actor, Direction, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PageLimit,
-    PageQuery, PetStatus, Timestamp, Transition,
+    AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp,
+    Transition,
 };
 use petstore::store::{Outcome, Store};
 
@@ -100,58 +100,6 @@ async fn constraint_prevents_a_second_order() {
         placed(place(&store, ada, pet).await);
     })
     .await;
-}
-
-#[tokio::test]
-async fn descending_pages_hold_the_list_in_reverse() {
-    on_every_database(async |store| {
-        let (ada, eve) = (account(&store, "ada@example.com").await, account(&store, "eve@example.com").await);
-        for number in 0..12 {
-            let animal = pet(&store).await;
-            placed(place(&store, if number % 4 == 3 { eve } else { ada }, animal).await);
-        }
-        for order in [2, 5, 9] {
-            change(&store, ada, order, Transition::Cancel).await;
-        }
-        for status in [None, Some(OrderStatus::Placed), Some(OrderStatus::Cancelled), Some(OrderStatus::Delivered)] {
-            let read = async |query| {
-                let mut ids = Vec::new();
-                let more = store.list_orders(Some(ada), &query, &mut |order| ids.push(order.id)).await.unwrap();
-                (ids, more)
-            };
-            let mut descending = walk(status, Direction::Descending, read).await;
-            descending.reverse();
-            assert_eq!(descending, walk(status, Direction::Ascending, read).await, "{status:?}");
-        }
-        for status in [None, Some(PetStatus::Available), Some(PetStatus::Pending), Some(PetStatus::Sold)] {
-            let read = async |query| {
-                let mut ids = Vec::new();
-                let more = store.list_pets(&query, &mut |pet| ids.push(pet.id)).await.unwrap();
-                (ids, more)
-            };
-            let mut descending = walk(status, Direction::Descending, read).await;
-            descending.reverse();
-            assert_eq!(descending, walk(status, Direction::Ascending, read).await, "{status:?}");
-        }
-    })
-    .await;
-}
-
-/// Follows a list page by page and returns its ids.
-async fn walk<Status: Copy>(
-    status: Option<Status>,
-    direction: Direction,
-    read: impl AsyncFn(PageQuery<Status>) -> (Vec<i64>, bool),
-) -> Vec<i64> {
-    let mut all = Vec::new();
-    loop {
-        let after = all.last().copied();
-        let (ids, more) = read(PageQuery { limit: PageLimit::new(2).unwrap(), status, after, direction }).await;
-        all.extend(ids);
-        if !more {
-            return all;
-        }
-    }
 }
 
 /// Creates an available animal.

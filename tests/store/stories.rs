@@ -6,7 +6,7 @@ use std::time::Duration;
 use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
 use petstore::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use petstore::domain::{
-    AccountId, Actor, ApiKey, Deployment, Direction, KeyId, NewAccount, PageLimit, PageQuery, PetStatus, Timestamp,
+    Actor, ApiKey, Deployment, Direction, KeyId, NewAccount, PageLimit, PageQuery, PetStatus, Timestamp,
 };
 use petstore::store::{ExportError, Store, StoreError};
 
@@ -200,36 +200,6 @@ async fn long_messages_beyond_a_page_are_not_read() {
             }
             assert_eq!(pages, [(7, true), (7, false)]);
         }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn account_lists_its_own_messages_newest_first() {
-    on_every_database(async |store| {
-        let ada = account(&store, "ada@example.com").await;
-        let grace = account(&store, "grace@example.com").await;
-        let mut sent = Vec::new();
-        for second in 0..5 {
-            let (now, text) = (NOW.plus(Duration::from_secs(second)), format!("{second}\n🦊"));
-            let adas = message(ada, &text, now);
-            store.create_message(adas.clone(), None).await.unwrap();
-            store.create_message(message(grace, &text, now), None).await.unwrap();
-            sent.insert(0, (adas, None));
-        }
-        let newest = async |account, before, limit| {
-            let limit = PageLimit::new(limit).unwrap();
-            store.list_messages_of(account, Direction::Descending, before, limit).await.unwrap()
-        };
-        assert_eq!(newest(ada, None, 5).await, (sent.clone(), false));
-        assert_eq!(newest(ada, None, 2).await, (sent[..2].to_vec(), true));
-        assert_eq!(newest(ada, Some(sent[1].0.id), 3).await, (sent[2..].to_vec(), false));
-        assert_eq!(newest(ada, Some(sent[4].0.id), 3).await, (vec![], false));
-        assert_eq!(newest(AccountId(99), None, 3).await, (vec![], false));
-
-        store.mark_messages_sent(vec![(ada, sent[1].0.id)], NOW).await.unwrap();
-        sent[1].1 = Some(NOW);
-        assert_eq!(newest(ada, None, 2).await, (sent[..2].to_vec(), true));
     })
     .await;
 }
