@@ -1,5 +1,7 @@
 //! Lists of animals, orders, messages and keys: newest first, with links to other pages and a place to begin.
 
+use std::time::Duration;
+
 use testkit::ConsoleUser;
 use testkit::console::between;
 
@@ -112,7 +114,7 @@ async fn messages_begin_at_an_id_and_lead_back() {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
         for number in 0..25 {
-            service.clock.set(NOW.plus(std::time::Duration::from_secs(number)));
+            service.clock.set(NOW.plus(Duration::from_secs(number)));
             for (person, name) in [(&mut ada, "number"), (&mut grace, "other")] {
                 person.post("/messages", &[("message", &format!("{name} {number:02}"))]).await;
             }
@@ -134,48 +136,63 @@ async fn messages_begin_at_an_id_and_lead_back() {
 
 #[tokio::test]
 async fn keys_lead_from_the_newest_to_the_oldest_and_back() {
-    let (_service, mut ada) = signed_in().await;
-    for number in 0..45 {
-        ada.key(&format!("key {number:02}")).await;
-    }
-    let shown = |page: &str| numbers(page, r#"<th scope="row">key "#);
-    let pages = [(25..45), (5..25), (0..5)].map(|numbers| numbers.rev().collect());
-    assert_leads_back_and_forth(&mut ada, "/keys?status=active", shown, &pages).await;
+    Service::on_every_database(async |service| {
+        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
+        for number in 0..45 {
+            ada.key(&format!("key {number:02}")).await;
+            grace.key(&format!("key {}", 100 + number)).await;
+        }
+        let shown = |page: &str| numbers(page, r#"<th scope="row">key "#);
+        let pages = [(25..45), (5..25), (0..5)].map(|numbers| numbers.rev().collect());
+        assert_leads_back_and_forth(&mut ada, "/keys?status=active", shown, &pages).await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn keys_are_filtered_by_state_and_show_their_requests() {
-    let (service, mut ada) = signed_in().await;
-    let busy = ada.key("busy").await;
-    let idle = ada.key("idle").await;
-    for _ in 0..3 {
-        assert_eq!(service.request("GET", "/v1/pets").key(&busy).send().await.status(), 200);
-    }
-    assert_eq!(service.request("GET", "/v1/pets?limit=0").key(&busy).send().await.status(), 400);
-    ada.fill_in("/keys/new", &[("name", "short"), ("expiry", "30d"), ("access", "write")]).await;
-    let newest = service.store.list_keys().await.unwrap();
-    let busy_id = newest.iter().find(|key| key.name == "busy").unwrap().id.0;
-    // A change of any key empties the cache, but not the counts.
-    assert_eq!(ada.post(&format!("/keys/{busy_id}/revoke"), &[]).await.status(), 303);
-    assert_eq!(service.request("GET", "/v1/pets").key(&busy).send().await.status(), 401);
-    assert_eq!(service.request("GET", "/v1/pets").key(&idle).send().await.status(), 200);
-    service.clock.set(NOW.plus(std::time::Duration::from_secs(31 * 24 * 3600)));
-    ada.sign_in(ADA, testkit::console::PASSWORD).await;
+    Service::on_every_database(async |service| {
+        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
+        let busy = ada.key("busy").await;
+        let idle = ada.key("idle").await;
+        grace.key("other").await;
+        for _ in 0..3 {
+            assert_eq!(service.request("GET", "/v1/pets").key(&busy).send().await.status(), 200);
+        }
+        assert_eq!(service.request("GET", "/v1/pets?limit=0").key(&busy).send().await.status(), 400);
+        ada.fill_in("/keys/new", &[("name", "short"), ("expiry", "30d"), ("access", "write")]).await;
+        let newest = service.store.list_keys().await.unwrap();
+        let busy_id = newest.iter().find(|key| key.name == "busy").unwrap().id.0;
+        // A change of any key empties the cache, but not the counts.
+        assert_eq!(ada.post(&format!("/keys/{busy_id}/revoke"), &[]).await.status(), 303);
+        assert_eq!(service.request("GET", "/v1/pets").key(&busy).send().await.status(), 401);
+        assert_eq!(service.request("GET", "/v1/pets").key(&idle).send().await.status(), 200);
+        assert!(grace.get("/keys?status=revoked").await.body.contains("You have no revoked keys."));
 
-    for (path, expected) in [
-        ("/keys", vec![("short", "0"), ("idle", "1"), ("busy", "4")]),
-        ("/keys?status=active", vec![("idle", "1")]),
-        ("/keys?status=expired", vec![("short", "0")]),
-        ("/keys?status=revoked", vec![("busy", "4")]),
-    ] {
-        let page = ada.get(path).await.body;
-        let rows = page.split(r#"<th scope="row">"#).skip(1);
-        let shown: Vec<_> = rows
-            .map(|row| (row.split([' ', '<']).next().unwrap(), between(row, r#"data-label="Requests">"#, "<")))
-            .collect();
-        assert_eq!(shown, expected, "{path}");
-    }
-    assert_eq!(ada.get("/keys?status=works").await.status(), 400);
-    let mut grace = ConsoleUser::signed_in(&service, "grace@example.com").await;
-    assert!(grace.get("/keys?status=revoked").await.body.contains("You have no revoked keys."));
+        let (short, idle, busy) = (("short", "0"), ("idle", "1"), ("busy", "4"));
+        let expiry = NOW.plus(Duration::from_hours(30 * 24));
+        for (now, active, expired) in
+            [(expiry.minus(Duration::from_millis(1)), vec![short, idle], vec![]), (expiry, vec![idle], vec![short])]
+        {
+            service.clock.set(now);
+            ada.sign_in(ADA, testkit::console::PASSWORD).await;
+            for (path, expected) in [
+                ("/keys", vec![short, idle, busy]),
+                ("/keys?status=active", active),
+                ("/keys?status=expired", expired),
+                ("/keys?status=revoked", vec![busy]),
+            ] {
+                let page = ada.get(path).await.body;
+                let rows = page.split(r#"<th scope="row">"#).skip(1);
+                let shown: Vec<_> = rows
+                    .map(|row| (row.split([' ', '<']).next().unwrap(), between(row, r#"data-label="Requests">"#, "<")))
+                    .collect();
+                assert_eq!(shown, expected, "{path} at {now}");
+            }
+        }
+        assert_eq!(ada.get("/keys?status=works").await.status(), 400);
+    })
+    .await;
 }

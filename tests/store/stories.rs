@@ -3,11 +3,9 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use petstore::domain::api_key::{KeyQuery, KeyState, Rotation};
+use petstore::domain::api_key::Rotation;
 use petstore::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
-use petstore::domain::{
-    Actor, ApiKey, Deployment, Direction, KeyId, NewAccount, PageLimit, PageQuery, PetStatus, Timestamp,
-};
+use petstore::domain::{Actor, ApiKey, Deployment, Direction, KeyId, NewAccount, PageLimit, PetStatus, Timestamp};
 use petstore::store::{ExportError, Store, StoreError};
 
 use crate::fixtures::{
@@ -200,54 +198,6 @@ async fn long_messages_beyond_a_page_are_not_read() {
             }
             assert_eq!(pages, [(7, true), (7, false)]);
         }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn account_lists_its_own_keys_newest_first() {
-    on_every_database(async |store| {
-        let ada = account(&store, "ada@example.com").await;
-        let grace = account(&store, "grace@example.com").await;
-        let mut ids = Vec::new();
-        for _ in 0..3 {
-            ids.insert(0, key(&store, ada, None).await.0);
-            key(&store, grace, None).await;
-        }
-        let seen = async |before: Option<KeyId>, limit| {
-            let mut query = KeyQuery::newest(NOW);
-            (query.page.after, query.page.limit) = (before.map(|id| id.0), PageLimit::new(limit).unwrap());
-            let (keys, more) = store.list_keys_of(ada, &query).await.unwrap();
-            assert!(keys.iter().all(|key| key.account.as_str() == "ada@example.com"));
-            (keys.into_iter().map(|key| key.id).collect::<Vec<_>>(), more)
-        };
-        assert_eq!(seen(None, 3).await, (ids.clone(), false));
-        assert_eq!(seen(None, 2).await, (ids[..2].to_vec(), true));
-        assert_eq!(seen(Some(ids[1]), 2).await, (ids[2..].to_vec(), false));
-        let page = PageQuery { limit: PageLimit::ONE, after: Some(ids[2].0), ..PageQuery::default() };
-        let (next, more) = store.list_keys_of(ada, &KeyQuery { page, now: NOW }).await.unwrap();
-        assert_eq!((next[0].id, more), (ids[1], true), "the next key in ascending order");
-
-        let (expiring, _) = key(&store, ada, Some(NOW.plus(Duration::from_secs(60)))).await;
-        store.revoke_key(ids[1], OPERATOR).await.unwrap();
-        for (after, active, expired) in
-            [(59, vec![expiring, ids[0], ids[2]], vec![]), (60, vec![ids[0], ids[2]], vec![expiring])]
-        {
-            let now = NOW.plus(Duration::from_secs(after));
-            for (state, expected) in
-                [(KeyState::Active, active), (KeyState::Expired, expired), (KeyState::Revoked, vec![ids[1]])]
-            {
-                let mut query = KeyQuery::newest(now);
-                (query.page.status, query.page.limit) = (Some(state), PageLimit::default());
-                let (keys, _) = store.list_keys_of(ada, &query).await.unwrap();
-                assert!(keys.iter().all(|key| key.state(now) == state), "{state:?}");
-                assert_eq!(keys.into_iter().map(|key| key.id).collect::<Vec<_>>(), expected, "{state:?}");
-            }
-        }
-
-        assert_eq!(store.find_key_of(ada, ids[1]).await.unwrap().unwrap().id, ids[1]);
-        assert_eq!(store.find_key_of(grace, ids[1]).await.unwrap(), None, "keys of other accounts are not found");
-        assert_eq!(store.find_key_of(ada, KeyId(99)).await.unwrap(), None);
     })
     .await;
 }
