@@ -15,6 +15,7 @@ async fn account_is_used_signed_out_and_deleted() {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let (mut copied, mut elsewhere) = (copy(&ada), ConsoleUser::new(service));
         elsewhere.sign_in(ADA, PASSWORD).await;
+        let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
 
         let key = ada.key("laptop").await;
         assert_eq!(status(service, &key).await, 200);
@@ -51,6 +52,7 @@ async fn account_is_used_signed_out_and_deleted() {
         let said = ada.get("/account?notice=password-changed").await.body;
         assert!(said.contains("Your password was changed. All your other sessions have ended."), "{said}");
         assert!(ada.is_signed_in().await && !elsewhere.is_signed_in().await && !copied.is_signed_in().await);
+        assert!(grace.is_signed_in().await, "another account");
         let old = elsewhere.post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
         assert_eq!(old.status(), 422);
 

@@ -283,31 +283,6 @@ async fn sign_in_deletes_sessions_from_the_future() {
 }
 
 #[tokio::test]
-async fn new_password_ends_all_sessions_but_its_own() {
-    on_every_database(async |store| {
-        let (ada, password) = account_with_password(&store, "ada@example.com").await;
-        let (grace, graces) = account_with_password(&store, "grace@example.com").await;
-        let (old, other, new) = (session(ada, NOW), session(grace, NOW), session(ada, NOW));
-        store.create_session(old, password.clone()).await.unwrap();
-        store.create_session(other, graces).await.unwrap();
-
-        assert!(!store.change_password(new, digest("another"), digest("new"), OPERATOR).await.unwrap());
-        assert_eq!((is_open(&store, old).await, is_open(&store, new).await), (true, false), "nothing happened");
-
-        assert!(store.change_password(new, password.clone(), digest("new"), OPERATOR).await.unwrap());
-        assert_eq!(
-            (is_open(&store, old).await, is_open(&store, new).await, is_open(&store, other).await),
-            (false, true, true)
-        );
-        let kept = store.find_password(&email("ada@example.com")).await.unwrap().unwrap();
-        assert_eq!(kept.1.0, digest("new").0);
-        let again = store.change_password(session(ada, NOW), password, digest("new"), OPERATOR).await;
-        assert!(!again.unwrap(), "the old one is gone");
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn deleting_an_account_removes_sessions_and_keys() {
     on_every_database(async |store| {
         assert!(!store.has_accounts().await.unwrap());
