@@ -67,9 +67,12 @@ async fn account_is_used_signed_out_and_deleted() {
         copied.cookie.clone_from(&ada.cookie);
         assert_eq!(ada.post("/account/delete", &[("password", "not my password")]).await.status(), 422);
         assert_eq!(status(service, &key).await, 200);
+        let account = service.account_of(ADA).await;
+        assert!(!service.api.account_requests.of(account).is_empty());
         let deleted = ada.post("/account/delete", &[("password", CHANGED)]).await;
         assert_eq!((deleted.status(), deleted.header("location")), (303, Some("../?notice=account-deleted")));
         assert_eq!(status(service, &key).await, 401);
+        assert!(service.api.account_requests.of(account).is_empty(), "a key of a deleted account is nobody's");
         assert!(!copied.is_signed_in().await);
         assert_eq!(ada.post("/sign-in", &[("email", ADA), ("password", CHANGED)]).await.status(), 422);
     })

@@ -324,21 +324,6 @@ async fn lists_and_messages_are_bounded() {
 }
 
 #[tokio::test]
-async fn deleted_account_leaves_no_requests() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
-    service.request("GET", "/v1/pets").key(&key).send().await;
-    let account = service.account_of(ADA).await;
-    assert_eq!(service.api.account_requests.of(account).len(), 1);
-
-    let deleted = ada.post("/account/delete", &[("password", testkit::console::PASSWORD)]).await;
-    assert_eq!(deleted.status(), 303, "{}", deleted.body);
-
-    assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 401);
-    assert!(service.api.account_requests.of(account).is_empty(), "a key of a deleted account is nobody's");
-}
-
-#[tokio::test]
 async fn account_deleted_elsewhere_leaves_no_requests() {
     Service::on_every_database(async |service| {
         let (other, key) = service.another_account("grace@example.com").await;
