@@ -2,10 +2,8 @@
 
 use petstore::domain::{AccountId, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
 use petstore::store::{RelayLease, Store};
-use testkit::postgres;
-use testkit::until;
 
-use crate::fixtures::{NOW, account, message, on_every_database, open_postgresql};
+use crate::fixtures::{NOW, account, message, on_every_database};
 
 fn later(milliseconds: i64) -> Timestamp {
     Timestamp::from_milliseconds(NOW.as_milliseconds() + milliseconds)
@@ -147,20 +145,4 @@ async fn exported(store: &Store, query: MessageQuery) -> Vec<MessageRecord> {
     };
     store.export_messages(&query, &mut keep).await.unwrap();
     records
-}
-
-#[tokio::test]
-async fn one_process_has_the_lease_until_it_ends() {
-    let url = postgres::database();
-    let (one, other) = (open_postgresql(&url).await, open_postgresql(&url).await);
-    let first = lease(&one).await;
-    let mut second = RelayLease::default();
-    for _ in 0..3 {
-        assert!(!other.hold_relay_lease(&mut second).await.unwrap());
-    }
-
-    drop(first);
-
-    until(async || other.hold_relay_lease(&mut second).await.unwrap()).await;
-    assert!(other.hold_relay_lease(&mut second).await.unwrap());
 }
