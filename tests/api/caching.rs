@@ -1,8 +1,8 @@
 //! `Cache-Control` and `X-Content-Type-Options` of API responses.
 
-use testkit::{Request, Response, raw};
+use testkit::{Request, Response};
 
-use crate::service::{LARGEST, Service, Setup};
+use crate::service::{LARGEST, Service};
 
 #[tokio::test]
 async fn responses_of_operations_forbid_storing_and_sniffing() {
@@ -25,18 +25,7 @@ async fn responses_of_operations_forbid_storing_and_sniffing() {
     }
 }
 
-#[tokio::test]
-async fn rejected_connection_gets_the_same_headers() {
-    let mut setup = Setup::default();
-    setup.limits.head = std::time::Duration::from_millis(100);
-    let service = Service::start_with(setup).await;
-    let response = raw(service.store_address, b"GET /livez HTTP/1.1\r\n").await;
-    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
-    assert!(response.contains("\r\ncache-control: no-store\r\n"), "{response}");
-    assert!(response.contains("\r\nx-content-type-options: nosniff\r\n"), "{response}");
-}
-
-fn assert_not_stored(response: &Response) {
+pub fn assert_not_stored(response: &Response) {
     let shown = response.shown();
     assert_eq!(response.header("cache-control"), Some("no-store"), "{shown}");
     assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{shown}");

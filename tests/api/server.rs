@@ -9,6 +9,7 @@ use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::caching::assert_not_stored;
 use crate::service::{REX, Service};
 use crate::transport::{LIVE, Stream, Transport};
 
@@ -327,6 +328,7 @@ fn assert_timeout(answer: &Response) {
     assert_eq!((answer.status(), answer.code().as_str()), (408, "request_timeout"));
     assert_eq!(answer.header("connection"), Some("close"));
     assert!(answer.header("x-request-id").is_some());
+    assert_not_stored(answer);
 }
 
 /// Over TLS, an end without a close notification is an error.

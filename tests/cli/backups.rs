@@ -168,11 +168,8 @@ fn other_deployment_and_newer_schema_are_rejected() {
     newer.execute(step, []).unwrap();
     drop(newer);
     let refused = folder.run("restore good.db --data-dir new").shown();
-    assert!(
-        refused
-            .starts_with("exit 1\nerror: good.db: the database is at schema version 9999 and this program knows up to"),
-        "{refused}"
-    );
+    let why = "exit 1\nerror: good.db: the database is at schema version 9999 and this program knows up to";
+    assert!(refused.starts_with(why), "{refused}");
     assert!(!folder.path("new/petstore.db").exists());
 }
 

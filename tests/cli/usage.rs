@@ -238,11 +238,8 @@ fn file_of_another_program_is_rejected_unchanged() {
     let assert_rejected = |why: &str| {
         let before = std::fs::read(&file).unwrap();
         for line in ["key list", "migrate"] {
-            assert_eq!(
-                folder.run(line).shown(),
-                format!("exit 1\nerror: petstore-data/petstore.db: {why}\n"),
-                "{line}"
-            );
+            let told = format!("exit 1\nerror: petstore-data/petstore.db: {why}\n");
+            assert_eq!(folder.run(line).shown(), told, "{line}");
         }
         let served = folder.run("serve --listen 127.0.0.1:0").shown_log();
         assert_eq!(served, format!("exit 1\nERROR petstore-data/petstore.db: {why}\n"));

@@ -27,20 +27,14 @@ async fn account_is_used_signed_out_and_deleted() {
         let ordered = ada.post("/orders", &[("petId", "2")]).await;
         assert_eq!(ordered.status(), 201, "{}", ordered.body);
         let cancelled = ada.post("/orders/1/cancel", &[]).await;
-        assert!(
-            cancelled.body.contains("Order 1 is now cancelled. \u{2068}Mimi\u{2069} (animal 2) is available."),
-            "{}",
-            cancelled.body
-        );
+        let said = "Order 1 is now cancelled. \u{2068}Mimi\u{2069} (animal 2) is available.";
+        assert!(cancelled.body.contains(said), "{}", cancelled.body);
         let sent = ada.post("/messages", &[("message", "Hello, store!")]).await;
         assert_eq!(sent.status(), 202, "{}", sent.body);
         assert!(sent.body.contains(">queued</span>"), "{}", sent.body);
         let waiting = service.store.unsent_messages(None, 1).await.unwrap();
-        service
-            .store
-            .mark_messages_sent(vec![(waiting[0].account, waiting[0].id)], waiting[0].created_at)
-            .await
-            .unwrap();
+        let message = (waiting[0].account, waiting[0].id);
+        service.store.mark_messages_sent(vec![message], waiting[0].created_at).await.unwrap();
         let messages = ada.get("/messages").await.body;
         assert!(messages.contains("Hello, store!") && messages.contains(">sent</span>"), "{messages}");
 

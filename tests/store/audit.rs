@@ -166,12 +166,8 @@ async fn change_that_does_not_happen_leaves_no_row() {
         assert!(store.set_role(grace, Role::Customer, ada()).await.unwrap(), "she has this role already");
         assert!(!store.set_password(AccountId(99), digest("new"), ada()).await.unwrap());
         assert!(!store.change_password(session(grace, NOW), digest("wrong"), digest("new"), ada()).await.unwrap());
-        assert!(
-            store
-                .create_key(new_key(&ApiKey::generate(Deployment::Staging), AccountId(99), None), ada())
-                .await
-                .is_err()
-        );
+        let of_nobody = new_key(&ApiKey::generate(Deployment::Staging), AccountId(99), None);
+        assert!(store.create_key(of_nobody, ada()).await.is_err());
         assert!(!store.revoke_key(KeyId(99), ada()).await.unwrap());
         assert!(store.revoke_key(KeyId(1), ada()).await.unwrap(), "it is revoked already");
         assert_eq!(store.rotate_key(KeyId(1), rotation(), ada()).await.unwrap(), None);

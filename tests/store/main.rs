@@ -3,7 +3,6 @@
 mod audit;
 mod crossing;
 mod fixtures;
-mod idempotency;
 mod migrations;
 mod orders;
 mod outbox;

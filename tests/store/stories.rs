@@ -1,12 +1,17 @@
-//! Stories about accounts, keys, sessions, imports and exports on both databases. `tests/api` tells those about animals.
+//! Stories about accounts, keys, sessions, stored responses, imports and exports on both databases. `tests/api` tells those
+//! about animals.
 
 use std::task::Poll;
 use std::time::Duration;
 
 use petstore::domain::api_key::Rotation;
+use petstore::domain::idempotency::RETENTION;
 use petstore::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
-use petstore::domain::{Actor, ApiKey, Deployment, Direction, KeyId, NewAccount, PageLimit, PetStatus, Timestamp};
-use petstore::store::{ExportError, Store, StoreError};
+use petstore::domain::{
+    AccountId, Actor, ApiKey, Deployment, Direction, IdempotencyKey, KeyId, KeyedRequest, NewAccount, PageLimit, Pet,
+    PetStatus, Timestamp,
+};
+use petstore::store::{ExportError, Outcome, Store, StoreError, StoredResponse, WriteKey};
 
 use crate::fixtures::{
     NOW, OPERATOR, account, account_with_password, create_pet, digest, email, key, message, new_key, new_pet,
@@ -353,6 +358,28 @@ async fn operator_sets_passwords_and_deletes_accounts_without_one() {
 }
 
 #[tokio::test]
+async fn expired_records_are_deleted_oldest_first() {
+    on_every_database(async |store| {
+        let ada = account(&store, "ada@example.com").await;
+        for second in 0..5 {
+            let now = NOW.plus(Duration::from_secs(second));
+            create_once(&store, ada, second, now).await;
+        }
+        let expired = NOW.plus(RETENTION).plus(Duration::from_secs(2));
+        assert_eq!(store.delete_expired_responses(NOW, 100).await.unwrap(), 0);
+        assert_eq!(store.delete_expired_responses(expired, 2).await.unwrap(), 2);
+        assert_eq!(store.delete_expired_responses(expired, 2).await.unwrap(), 1);
+        assert_eq!(store.delete_expired_responses(expired, 2).await.unwrap(), 0);
+        // At a time before all expiries, only the remaining records are found.
+        for (second, left) in [(0, false), (1, false), (2, false), (3, true), (4, true)] {
+            let outcome = create_once(&store, ada, second, NOW).await;
+            assert_eq!(matches!(outcome, Outcome::Replayed(_)), left, "{second}: {outcome:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn closed_store_is_unavailable() {
     on_every_database(async |store| {
         store.check().await.unwrap();
@@ -367,4 +394,12 @@ async fn closed_store_is_unavailable() {
 
 async fn is_open(store: &Store, session: NewSession) -> bool {
     store.find_session(&session.hash).await.unwrap().is_some()
+}
+
+/// Creates an animal once per idempotency key.
+async fn create_once(store: &Store, account: AccountId, key: u64, now: Timestamp) -> Outcome<Pet<'static>> {
+    let key = IdempotencyKey::parse(key.to_string().as_bytes()).unwrap();
+    let request = KeyedRequest::new(account, "createPet", &key, "/v1/pets", "{}", now);
+    let key = WriteKey::new(request, |pet: &Pet<'_>| StoredResponse::json(201, pet.id.to_string().into()));
+    store.create_pet(new_pet("Rex", PetStatus::Available), Some(key)).await.unwrap()
 }
