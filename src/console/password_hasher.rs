@@ -49,7 +49,8 @@ impl PasswordHasher {
     pub fn new(counters: Arc<PasswordCounters>) -> Self {
         let (queue, work) = mpsc::channel();
         let work = Arc::new(Mutex::new(work));
-        for _ in 0..threads() {
+        let cores = thread::available_parallelism().map_or(2, usize::from);
+        for _ in 0..threads(cores) {
             let work = Arc::clone(&work);
             let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work));
             started.expect("a process that begins can start a thread");
@@ -98,8 +99,7 @@ impl QueuePlace<'_> {
     }
 }
 
-fn threads() -> usize {
-    let cores = thread::available_parallelism().map_or(2, usize::from);
+fn threads(cores: usize) -> usize {
     (cores / 2).clamp(1, MAX_THREADS)
 }
 
@@ -120,6 +120,11 @@ fn hash_all(work: &Mutex<Receiver<Work>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hashing_takes_at_most_half_of_the_cores_and_four() {
+        assert_eq!([1, 2, 4, 7, 64].map(threads), [1, 1, 2, 3, 4]);
+    }
 
     #[tokio::test]
     async fn full_queue_rejects_further_hashes() {

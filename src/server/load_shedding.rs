@@ -104,3 +104,13 @@ async fn reject_slowly(mut stream: TcpStream, response: &[u8]) -> io::Result<()>
     while stream.read(&mut [0; BUFFER]).await? > 0 {}
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eighth_of_the_connections_may_wait_for_a_rejection() {
+        assert_eq!([1, 800, 100_000].map(max_waiting), [16, 100, 1_024]);
+    }
+}
