@@ -47,7 +47,6 @@ class Script(NamedTuple):
 
 def judge_mutants(data):
     outcomes = Counter(each["outcome"] for each in data["results"])
-    # `survived` only the nearest tests: the others may still catch it.
     missed = [each for each in data["results"] if each["outcome"] in ("missed", "survived")]
     caught = outcomes["caught"] + outcomes["timeout"]
     viable = caught + len(missed)
@@ -58,7 +57,8 @@ def judge_mutants(data):
         f"{outcomes['unviable']} others do not compile; {tested} of {data['drawn']} drawn are tested"
     )
     measured += "".join(f"; {each['outcome']}: {each['mutant']}: {each.get('reason', 'unexplained')}" for each in missed)
-    if tested < data["drawn"] or outcomes["survived"]:
+    # Another than the nearest tests may notice those that are not explained.
+    if tested < data["drawn"] or any(each["outcome"] == "survived" and "reason" not in each for each in missed):
         return measured, [], True
     failures = [f"no test catches: {each['mutant']}" for each in missed if "reason" not in each]
     return measured, failures + ([f"{score} % caught"] if score < 90 else []), False
