@@ -57,7 +57,7 @@ pub async fn run<B: Broker>(
         is_failing: false,
         resume_after: None,
         lease_confirmed_at: None,
-        counted_at: None,
+        next_count: Instant::now(),
     };
     tokio::join!(relaying.run(), deleting);
 }
@@ -82,8 +82,8 @@ struct Relaying<B: Broker> {
     resume_after: Option<(MessageId, String)>,
     /// When the lease was last confirmed. `None` if another process holds it.
     lease_confirmed_at: Option<Instant>,
-    /// When queued messages were last counted.
-    counted_at: Option<Instant>,
+    /// When to count queued messages again.
+    next_count: Instant,
 }
 
 impl<B: Broker> Relaying<B> {
@@ -217,7 +217,7 @@ impl<B: Broker> Relaying<B> {
             self.lease_confirmed_at = Some(Instant::now());
         } else {
             self.status.set_standby();
-            (self.lease_confirmed_at, self.counted_at) = (None, None);
+            (self.lease_confirmed_at, self.next_count) = (None, Instant::now());
         }
         is_held.map_err(database)
     }
@@ -235,9 +235,9 @@ impl<B: Broker> Relaying<B> {
     }
 
     async fn count(&mut self) -> Result<(), String> {
-        if self.counted_at.is_none_or(|last| last.elapsed() >= COUNT) {
+        if Instant::now() >= self.next_count {
             self.status.set_queued(self.store.count_unsent_messages(MAX_COUNT).await.map_err(database)?);
-            self.counted_at = Some(Instant::now());
+            self.next_count = Instant::now() + COUNT;
         }
         Ok(())
     }

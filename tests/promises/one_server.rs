@@ -108,6 +108,8 @@ fn refuse(what: &str, url: &str, key: &str, used: &PostgresServer, other: &Postg
     assert_eq!(clients.missing(&used.url(name)), 0);
     let refusal = clients.service.logged(REFUSAL);
     assert_eq!(refusal["level"], "ERROR");
+    let address = format!("127.0.0.1:{} (database ", other.port());
+    assert!(refusal["refused"].as_str().unwrap().starts_with(&address), "{refusal}");
     trial::measured(&format!("{what}: {rounds} outages, 0 of {} responses of the second server", clients.responses));
 }
 
