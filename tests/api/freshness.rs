@@ -1,8 +1,9 @@
 //! Cached pages: a list includes every commit that was acknowledged before the request, by any process.
 
+use futures_util::future::join_all;
 use petstore::domain::{NewPet, PetName};
 
-use crate::service::{HELLO, Service};
+use crate::service::{HELLO, REX, Service};
 
 #[tokio::test]
 async fn reads_include_commits_of_this_and_other_processes() {
@@ -21,6 +22,18 @@ async fn reads_include_commits_of_this_and_other_processes() {
             assert_eq!(service.ids("/v1/pets?limit=100").await.len(), count);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn page_holds_what_was_acknowledged_before_it() {
+    let service = Service::start().await;
+    let client = async || {
+        for _ in 0..10 {
+            let id = service.post("/v1/pets", REX).await.id();
+            assert!(service.ids("/v1/pets?limit=100").await.contains(&id), "{id}");
+        }
+    };
+    join_all((0..8).map(|_| client())).await;
 }
 
 #[tokio::test]

@@ -95,9 +95,11 @@ fn backup_overwrites_only_with_force() {
     assert!(!folder.path("-").exists());
 
     // A backup does not replace the database's own files.
-    let refused = folder.run("backup --force petstore-data/petstore.db").shown();
-    let why = "petstore-data/petstore.db: a file of a petstore database, which is never replaced";
-    assert_eq!(refused, format!("exit 1\nerror: {why}\n"));
+    for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {
+        let refused = folder.run(&format!("backup --force {file}")).shown();
+        let why = "a file of a petstore database, which is never replaced";
+        assert_eq!(refused, format!("exit 1\nerror: {file}: {why}\n"));
+    }
 }
 
 #[test]

@@ -51,6 +51,7 @@ fn database_is_created_once_for_one_deployment() {
         error: URL: the database is a staging one and cannot be opened as production
     "#]]
     .assert_eq(&shown("migrate --deployment production"));
+    assert!(!folder.path("petstore-data").exists());
 }
 
 #[test]

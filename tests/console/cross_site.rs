@@ -99,6 +99,8 @@ async fn get_requests_change_nothing() {
         let opened = ada.get(&path).await;
         assert_eq!(ada.request("HEAD", &path).send().await.status(), opened.status(), "{path}");
         if opened.status() == 303 {
+            let is_step = path.starts_with("/orders/");
+            assert!(!is_step || opened.header("location").unwrap().ends_with("/orders"), "{path}");
             let to = opened.header("location").unwrap().trim_start_matches("../").trim_start_matches("./");
             assert_eq!(ada.get(&format!("/{to}")).await.status(), 200, "{path} leads to {to}");
         } else {

@@ -56,18 +56,26 @@ async fn lists_lead_from_the_newest_entry_to_the_oldest_and_back() {
         service.create_pets(50).await;
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
-        for animal in 1..=50 {
-            let customer = if animal <= 45 { &mut ada } else { &mut grace };
-            assert_eq!(customer.post("/orders", &[("petId", &animal.to_string())]).await.status(), 201);
+        for animal in 1..=45 {
+            assert_eq!(ada.post("/orders", &[("petId", &animal.to_string())]).await.status(), 201);
         }
+        for order in 46..=48 {
+            assert_eq!(ada.post("/orders", &[("petId", &order.to_string())]).await.status(), 201);
+            assert_eq!(ada.post(&format!("/orders/{order}/cancel"), &[]).await.status(), 200);
+        }
+        for animal in 46..=50 {
+            assert_eq!(grace.post("/orders", &[("petId", &animal.to_string())]).await.status(), 201);
+        }
+        service.create_pets(1).await;
+        assert_eq!(ids(&ada.get("/orders?status=cancelled").await.body), [48, 47, 46]);
         for (list, count) in
-            [("/animals", 50), ("/animals?status=pending", 50), ("/orders", 45), ("/orders?status=placed", 45)]
+            [("/animals", 51), ("/animals?status=pending", 50), ("/orders", 48), ("/orders?status=placed", 45)]
         {
             let pages = [(count - 19..=count), (count - 39..=count - 20), (1..=count - 40)];
             assert_leads_back_and_forth(&mut ada, list, ids, &pages.map(|ids| ids.rev().collect())).await;
         }
         // Newer entries than fit on a page before it are shown with older ones.
-        assert_eq!(ids(&ada.get("/animals?after=48").await.body), (31..=50).rev().collect::<Vec<_>>());
+        assert_eq!(ids(&ada.get("/animals?after=49").await.body), (32..=51).rev().collect::<Vec<_>>());
     })
     .await;
 }

@@ -224,7 +224,7 @@ async fn pages_share_a_left_edge_end_with_the_footer_and_cut_nothing_off() {
     }
     for width in [360, 1280] {
         ada.set_width(width).await;
-        ada.submit("/keys/new", &[("name", &"a-name-without-any-space".repeat(4))]).await;
+        ada.submit("/keys/new", &[("name", &"aNameWithoutAnySpace".repeat(4))]).await;
         assert_eq!(ada.evaluate(CUT_OFF).await, 0, "the page of a new key is wider than the screen");
         for path in PAGES {
             ada.open(path).await;

@@ -166,6 +166,7 @@ impl Place {
         let file = self.folder.join("trace");
         let restored = self.restore(Database::folder(&self.data()).petstore_by(Fault::count(&CALLS, &file), "restore"));
         assert!(restored.status.success(), "{old:?}: {}", String::from_utf8_lossy(&restored.stderr));
+        assert_eq!(read(&self.data().join("petstore.db")).unwrap(), self.new, "{old:?}");
         let faults = Fault::all(&CALLS, &file, "");
         assert!(faults.iter().any(|fault| fault.call == "rename"), "{old:?}");
         faults.into_iter().map(|fault| Case { old, fault }).collect()

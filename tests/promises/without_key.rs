@@ -44,6 +44,7 @@ async fn every_operation_checks_the_key_first() {
         ("invalid_api_key", vec![bearer("' OR 1=1 --")]),
         ("invalid_api_key", vec![bearer(&swapped)]),
         ("invalid_api_key", vec![format!("{good}x")]),
+        ("invalid_api_key", vec![format!("{good},")]),
         ("invalid_api_key", vec![format!("{good}\u{e4}")]),
         ("invalid_api_key", vec![good[..good.len() - 1].into()]),
         ("invalid_api_key", vec![bearer(&format!("\"{}\"", service.key))]),

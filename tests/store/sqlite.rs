@@ -124,6 +124,15 @@ async fn other_writers_get_their_turn_beside_one_that_never_rests() {
 }
 
 #[tokio::test]
+async fn writer_panic_is_reported_to_callers_and_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_sqlite(&Options::new(folder.path()));
+    let bomb = std::iter::once_with(|| panic!("a bug"));
+    assert!(matches!(store.import_pets(Box::new(bomb)).await, Err(StoreError::Unavailable(_))));
+    assert_eq!(store.failed().await, "the writer panicked");
+}
+
+#[tokio::test]
 async fn failing_statement_does_not_fail_its_batch() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_sqlite(&Options::new(folder.path()));
