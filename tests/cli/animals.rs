@@ -331,7 +331,7 @@ fn no_color_turns_the_colours_of_the_log_off() {
     }
 }
 
-/// What a terminal shows of a command.
+/// The output of a command on a terminal.
 fn on_terminal(folder: &Folder, line: &str) -> String {
     Process::start(&mut script(folder, line)).end().stdout
 }

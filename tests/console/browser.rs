@@ -11,7 +11,7 @@ use testkit::{Killed, Request, soon};
 
 use crate::service::Service;
 
-/// Longer than a page takes on a busy machine.
+/// A busy machine shows a page sooner.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Headless Chromium. Killed on drop.

@@ -314,7 +314,7 @@ impl Service {
         (id, key.expose().to_owned())
     }
 
-    /// A key with which `operation` is forbidden: a customer's, or one that only reads. `None` if every key may call it.
+    /// A key that may not call `operation`: a customer's, or one that only reads. `None` if every key may call it.
     pub async fn forbidden_key(&self, operation: Operation) -> Option<String> {
         match operation.permission() {
             Permission::Staff => {

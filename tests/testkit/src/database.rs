@@ -30,7 +30,7 @@ enum Place {
 }
 
 /// Flags for free ports.
-pub const FREE_PORTS: &str = "--listen 127.0.0.1:0 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0";
+pub const FREE_PORTS: &str = Database::SERVE.split_at("serve ".len()).1;
 
 impl Database {
     /// The command that serves on free ports.
