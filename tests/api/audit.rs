@@ -33,8 +33,8 @@ async fn statuses<const N: usize>(requests: [Request; N]) -> [u16; N] {
     statuses
 }
 
-#[tokio::test]
-async fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
+#[test]
+fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
     Service::on_every_database(async |service| {
         service.create_pets(4).await;
         let (_, carol) = service.another_account("carol@example.com").await;
@@ -72,8 +72,7 @@ async fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
         ];
         assert_eq!(shown(&rows), expected);
         assert!(rows.iter().all(|row| row.at == NOW));
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

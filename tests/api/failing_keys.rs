@@ -186,8 +186,8 @@ async fn thousands_of_preferences_are_read_once_each() {
     assert!(many < few + Duration::from_secs(1), "{many:?} instead of {few:?}");
 }
 
-#[tokio::test]
-async fn key_with_preferences_fails_without_a_header() {
+#[test]
+fn key_with_preferences_fails_without_a_header() {
     Service::on_every_database(async |service| {
         let (_, key) = failing_key(service, "code=503, every=2").await;
         assert_eq!(failures(service, &key, None, 4).await, [false, true, false, true]);
@@ -200,12 +200,11 @@ async fn key_with_preferences_fails_without_a_header() {
         assert_eq!(failures(service, &key, None, 2).await, [false, true], "a replaced preference counts nothing");
         assert_eq!(failures(service, &key, Some("code=503, every=2"), 1).await, [false]);
         assert_eq!(failures(service, &key, None, 1).await, [true], "a key has one counter");
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn rotation_keeps_the_preferences_of_a_key() {
+#[test]
+fn rotation_keeps_the_preferences_of_a_key() {
     Service::on_every_database(async |service| {
         let (id, _) = failing_key(service, "code=503").await;
         let successor = ApiKey::generate(service.store.deployment());
@@ -214,8 +213,7 @@ async fn rotation_keeps_the_preferences_of_a_key() {
         assert_eq!(failures(service, successor.expose(), None, 1).await, [true]);
         let listed = service.store.list_keys().await.unwrap();
         assert_eq!(listed.last().unwrap().prefer.as_deref(), Some("code=503"));
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

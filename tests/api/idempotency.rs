@@ -27,8 +27,8 @@ async fn animals(service: &Service) -> u64 {
     service.store.count_pets().await.unwrap()
 }
 
-#[tokio::test]
-async fn retry_replays_the_first_response() {
+#[test]
+fn retry_replays_the_first_response() {
     Service::on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
         let again = create(service, "a").json(REX).send().await;
@@ -53,12 +53,11 @@ async fn retry_replays_the_first_response() {
         assert_eq!((&again.body, again.header("location")), (&first.body, None));
         let messages = service.messages_of(service.account).await;
         assert_eq!(messages.len(), 1);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn quoted_and_bare_keys_are_equal() {
+#[test]
+fn quoted_and_bare_keys_are_equal() {
     Service::on_every_database(async |service| {
         create(service, "\"8e03978e-40d5\"").json(REX).send().await;
         let again = create(service, "8e03978e-40d5").json(REX).send().await;
@@ -68,12 +67,11 @@ async fn quoted_and_bare_keys_are_equal() {
             assert_eq!((answer.status(), answer.is_replayed()), (201, false), "{other}");
         }
         assert_eq!(animals(service).await, 4);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn key_expires_after_a_day() {
+#[test]
+fn key_expires_after_a_day() {
     Service::on_every_database(async |service| {
         let first = create(service, "a").json(REX).send().await;
         service.clock.set(NOW.plus(DAY).minus(Duration::from_millis(1)));
@@ -90,8 +88,7 @@ async fn key_expires_after_a_day() {
         service.clock.set(NOW.plus(DAY).plus(DAY).minus(Duration::from_millis(1)));
         let again = create(service, "a").json(MIMI).send().await;
         assert_eq!((again.body, animals(service).await), (new.body, 2));
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -106,8 +103,8 @@ async fn replayed_response_ignores_later_changes() {
     assert_eq!(create(&service, "b").json(REX).send().await.header("location"), None);
 }
 
-#[tokio::test]
-async fn invalid_key_is_rejected_without_effect() {
+#[test]
+fn invalid_key_is_rejected_without_effect() {
     Service::on_every_database(async |service| {
         let long = "x".repeat(256);
         for value in ["", " ", "a b", "\"\"", "\"a", "\"a\"b", "\"a\\b\"", "\"a\";p=1", long.as_str()] {
@@ -125,8 +122,7 @@ async fn invalid_key_is_rejected_without_effect() {
         assert_eq!((twice.status(), twice.code().as_str()), (400, "invalid_value"));
         assert!(twice.body.contains("`Idempotency-Key` is given more than once"), "{}", twice.body);
         assert_eq!(animals(service).await, 0);
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -171,8 +167,8 @@ async fn only_executed_requests_are_stored() {
     assert_eq!(animals(&service).await, 2);
 }
 
-#[tokio::test]
-async fn order_steps_are_replayed_but_rejections_are_not() {
+#[test]
+fn order_steps_are_replayed_but_rejections_are_not() {
     Service::on_every_database(async |service| {
         service.post("/v1/pets", REX).await;
         let ask = async |path: &str, key: &str, body: &str| {
@@ -206,8 +202,7 @@ async fn order_steps_are_replayed_but_rejections_are_not() {
         let (status, replayed, _) = ask("", "b", rex).await;
         assert_eq!((status, replayed), (201, false), "the animal is available again, and the 409 was not stored");
         assert_eq!(ask("", "a", rex).await, (201, true, placed), "the response is that of the time of the request");
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

@@ -27,8 +27,8 @@ async fn message_is_queued() {
     assert_eq!(body["createdAt"], "2026-11-20T09:30:00.123Z");
 }
 
-#[tokio::test]
-async fn text_is_stored_unchanged() {
+#[test]
+fn text_is_stored_unchanged() {
     Service::on_every_database(async |service| {
         let longest = "🦊".repeat(10_000);
         for text in [" a\tb\r\nc ", "\u{feff}ß\u{2029}e\u{301}", "\"\\/", "x", &longest] {
@@ -38,8 +38,7 @@ async fn text_is_stored_unchanged() {
             let messages = service.messages_of(service.account).await;
             assert!(messages.iter().any(|(message, _)| message.text.as_str() == text), "{text:?}");
         }
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -67,8 +66,8 @@ async fn invalid_text_is_rejected_and_not_queued() {
     assert_eq!(service.store.count_unsent_messages(1).await.unwrap(), 0);
 }
 
-#[tokio::test]
-async fn messages_are_listed_oldest_first_by_page() {
+#[test]
+fn messages_are_listed_oldest_first_by_page() {
     Service::on_every_database(async |service| {
         let (_, stranger) = service.another_account("grace@example.com").await;
         assert_eq!(list(service, "").await.body, "[]");
@@ -101,12 +100,11 @@ async fn messages_are_listed_oldest_first_by_page() {
             let link = |next| format!(r#"<http://{}/v1/messages?{next}>; rel="next""#, service.messages_address);
             assert_eq!(page.header("link").map(str::to_owned), next.map(link), "{query}");
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn messages_are_listed_as_sent_until_they_are_deleted() {
+#[test]
+fn messages_are_listed_as_sent_until_they_are_deleted() {
     Service::on_every_database(async |service| {
         let mut ids = Vec::new();
         for text in ["first", "second", "third"] {
@@ -129,13 +127,12 @@ async fn messages_are_listed_as_sent_until_they_are_deleted() {
         // A walk continues after a message that was deleted meanwhile.
         let rest = list(service, &format!("?after={}", ids[1])).await;
         assert_eq!(rest.json()[0]["message"], "third");
-    })
-    .await;
+    });
 }
 
 /// The clock stands still, and is then set back.
-#[tokio::test]
-async fn messages_are_listed_in_the_order_of_their_acknowledgements() {
+#[test]
+fn messages_are_listed_in_the_order_of_their_acknowledgements() {
     Service::on_every_database(async |service| {
         let mut sent = Vec::new();
         for number in 0..20 {
@@ -147,8 +144,7 @@ async fn messages_are_listed_in_the_order_of_their_acknowledgements() {
         let listed = list(service, "?limit=20").await.json();
         let listed: Vec<_> = listed.as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
         assert_eq!(listed, sent);
-    })
-    .await;
+    });
 }
 
 async fn list(service: &Service, query: &str) -> Response {

@@ -8,8 +8,8 @@ use testkit::Response;
 
 use crate::service::{LARGEST, NOW, Service};
 
-#[tokio::test]
-async fn order_is_placed_approved_and_delivered() {
+#[test]
+fn order_is_placed_approved_and_delivered() {
     Service::on_every_database(async |service| {
         service.create_pets(1).await;
         expect![[r#"
@@ -43,12 +43,11 @@ async fn order_is_placed_approved_and_delivered() {
         assert_eq!(status_of_pet(service, 1).await, "sold");
         assert_eq!(service.get("/v1/store/orders").await.body, format!("[{delivered}]"));
         assert_eq!(service.get("/v1/store/orders/1").await.body, delivered);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn order_is_read_at_its_location() {
+#[test]
+fn order_is_read_at_its_location() {
     Service::on_every_database(async |service| {
         service.create_pets(2).await;
         let (first, second) = (place(service, 2).await, place(service, 1).await);
@@ -76,12 +75,11 @@ async fn order_is_read_at_its_location() {
         assert_eq!(service.get("/v1/store/orders/1?limit=1").await.code(), "unknown_parameter");
         let other_method = service.request("DELETE", "/v1/store/orders/1").key(&service.key).send().await;
         assert_eq!((other_method.status(), other_method.header("allow")), (405, Some("GET,HEAD")));
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn other_transitions_are_409_without_effect() {
+#[test]
+fn other_transitions_are_409_without_effect() {
     Service::on_every_database(async |service| {
         service.create_pets(4).await;
         let states: [(i64, &[&str], &[&str]); 4] = [
@@ -111,12 +109,11 @@ async fn other_transitions_are_409_without_effect() {
             change(service, 4, "deliver").await.json()["message"],
             "The order is `cancelled`; only one that is `approved` can become `delivered`."
         );
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn only_available_animals_can_be_ordered() {
+#[test]
+fn only_available_animals_can_be_ordered() {
     Service::on_every_database(async |service| {
         service.create_pets(2).await;
         for status in ["pending", "sold"] {
@@ -139,12 +136,11 @@ async fn only_available_animals_can_be_ordered() {
         }
         assert_eq!(service.ids("/v1/store/orders").await, [1]);
         assert_eq!(status_of_pet(service, 3).await, "pending");
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn unknown_and_invalid_ids_are_not_found() {
+#[test]
+fn unknown_and_invalid_ids_are_not_found() {
     Service::on_every_database(async |service| {
         service.create_pets(1).await;
         place(service, 1).await;
@@ -152,12 +148,11 @@ async fn unknown_and_invalid_ids_are_not_found() {
             assert_eq!(service.post(&format!("/v1/store/orders/{id}/approve"), "").await.code(), "not_found", "{id}");
         }
         assert_eq!(service.post("/v1/store/orders/%31/approve", "").await.json()["status"], "approved");
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn order_lists_are_paginated_like_animals() {
+#[test]
+fn order_lists_are_paginated_like_animals() {
     Service::on_every_database(async |service| {
         service.create_pets(25).await;
         for id in 1..=25 {
@@ -185,8 +180,7 @@ async fn order_lists_are_paginated_like_animals() {
                 assert_eq!(page.header("link").map(str::to_owned), next.map(link), "{query}");
             }
         }
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

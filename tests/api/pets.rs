@@ -60,8 +60,8 @@ async fn created_animal_is_listed_and_found() {
     .assert_eq(&service.get("/v1/pets/1").await.shown());
 }
 
-#[tokio::test]
-async fn every_field_is_kept() {
+#[test]
+fn every_field_is_kept() {
     Service::on_every_database(async |service| {
         let mut pet = pet_with_all_fields();
 
@@ -71,12 +71,11 @@ async fn every_field_is_kept() {
         assert_eq!(created, pet);
         assert_eq!(service.get("/v1/pets/1").await.json(), pet);
         assert_eq!(service.get("/v1/pets").await.json(), json!([pet]));
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn values_are_returned_unchanged() {
+#[test]
+fn values_are_returned_unchanged() {
     Service::on_every_database(async |service| {
         let longest = "🦊".repeat(255);
         for (id, (name, category, status)) in (1..).zip([
@@ -95,12 +94,11 @@ async fn values_are_returned_unchanged() {
             assert_eq!(service.get(&format!("/v1/pets/{id}")).await.json(), expected);
             assert!(service.get("/v1/pets").await.json().as_array().unwrap().contains(&expected), "{name}");
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn ids_start_at_1_and_are_unique_under_concurrency() {
+#[test]
+fn ids_start_at_1_and_are_unique_under_concurrency() {
     Service::on_every_database(async |service| {
         let bodies: Vec<_> = (0..200).map(|n| format!(r#"{{"name":"n{n}","categoryId":{n}}}"#)).collect();
         let created = join_all(bodies.iter().map(|body| service.post("/v1/pets", body))).await;
@@ -112,8 +110,7 @@ async fn ids_start_at_1_and_are_unique_under_concurrency() {
             assert_eq!((&pet["name"], &pet["categoryId"]), (&json!(format!("n{n}")), &json!(n)));
             assert_eq!(service.get(&format!("/v1/pets/{}", pet["id"])).await.json(), pet);
         }
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -128,8 +125,8 @@ async fn ids_stay_below_2_to_the_53() {
     assert_eq!(service.ids("/v1/pets").await, [last - 1, last]);
 }
 
-#[tokio::test]
-async fn unknown_and_invalid_ids_are_not_found() {
+#[test]
+fn unknown_and_invalid_ids_are_not_found() {
     Service::on_every_database(async |service| {
         service.create_pets(1).await;
         for id in ["2", "0", "-1", "-9223372036854775808", "9223372036854775808", "abc", "1.0", "%201", "%D9%A1", "%FF"]
@@ -137,12 +134,11 @@ async fn unknown_and_invalid_ids_are_not_found() {
             let answer = service.get(&format!("/v1/pets/{id}")).await;
             assert_eq!((answer.status(), answer.code().as_str()), (404, "not_found"), "{id}");
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn pages_follow_limit_status_and_after() {
+#[test]
+fn pages_follow_limit_status_and_after() {
     Service::on_every_database(async |service| {
         create(service, 101).await;
         let range = |first, last| (first..=last).collect::<Vec<i64>>();
@@ -175,8 +171,7 @@ async fn pages_follow_limit_status_and_after() {
                 assert!(page.json().as_array().unwrap().iter().all(has_status), "{query}");
             }
         }
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

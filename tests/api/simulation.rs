@@ -80,8 +80,8 @@ async fn send_to_end(service: &Service, request: Request) -> String {
     soon(raw(address, &bytes)).await
 }
 
-#[tokio::test]
-async fn simulated_failures_execute_and_store_nothing() {
+#[test]
+fn simulated_failures_execute_and_store_nothing() {
     Service::on_every_database(async |service| {
         service.create_pets(2).await;
         for (preferences, begins) in [
@@ -104,12 +104,11 @@ async fn simulated_failures_execute_and_store_nothing() {
             let answer = request.send().await;
             assert!(answer.head.status.is_success() && !answer.is_replayed(), "{}", answer.shown());
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn retry_after_a_dropped_response_is_replayed() {
+#[test]
+fn retry_after_a_dropped_response_is_replayed() {
     Service::on_every_database(async |service| {
         service.create_pets(2).await;
         let mut retried = 0;
@@ -124,8 +123,7 @@ async fn retry_after_a_dropped_response_is_replayed() {
         assert_eq!(retried, Operation::documented().filter(|operation| operation.method() == "POST").count() + 1);
         assert_eq!(service.ids("/v1/pets").await, [1, 2, 3]);
         assert_eq!(service.ids("/v1/store/orders").await, [1, 2]);
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

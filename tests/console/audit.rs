@@ -18,8 +18,8 @@ async fn rows(service: &Service) -> Vec<AuditEntry> {
     rows.into_iter().filter(|row| row.actor != OPERATOR.name()).collect()
 }
 
-#[tokio::test]
-async fn each_change_leaves_one_row_without_a_secret() {
+#[test]
+fn each_change_leaves_one_row_without_a_secret() {
     Service::on_every_database(async |service| {
         let mut ada = staff(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, GRACE).await;
@@ -67,8 +67,7 @@ async fn each_change_leaves_one_row_without_a_secret() {
             assert!(row.client_address.as_deref() == Some("127.0.0.1") && row.request_id.is_some(), "{row:?}");
             assert!([PASSWORD, CHANGED, &key, &successor].iter().all(|secret| !format!("{row:?}").contains(secret)));
         }
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -91,8 +90,8 @@ async fn only_staff_see_the_audit() {
     assert_eq!((elsewhere.status(), elsewhere.header("location")), (303, Some("./sign-in?page=audit")));
 }
 
-#[tokio::test]
-async fn audit_is_shown_in_pages_newest_first() {
+#[test]
+fn audit_is_shown_in_pages_newest_first() {
     Service::on_every_database(async |service| {
         let mut ada = staff(service, ADA).await;
         for number in 0..45 {
@@ -115,6 +114,5 @@ async fn audit_is_shown_in_pages_newest_first() {
         let created: Vec<_> = subjects.iter().take(45).cloned().collect();
         let expected: Vec<_> = (0..45).rev().map(|number| format!("{number}@example.com (customer)")).collect();
         assert_eq!(created, expected);
-    })
-    .await;
+    });
 }

@@ -75,8 +75,8 @@ async fn order_forms_report_the_order_and_its_animal() {
     assert!(delivered.contains(r#"<span class="status delivered">"#) && !delivered.contains("formaction="));
 }
 
-#[tokio::test]
-async fn list_orders_an_animal_with_one_click() {
+#[test]
+fn list_orders_an_animal_with_one_click() {
     Service::on_every_database(async |service| {
         service.create_pets(1).await;
         service.post("/v1/pets", r#"{"name":"Mimi & Co","categoryId":1}"#).await;
@@ -103,8 +103,7 @@ async fn list_orders_an_animal_with_one_click() {
         let other = ada.post("/animals/1/order", &fields).await;
         assert_eq!(other.status(), 201, "the form orders each animal once: {}", other.body);
         assert_eq!(ada.post("/animals/x/order", &fields).await.status(), 404);
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use crate::users::{ADA, copy, status};
 const CHANGED: &str = "another fine password";
 
 /// `tests/promises/revoking.rs` deletes an account whose key is cached.
-#[tokio::test]
-async fn account_is_used_signed_out_and_deleted() {
+#[test]
+fn account_is_used_signed_out_and_deleted() {
     Service::on_every_database(async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let (mut copied, mut elsewhere) = (copy(&ada), ConsoleUser::new(service));
@@ -69,8 +69,7 @@ async fn account_is_used_signed_out_and_deleted() {
         assert!(service.api.account_requests.of(account).is_empty(), "a key of a deleted account is nobody's");
         assert!(!copied.is_signed_in().await);
         assert_eq!(ada.post("/sign-in", &[("email", ADA), ("password", CHANGED)]).await.status(), 422);
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

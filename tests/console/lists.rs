@@ -50,8 +50,8 @@ async fn assert_leads_back_and_forth(
     }
 }
 
-#[tokio::test]
-async fn lists_lead_from_the_newest_entry_to_the_oldest_and_back() {
+#[test]
+fn lists_lead_from_the_newest_entry_to_the_oldest_and_back() {
     Service::on_every_database(async |service| {
         service.create_pets(50).await;
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
@@ -76,8 +76,7 @@ async fn lists_lead_from_the_newest_entry_to_the_oldest_and_back() {
         }
         // Newer entries than fit on a page before it are shown with older ones.
         assert_eq!(ids(&ada.get("/animals?after=49").await.body), (32..=51).rev().collect::<Vec<_>>());
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -116,8 +115,8 @@ async fn lists_begin_at_an_id() {
     assert_eq!((ids(&approved), link(&approved, "First page").is_some()), (vec![1], true));
 }
 
-#[tokio::test]
-async fn messages_begin_at_an_id_and_lead_back() {
+#[test]
+fn messages_begin_at_an_id_and_lead_back() {
     Service::on_every_database(async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
@@ -138,12 +137,11 @@ async fn messages_begin_at_an_id_and_lead_back() {
         let second = ada.get(&link(&first, "Next page").unwrap()).await.body;
         let id = format!("msg_{}", between(&second, "<code>msg_", "</code>"));
         assert_eq!(shown(&ada.get(&format!("/messages?from={id}")).await.body), pages[1]);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn keys_lead_from_the_newest_to_the_oldest_and_back() {
+#[test]
+fn keys_lead_from_the_newest_to_the_oldest_and_back() {
     Service::on_every_database(async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
@@ -154,12 +152,11 @@ async fn keys_lead_from_the_newest_to_the_oldest_and_back() {
         let shown = |page: &str| numbers(page, r#"<th scope="row">key "#);
         let pages = [(25..45), (5..25), (0..5)].map(|numbers| numbers.rev().collect());
         assert_leads_back_and_forth(&mut ada, "/keys?status=active", shown, &pages).await;
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn keys_are_filtered_by_state_and_show_their_requests() {
+#[test]
+fn keys_are_filtered_by_state_and_show_their_requests() {
     Service::on_every_database(async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
@@ -201,6 +198,5 @@ async fn keys_are_filtered_by_state_and_show_their_requests() {
             }
         }
         assert_eq!(ada.get("/keys?status=works").await.status(), 400);
-    })
-    .await;
+    });
 }

@@ -181,8 +181,8 @@ async fn simulated_failures_are_listed() {
     assert!(page.contains("The connection was closed without a response."), "{page}");
 }
 
-#[tokio::test]
-async fn requests_whose_client_gave_up_are_listed() {
+#[test]
+fn requests_whose_client_gave_up_are_listed() {
     Service::on_every_database(async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let key = ada.key("laptop").await;
@@ -222,8 +222,7 @@ async fn requests_whose_client_gave_up_are_listed() {
         // A slow response that arrived is a success.
         assert_eq!(create("pace=10000").send().await.status(), 201);
         assert_eq!(rows(&mut ada, "/requests?result=successful").await.len(), 1);
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -261,8 +260,8 @@ async fn forms_of_the_console_are_not_listed() {
     assert!(ada.get("/requests").await.body.contains("No requests yet."));
 }
 
-#[tokio::test]
-async fn requests_with_ended_keys_are_listed_apart_without_bodies() {
+#[test]
+fn requests_with_ended_keys_are_listed_apart_without_bodies() {
     Service::on_every_database(async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let revoked = ada.key("old").await;
@@ -282,8 +281,7 @@ async fn requests_with_ended_keys_are_listed_apart_without_bodies() {
         let page = open(&mut ada, apart).await;
         assert!(code(&page, "request-head").contains("\nuser-agent: old-job\n"), "{page}");
         assert!(page.contains("The body is not kept") && !page.contains("Rex"), "{page}");
-    })
-    .await;
+    });
 }
 
 #[tokio::test]
@@ -323,8 +321,8 @@ async fn lists_and_messages_are_bounded() {
     assert!(page.contains("There is no curl command"), "{page}");
 }
 
-#[tokio::test]
-async fn account_deleted_elsewhere_leaves_no_requests() {
+#[test]
+fn account_deleted_elsewhere_leaves_no_requests() {
     Service::on_every_database(async |service| {
         let (other, key) = service.another_account("grace@example.com").await;
         for key in [&key, &service.key] {
@@ -334,8 +332,7 @@ async fn account_deleted_elsewhere_leaves_no_requests() {
         assert!(service.store.delete_account(other, None, OPERATOR).await.unwrap());
         until(async || service.api.account_requests.of(other).is_empty()).await;
         assert_eq!(service.api.account_requests.of(service.account).len(), 1, "only the deleted account's");
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use testkit::postgres::query;
 use crate::service::{Service, Setup};
 use crate::users::{ADA, make_staff, staff};
 
-#[tokio::test]
-async fn staff_reset_the_store_and_stay_signed_in() {
+#[test]
+fn staff_reset_the_store_and_stay_signed_in() {
     Service::on_every_database(async |service| {
         let mut ada = staff(service, ADA).await;
         let key = ada.key("laptop").await;
@@ -26,8 +26,7 @@ async fn staff_reset_the_store_and_stay_signed_in() {
         assert_eq!(first.body, r#"[{"id":1,"name":"Rex","categoryId":1,"status":"available"}]"#);
         assert_eq!(service.request("GET", "/v1/store/orders").key(&key).send().await.body, "[]");
         assert_eq!(service.store.count_pets().await.unwrap(), 30);
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

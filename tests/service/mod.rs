@@ -24,6 +24,7 @@ use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
 use testkit::{Request, Response};
 use tokio::net::TcpListener;
+use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 /// 2026-11-20T09:30:00.123Z, the fixed time of a test service.
@@ -113,9 +114,11 @@ impl Service {
     }
 
     /// Tells `story` to a service on each database.
-    pub async fn on_every_database(story: impl AsyncFn(&Self)) {
-        story(&Self::start().await).await;
-        story(&Self::start_on_postgresql().await).await;
+    pub fn on_every_database(story: impl AsyncFn(&Self)) {
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
+            story(&Self::start().await).await;
+            story(&Self::start_on_postgresql().await).await;
+        });
     }
 
     pub async fn start_with(setup: Setup) -> Self {

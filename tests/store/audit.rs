@@ -108,8 +108,8 @@ fn shown(entry: &AuditEntry) -> String {
     )
 }
 
-#[tokio::test]
-async fn each_change_leaves_a_row_or_does_not_happen() {
+#[test]
+fn each_change_leaves_a_row_or_does_not_happen() {
     on_every_database_with_sql(async |store, sql| {
         account(&store, "ada@example.com").await;
         let grace = customer(&store, "grace@example.com").await;
@@ -148,12 +148,11 @@ async fn each_change_leaves_a_row_or_does_not_happen() {
             1000 store.reset | ada@example.com | staging | 203.0.113.7 r-1
         "#]]
         .assert_eq(&rows);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn change_that_does_not_happen_leaves_no_row() {
+#[test]
+fn change_that_does_not_happen_leaves_no_row() {
     on_every_database(async |store| {
         let (ada_id, grace) = (account(&store, "ada@example.com").await, customer(&store, "grace@example.com").await);
         store.revoke_key(KeyId(1), OPERATOR).await.unwrap();
@@ -183,12 +182,11 @@ async fn change_that_does_not_happen_leaves_no_row() {
         assert!(step(&store, OrderClerk::Customer(grace), 1, Transition::Cancel).await.unwrap().executed().is_some());
         assert!(step(&store, own, 2, Transition::Approve).await.unwrap().executed().is_some());
         assert_eq!(audit(&store).await, rows);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn customer_who_leaves_cancels_own_orders() {
+#[test]
+fn customer_who_leaves_cancels_own_orders() {
     on_every_database(async |store| {
         let grace = customer(&store, "grace@example.com").await;
         let before = audit(&store).await.len();
@@ -200,12 +198,11 @@ async fn customer_who_leaves_cancels_own_orders() {
         let actions: Vec<_> = rows.iter().map(|row| row.action.as_str()).collect();
         assert_eq!(actions, ["key.revoke", "key.revoke", "account.delete"]);
         assert!(rows.iter().all(|row| row.actor == "grace@example.com"), "{rows:?}");
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn rows_older_than_the_retention_time_are_deleted() {
+#[test]
+fn rows_older_than_the_retention_time_are_deleted() {
     on_every_database(async |store| {
         changes_at_seconds_0_to_4(&store).await;
 
@@ -215,12 +212,11 @@ async fn rows_older_than_the_retention_time_are_deleted() {
 
         let times: Vec<_> = audit(&store).await.iter().map(|row| row.at).collect();
         assert_eq!(times, [at(3), at(4)]);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn audit_is_listed_newest_first_since_a_time() {
+#[test]
+fn audit_is_listed_newest_first_since_a_time() {
     on_every_database(async |store| {
         changes_at_seconds_0_to_4(&store).await;
         let list = async |since: Timestamp, after| {
@@ -232,8 +228,7 @@ async fn audit_is_listed_newest_first_since_a_time() {
 
         assert_eq!(list(at(2), None).await, (vec![5, 4], true));
         assert_eq!(list(at(2), Some(4)).await, (vec![3], false));
-    })
-    .await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use petstore::domain::{
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
+use tokio::runtime::Runtime;
 
 /// 2026-11-20T09:30:00.123Z.
 pub const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
@@ -20,23 +21,25 @@ pub const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 pub const OPERATOR: Actor = Actor::command_line(NOW);
 
 /// Tells `story` to a new store on each database.
-pub async fn on_every_database(story: impl AsyncFn(Arc<Store>)) {
-    on_every_database_with_sql(async |store, _| story(store).await).await;
+pub fn on_every_database(story: impl AsyncFn(Arc<Store>)) {
+    on_every_database_with_sql(async |store, _| story(store).await);
 }
 
 /// Tells `story` to a new store on each database, with a way to run SQL as another program.
-pub async fn on_every_database_with_sql(story: impl AsyncFn(Arc<Store>, &dyn Fn(&str))) {
-    let folder = tempfile::tempdir().unwrap();
-    let options = sqlite::Options { create: Some(Deployment::Staging), ..sqlite::Options::new(folder.path()) };
-    let (sqlite, file) = (open_sqlite(&options), folder.path().join("petstore.db"));
-    let run = |sql: &str| rusqlite::Connection::open(&file).unwrap().execute_batch(sql).unwrap();
-    story(Arc::clone(&sqlite), &run).await;
-    sqlite.close().await;
+pub fn on_every_database_with_sql(story: impl AsyncFn(Arc<Store>, &dyn Fn(&str))) {
+    Runtime::new().unwrap().block_on(async move {
+        let folder = tempfile::tempdir().unwrap();
+        let options = sqlite::Options { create: Some(Deployment::Staging), ..sqlite::Options::new(folder.path()) };
+        let (sqlite, file) = (open_sqlite(&options), folder.path().join("petstore.db"));
+        let run = |sql: &str| rusqlite::Connection::open(&file).unwrap().execute_batch(sql).unwrap();
+        story(Arc::clone(&sqlite), &run).await;
+        sqlite.close().await;
 
-    let url = testkit::postgres::database();
-    let postgresql = open_postgresql(&url).await;
-    story(Arc::clone(&postgresql), &|sql| _ = testkit::postgres::query(&url, sql)).await;
-    postgresql.close().await;
+        let url = testkit::postgres::database();
+        let postgresql = open_postgresql(&url).await;
+        story(Arc::clone(&postgresql), &|sql| _ = testkit::postgres::query(&url, sql)).await;
+        postgresql.close().await;
+    });
 }
 
 pub fn open_sqlite(options: &sqlite::Options) -> Arc<Store> {

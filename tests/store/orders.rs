@@ -13,8 +13,8 @@ use crate::fixtures::{NOW, account, account_with_password, create_pet, on_every_
 
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn concurrent_transitions_are_serialized() {
+#[test]
+fn concurrent_transitions_are_serialized() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         for _ in 0..20 {
@@ -41,12 +41,11 @@ async fn concurrent_transitions_are_serialized() {
             assert_eq!(done.len(), 1, "delivered or cancelled, and not both: {done:?}");
             assert_eq!(status(&store, pet).await, done[0].pet());
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn deleting_an_account_cancels_its_open_orders() {
+#[test]
+fn deleting_an_account_cancels_its_open_orders() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let grace = account(&store, "grace@example.com").await;
@@ -80,12 +79,11 @@ async fn deleting_an_account_cancels_its_open_orders() {
         // A concurrent request of the deleted account has no effect.
         assert_eq!(place(&store, ada, pets[0]).await, Outcome::Refused(PlaceOrderError::NotAvailable));
         assert_eq!(status(&store, pets[0]).await, Available);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn constraint_prevents_a_second_order() {
+#[test]
+fn constraint_prevents_a_second_order() {
     on_every_database_with_sql(async |store, sql| {
         let ada = account(&store, "ada@example.com").await;
         let pet = pet(&store).await;
@@ -98,8 +96,7 @@ async fn constraint_prevents_a_second_order() {
         // Control: nothing else prevents the second order.
         sql("DROP INDEX orders_of_pet");
         placed(place(&store, ada, pet).await);
-    })
-    .await;
+    });
 }
 
 /// Creates an available animal.

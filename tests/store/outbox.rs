@@ -31,8 +31,8 @@ fn ids(messages: &[Message]) -> Vec<(AccountId, petstore::domain::MessageId)> {
     messages.iter().map(|message| (message.account, message.id)).collect()
 }
 
-#[tokio::test]
-async fn messages_wait_in_order_until_marked_sent() {
+#[test]
+fn messages_wait_in_order_until_marked_sent() {
     on_every_database(async |store| {
         let messages = queue(&store, 7).await;
         let _lease = lease(&store).await;
@@ -54,12 +54,11 @@ async fn messages_wait_in_order_until_marked_sent() {
         let early = message(messages[0].account, "late", later(-1_000));
         store.create_message(early.clone(), None).await.unwrap();
         assert_eq!(store.unsent_messages(None, 1).await.unwrap(), [early]);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn sent_messages_are_deleted_but_waiting_ones_never() {
+#[test]
+fn sent_messages_are_deleted_but_waiting_ones_never() {
     on_every_database(async |store| {
         let messages = queue(&store, 6).await;
         let _lease = lease(&store).await;
@@ -72,12 +71,11 @@ async fn sent_messages_are_deleted_but_waiting_ones_never() {
         assert_eq!(exported(&store, MessageQuery::default()).await.len(), 2);
         assert_eq!(store.delete_sent_messages(later(1_000_000), 3).await.unwrap(), 1);
         assert_eq!(store.unsent_messages(None, 10).await.unwrap(), messages[5..]);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn export_filters_messages() {
+#[test]
+fn export_filters_messages() {
     on_every_database(async |store| {
         let messages = queue(&store, 4).await;
         let _lease = lease(&store).await;
@@ -102,12 +100,11 @@ async fn export_filters_messages() {
                 assert_eq!(store.count_messages(&query).await.unwrap(), expected.len() as u64);
             }
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_export_covers_all_accounts() {
+#[test]
+fn long_export_covers_all_accounts() {
     on_every_database(async |store| {
         // Every second message is Grace's. Ada's account is exported first.
         let messages = queue(&store, 700).await;
@@ -133,8 +130,7 @@ async fn long_export_covers_all_accounts() {
         let graces = exported(&store, MessageQuery { account: Some(last.account), ..MessageQuery::default() }).await;
         let graces: Vec<_> = graces.into_iter().map(|record| record.message).collect();
         assert_eq!(graces, expected[350..], "of one account");
-    })
-    .await;
+    });
 }
 
 async fn exported(store: &Store, query: MessageQuery) -> Vec<MessageRecord> {

@@ -19,8 +19,8 @@ use crate::fixtures::{
 
 const EMPTY: Contents = Contents { animals: 0, orders: 0, messages: 0, responses: 0 };
 
-#[tokio::test]
-async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
+#[test]
+fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
     on_every_database(async |store| {
         let ada = fill(&store).await;
         let (_, key) = key(&store, ada, None).await;
@@ -44,12 +44,11 @@ async fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
         assert_eq!(store.reset(animals(0), OPERATOR, || false).await.unwrap(), 0);
         assert_eq!((store.before_reset().await.unwrap(), store.resets().await.unwrap()), (EMPTY, 2));
         assert_eq!(create_pet(&store, "Rex", PetStatus::Available).await.unwrap(), 1);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn reset_that_fails_changes_nothing() {
+#[test]
+fn reset_that_fails_changes_nothing() {
     on_every_database(async |store| {
         let ada = fill(&store).await;
         let before = store.before_reset().await.unwrap();
@@ -62,12 +61,11 @@ async fn reset_that_fails_changes_nothing() {
         assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
         assert!(matches!(place(&store, ada, 1).await, Outcome::Replayed(_)));
         assert_eq!(create_pet(&store, "Mimi", PetStatus::Available).await.unwrap(), 4);
-    })
-    .await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_see_the_old_or_the_new_animals() {
+#[test]
+fn readers_see_the_old_or_the_new_animals() {
     on_every_database(async |store| {
         let named = |turn: u32| Box::new((0..50).map(move |_| Ok(new_pet(&turn.to_string(), PetStatus::Available))));
         store.reset(named(0), OPERATOR, || false).await.unwrap();
@@ -95,8 +93,7 @@ async fn readers_see_the_old_or_the_new_animals() {
         for reader in readers {
             assert!(reader.await.unwrap().len() > 1, "resets happened between reads");
         }
-    })
-    .await;
+    });
 }
 
 #[tokio::test]

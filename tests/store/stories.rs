@@ -19,8 +19,8 @@ use crate::fixtures::{
     on_every_database, open_postgresql, session,
 };
 
-#[tokio::test]
-async fn import_is_all_or_nothing() {
+#[test]
+fn import_is_all_or_nothing() {
     on_every_database(async |store| {
         let broken = (0..50).map(|n| match n {
             49 => Err("line 50: broken".to_owned()),
@@ -35,12 +35,11 @@ async fn import_is_all_or_nothing() {
         let sound = (0..50).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
         assert_eq!(store.import_pets(Box::new(sound)).await.unwrap(), 50);
         assert_eq!(store.count_pets().await.unwrap(), 51);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn export_stops_at_an_error() {
+#[test]
+fn export_stops_at_an_error() {
     on_every_database(async |store| {
         let animals = (0..250).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
         store.import_pets(Box::new(animals)).await.unwrap();
@@ -53,12 +52,11 @@ async fn export_stops_at_an_error() {
             .await;
         assert!(matches!(stopped, Err(ExportError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe));
         assert_eq!(shown, 3);
-    })
-    .await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn export_is_ordered_and_holds_no_transaction() {
+#[test]
+fn export_is_ordered_and_holds_no_transaction() {
     on_every_database(async |store| {
         let animals = (0..2_500).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
         store.import_pets(Box::new(animals)).await.unwrap();
@@ -79,12 +77,11 @@ async fn export_is_ordered_and_holds_no_transaction() {
         // A single transaction would not see the last animal.
         assert_eq!(exported.unwrap(), 2_501);
         assert_eq!(ids, (1..=2_501).collect::<Vec<_>>());
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn write_is_executed_after_its_caller_is_gone() {
+#[test]
+fn write_is_executed_after_its_caller_is_gone() {
     on_every_database(async |store| {
         {
             let mut write = Box::pin(store.create_pet(new_pet("Rex", PetStatus::Sold), None));
@@ -94,12 +91,11 @@ async fn write_is_executed_after_its_caller_is_gone() {
         // The next write comes after it.
         assert_eq!(create_pet(&store, "Mimi", PetStatus::Sold).await.unwrap(), 2);
         assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn address_is_unique_ignoring_case() {
+#[test]
+fn address_is_unique_ignoring_case() {
     on_every_database(async |store| {
         let id = account(&store, "Ädä@Example.com").await;
         let taken = NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest("new")), NOW);
@@ -107,12 +103,11 @@ async fn address_is_unique_ignoring_case() {
         let found = store.find_account(&email("äDä@example.com")).await.unwrap().unwrap();
         assert_eq!((found.id, found.email.as_str(), found.created_at), (id, "Ädä@Example.com", NOW));
         assert_eq!(store.find_account(&email("grace@example.com")).await.unwrap(), None);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn key_is_found_by_hash_with_its_state() {
+#[test]
+fn key_is_found_by_hash_with_its_state() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let expiry = NOW.plus(Duration::from_secs(60));
@@ -136,12 +131,11 @@ async fn key_is_found_by_hash_with_its_state() {
         assert_eq!(listed[0].revoked_at, Some(NOW));
         assert_eq!((listed[0].name.as_str(), listed[0].account.as_str()), ("test", "ada@example.com"));
         assert_eq!(listed[0].hint, key.hint());
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn rotated_key_passes_on_its_name_and_lifetime() {
+#[test]
+fn rotated_key_passes_on_its_name_and_lifetime() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let (id, _) = key(&store, ada, Some(NOW.plus(Duration::from_secs(1000)))).await;
@@ -168,12 +162,11 @@ async fn rotated_key_passes_on_its_name_and_lifetime() {
         assert_eq!(store.rotate_key(successor, rotation(now, 9), OPERATOR).await.unwrap(), None, "it was revoked");
         assert_eq!(store.rotate_key(KeyId(99), rotation(now, 9), OPERATOR).await.unwrap(), None, "it is unknown");
         assert_eq!(store.list_keys().await.unwrap().len(), 3);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn last_use_of_a_key_never_decreases() {
+#[test]
+fn last_use_of_a_key_never_decreases() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let (id, _) = key(&store, ada, None).await;
@@ -182,12 +175,11 @@ async fn last_use_of_a_key_never_decreases() {
             store.touch_keys(vec![(id, used), (KeyId(99), used)]).await.unwrap();
         }
         assert_eq!(store.list_keys().await.unwrap()[0].last_used_at, Some(later));
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn long_messages_beyond_a_page_are_not_read() {
+#[test]
+fn long_messages_beyond_a_page_are_not_read() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let longest = "🦊".repeat(10_000);
@@ -204,12 +196,11 @@ async fn long_messages_beyond_a_page_are_not_read() {
             }
             assert_eq!(pages, [(7, true), (7, false)]);
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn session_is_found_by_hash_until_deleted() {
+#[test]
+fn session_is_found_by_hash_until_deleted() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let session = session(ada, NOW);
@@ -226,12 +217,11 @@ async fn session_is_found_by_hash_until_deleted() {
 
         store.delete_session(session.hash).await.unwrap();
         assert_eq!(store.find_session(&session.hash).await.unwrap(), None);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn session_requires_the_current_password() {
+#[test]
+fn session_requires_the_current_password() {
     on_every_database(async |store| {
         let (ada, old) = account_with_password(&store, "ada@example.com").await;
         let found = store.find_password(&email("ADA@example.com")).await.unwrap();
@@ -242,12 +232,11 @@ async fn session_requires_the_current_password() {
         for none in ["cli@example.com", "nobody@example.com"] {
             assert!(store.find_password(&email(none)).await.unwrap().is_none(), "{none}");
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn sign_in_deletes_expired_sessions() {
+#[test]
+fn sign_in_deletes_expired_sessions() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let (idle, used, new) = (session(ada, NOW), session(ada, NOW), session(ada, NOW.plus(IDLE)));
@@ -264,12 +253,11 @@ async fn sign_in_deletes_expired_sessions() {
         store.touch_session(used.hash, NOW.plus(ABSOLUTE)).await.unwrap();
         store.create_session(session(ada, NOW.plus(ABSOLUTE)), digest).await.unwrap();
         assert!(!is_open(&store, used).await);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn sign_in_deletes_sessions_from_the_future() {
+#[test]
+fn sign_in_deletes_sessions_from_the_future() {
     on_every_database(async |store| {
         let (ada, digest) = account_with_password(&store, "ada@example.com").await;
         let future = NOW.plus(SKEW).plus(Duration::from_millis(1));
@@ -284,12 +272,11 @@ async fn sign_in_deletes_sessions_from_the_future() {
             (is_open(&store, near).await, is_open(&store, used).await, is_open(&store, begun).await),
             (true, false, false)
         );
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn deleting_an_account_removes_sessions_and_keys() {
+#[test]
+fn deleting_an_account_removes_sessions_and_keys() {
     on_every_database(async |store| {
         assert!(!store.has_accounts().await.unwrap());
         let (ada, password) = account_with_password(&store, "ada@example.com").await;
@@ -324,12 +311,11 @@ async fn deleting_an_account_removes_sessions_and_keys() {
         account_with_password(&store, "deleted-3@account.invalid").await;
         let (third, digest) = account_with_password(&store, "third@example.com").await;
         assert!(store.delete_account(third, Some(digest), OPERATOR).await.unwrap());
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn operator_sets_passwords_and_deletes_accounts_without_one() {
+#[test]
+fn operator_sets_passwords_and_deletes_accounts_without_one() {
     on_every_database(async |store| {
         let (ada, old) = account_with_password(&store, "ada@example.com").await;
         let grace = account(&store, "grace@example.com").await;
@@ -354,12 +340,11 @@ async fn operator_sets_passwords_and_deletes_accounts_without_one() {
         assert!(store.find_password(&email("ada@example.com")).await.unwrap().is_none());
         assert_eq!(store.list_accounts().await.unwrap().len(), 1);
         assert_eq!(store.find_session(&graces.hash).await.unwrap(), before, "other accounts keep their sessions");
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn expired_records_are_deleted_oldest_first() {
+#[test]
+fn expired_records_are_deleted_oldest_first() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         for second in 0..5 {
@@ -376,12 +361,11 @@ async fn expired_records_are_deleted_oldest_first() {
             let outcome = create_once(&store, ada, second, NOW).await;
             assert_eq!(matches!(outcome, Outcome::Replayed(_)), left, "{second}: {outcome:?}");
         }
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn closed_store_is_unavailable() {
+#[test]
+fn closed_store_is_unavailable() {
     on_every_database(async |store| {
         store.check().await.unwrap();
         store.close().await;
@@ -389,8 +373,7 @@ async fn closed_store_is_unavailable() {
         assert!(matches!(store.count_pets().await, Err(StoreError::Unavailable(_))));
         let created = create_pet(&store, "Rex", PetStatus::Sold).await;
         assert!(matches!(created, Err(StoreError::Unavailable(_))));
-    })
-    .await;
+    });
 }
 
 async fn is_open(store: &Store, session: NewSession) -> bool {
