@@ -107,7 +107,7 @@ async fn request_is_sent_with_the_keyboard_alone() {
     ada.is_shown(&button).await;
     ada.evaluate(&format!("document.querySelector({button:?}).focus()")).await;
     ada.press(ENTER).await;
-    assert!(ada.is_shown(DIALOG).await);
+    until(async || ada.is_shown(DIALOG).await).await;
     ada.evaluate(&format!("{SEND_BUTTON}.focus()")).await;
     ada.press(ENTER).await;
     until(async || ada.text(DIALOG).await.contains("401 Unauthorized")).await;
