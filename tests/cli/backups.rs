@@ -24,13 +24,16 @@ fn backup_of_a_running_service_restores_everything() {
     let (folder, key) = filled(100);
     let server = folder.serve("serve");
     assert_eq!(server.send_message(&key, r"Hello\n🦊").status(), 202);
-    let session = "INSERT INTO sessions VALUES (zeroblob(32), 1, 1, 1)";
-    Database::folder(&folder.path("petstore-data")).sql(session);
+    // More than one step of the copy.
+    let sessions =
+        "INSERT INTO sessions WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted LIMIT 100000)
+                    SELECT CAST(format('%032d', n) AS BLOB), 1, 1, 1 FROM counted";
+    Database::folder(&folder.path("petstore-data")).sql(sessions);
 
     let made = folder.run("backup there.db");
 
     assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made:?}");
-    assert!(made.stderr.starts_with("backed up ") && made.stderr.ends_with(" KiB to there.db\n"), "{made:?}");
+    assert!(made.stderr.starts_with("backed up ") && made.stderr.ends_with(" MiB to there.db\n"), "{made:?}");
     assert_eq!(fs::metadata(folder.path("there.db")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(folder.names("."), ["animals.ndjson", "petstore-data", "there.db"], "the backup is one file");
     let animals = folder.succeed("pets export");
@@ -40,7 +43,7 @@ fn backup_of_a_running_service_restores_everything() {
     assert_eq!(server.create_pet(&key, "Late").json()["id"], 101);
     server.end_by(Signal::TERM);
     let restored = folder.run("restore there.db --data-dir new/one").shown();
-    assert!(restored.contains(" KiB, a production database, to new/one"), "{restored}");
+    assert!(restored.contains(" MiB, a production database, to new/one"), "{restored}");
     assert_eq!(folder.succeed("pets export --data-dir new/one"), animals);
     assert_eq!(folder.succeed("key list --json --data-dir new/one"), keys);
 

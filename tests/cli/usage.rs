@@ -224,6 +224,16 @@ fn database_or_backup_that_is_a_pipe_is_rejected() {
     assert_eq!(refused, "exit 1\nERROR petstore-data/petstore.db is not a regular file\n");
 }
 
+/// Without the lock, two commands could replace the database at once.
+#[test]
+fn database_without_a_usable_lock_is_not_opened() {
+    let folder = Folder::with_account();
+    std::fs::remove_file(folder.path("petstore-data/petstore.lock")).unwrap();
+    std::fs::create_dir(folder.path("petstore-data/petstore.lock")).unwrap();
+    let refused = folder.run("key list").shown();
+    assert!(refused.starts_with("exit 1\n") && refused.ends_with("Is a directory (os error 21)\n"), "{refused}");
+}
+
 #[test]
 fn file_of_another_program_is_rejected_unchanged() {
     let folder = Folder::new();

@@ -150,6 +150,20 @@ async fn failing_statement_does_not_fail_its_batch() {
     assert!(store.find_account(&ada).await.unwrap().is_some());
 }
 
+/// Some errors end the whole transaction, as a full disk does.
+#[tokio::test]
+async fn error_that_ends_the_transaction_leaves_no_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_sqlite(&Options::new(folder.path()));
+    let trigger = "AFTER INSERT ON pets WHEN NEW.name LIKE '%7' BEGIN SELECT raise(ROLLBACK, 'full'); END";
+    outside(folder.path()).execute_batch(&format!("CREATE TRIGGER ends_the_transaction {trigger}")).unwrap();
+    let pets = (0..100).map(|n| store.create_pet(new_pet(&n.to_string(), PetStatus::Available), None));
+    let created = futures_util::future::join_all(pets).await;
+    assert!(created[7].is_err());
+    let acknowledged = created.iter().filter(|created| created.is_ok()).count();
+    assert_eq!(store.count_pets().await.unwrap(), acknowledged as u64, "requests that failed have no effect");
+}
+
 /// A connection of another program.
 fn outside(folder: &Path) -> Connection {
     let conn = Connection::open(folder.join("petstore.db")).unwrap();
