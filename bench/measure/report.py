@@ -6,7 +6,7 @@ from statistics import median
 
 from . import ROOT, plots
 from .comparison import CHOICES
-from .goals import BEFORE, against_pgbench, goals, ratio
+from .goals import against_pgbench, goals, ratio
 from .operations import BY_NAME
 
 TEMPLATE = ROOT / "bench/performance.template.md"
@@ -39,6 +39,7 @@ def write(found, folder):
     machine = found.get("comparison", {}).get("machine", {})
     values = {
         "machine": ", ".join(machine[what] for what in ("processor", "memory", "disk", "kernel") if what in machine),
+        "cores": machine.get("cores", "?").split(",")[0],
         "met": sum(goal.met is True for goal in every), "all": len(every), "goals": goals_table(found),
         "rates": rates_table(found), "postgres": postgres_table(found), "parts": parts_table(found),
         **causes(found.get("profile", {}).get("operations", {})),
@@ -315,7 +316,7 @@ def cpu_of_all(figure):
 
 
 def goals_table(found):
-    heads = ["goal", "limit", "measured", "", "cargo build --release", BEFORE]
+    heads = ["goal", "limit", "measured", "", "cargo build --release"]
     return table([heads, *(goal.row() for goal in goals(found))])
 
 
