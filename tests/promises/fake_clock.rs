@@ -1,6 +1,6 @@
 //! A system clock that a test sets for one process, by libfaketime. The monotonic clock stays real.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::{Database, Server};
@@ -44,6 +44,20 @@ impl FakeClock {
 
     fn file(&self) -> PathBuf {
         self.folder.path().join("time")
+    }
+}
+
+impl Drop for FakeClock {
+    /// Removes what libfaketime leaves behind when its process is killed.
+    fn drop(&mut self) {
+        for file in std::fs::read_dir("/dev/shm").unwrap().flatten() {
+            let name = file.file_name().into_string().unwrap();
+            let process = name.strip_prefix("sem.").unwrap_or(&name).strip_prefix("faketime_");
+            let process = process.and_then(|name| name.rsplit('_').next());
+            if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
     }
 }
 

@@ -37,6 +37,8 @@ listen_addresses = '127.0.0.1'
 port = $port
 unix_socket_directories = '$dir'
 max_connections = 400
+# In its folder, which is removed even if the server was killed.
+dynamic_shared_memory_type = mmap
 # No test cuts the power of this server.
 fsync = off
 CONF
