@@ -110,6 +110,13 @@ async fn components_count_their_work() {
 }
 
 #[tokio::test]
+async fn reads_are_measured_on_postgresql() {
+    let service = Service::start_on_postgresql().await;
+    assert_eq!(service.get("/v1/pets").await.status(), 200);
+    assert!(service.metrics().await.metric("petstore_read_duration_seconds_count") >= 1.0);
+}
+
+#[tokio::test]
 async fn backup_age_is_reported_with_a_schedule() {
     let service = Service::start().await;
     let status = service.store.backups().unwrap();

@@ -196,6 +196,9 @@ fn service_starts_without_a_broker() {
     broker.start_again();
 
     arrived(&broker, 1);
+    shop.database.sql("ALTER TABLE messages RENAME TO elsewhere");
+    let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
+    assert!(why.contains("database: no such table"), "{why}");
     server.end_by(Signal::TERM);
 }
 

@@ -130,6 +130,7 @@ async fn writer_panic_is_reported_to_callers_and_process() {
     let bomb = std::iter::once_with(|| panic!("a bug"));
     assert!(matches!(store.import_pets(Box::new(bomb)).await, Err(StoreError::Unavailable(_))));
     assert_eq!(store.failed().await, "the writer panicked");
+    assert!(store.check().await.is_err(), "it is not ready");
 }
 
 #[tokio::test]

@@ -127,8 +127,7 @@ async fn reads_use_the_connections_that_are_left() {
     for read in reads {
         _ = read.await.unwrap();
     }
-    let listener = std::fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
-    let _stopped = Stopped::process(listener.lines().next().unwrap());
+    let _stopped = Stopped::listener(&server);
 
     signal("TERM", &reader);
     let is_lost = || store.meters().connections.contains(&("reads", false));
@@ -140,13 +139,38 @@ async fn reads_use_the_connections_that_are_left() {
     assert!(is_lost(), "it was not replaced meanwhile");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_wait_for_the_next_connection() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let store = open_with(&options(&url)).await;
+    let are_all = |up| store.meters().connections.iter().all(|(_, is_up)| *is_up == up);
+    // They wait 300 ms, in which a busy machine may not open a connection.
+    for _ in 0..10 {
+        let all = "application_name = 'petstore' AND datname = current_database()";
+        let connections = query(&url, &format!("SELECT pid FROM pg_stat_activity WHERE {all}"));
+        let stopped = Stopped::listener(&server);
+        connections.lines().for_each(|connection| signal("TERM", connection));
+        within(TIMEOUT, "losing the connections", || are_all(false));
+        let (created, ()) = tokio::join!(create(Arc::clone(&store), "Rex".into()), async { drop(stopped) });
+        if created.is_ok() {
+            return;
+        }
+        within(TIMEOUT, "reconnecting", || are_all(true));
+    }
+    panic!("no write has waited");
+}
+
 /// A process that is stopped until this is dropped.
 struct Stopped(String);
 
 impl Stopped {
-    fn process(id: &str) -> Self {
-        signal("STOP", id);
-        Self(id.to_owned())
+    /// The process that accepts connections.
+    fn listener(server: &PostgresServer) -> Self {
+        let file = std::fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
+        let id = file.lines().next().unwrap().to_owned();
+        signal("STOP", &id);
+        Self(id)
     }
 }
 

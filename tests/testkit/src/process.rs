@@ -201,7 +201,8 @@ impl Process {
             has_ended = mask.is_none() || status.contains("State:\tZ");
             catches || has_ended
         });
-        catches
+        // An ended process still has a mask until it is waited for.
+        catches && !has_ended
     }
 
     /// The number of open sockets.
