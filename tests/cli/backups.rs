@@ -25,7 +25,7 @@ fn backup_of_a_running_service_restores_everything() {
     let server = folder.serve("serve");
     assert_eq!(server.send_message(&key, r"Hello\n🦊").status(), 202);
     let session = "INSERT INTO sessions VALUES (zeroblob(32), 1, 1, 1)";
-    Database::folder(&folder.path("petstore-data")).sql(session);
+    folder.database().sql(session);
 
     let made = folder.run("backup there.db");
 
@@ -70,7 +70,7 @@ fn backup_overwrites_only_with_force() {
     .assert_eq(&refused.shown());
     folder.succeed("key create --account grace@example.com --name test");
     folder.succeed("restore there.db --force");
-    assert_eq!(folder.keys().as_array().unwrap().len(), 2);
+    assert_eq!(folder.list("key list").len(), 2);
     assert_eq!(folder.run("key create --account grace@example.com --name test").code, Some(1));
 
     // Only regular files are replaced.

@@ -117,7 +117,7 @@ fn printed_lines_work_in_order_on_every_start() {
         for (command, ran) in commands.iter().zip(&ran) {
             assert!(ran.succeeded() && ran.statuses.len() == 1, "start {start}: {command}\n{ran:?}");
         }
-        assert_eq!(folder.keys().as_array().unwrap().len(), 1, "later starts keep the key");
+        assert_eq!(folder.list("key list").len(), 1, "later starts keep the key");
         // Each start has added an animal twice.
         assert_eq!(folder.succeed("pets export").lines().count(), 30 + 2 * start);
         let requests = commands.iter().zip(ran).filter(|(command, _)| !command.contains("=$("));
@@ -190,7 +190,7 @@ fn data_directory_is_private_and_of_staging() {
     assert_eq!(mode("petstore-data"), 0o700);
     assert_eq!(mode("petstore-data/quickstart.key"), 0o600);
     assert!(folder.read("petstore-data/quickstart.key").starts_with("pet_test_"));
-    assert_eq!(folder.keys()[0]["account"], "quickstart@localhost");
+    assert_eq!(folder.list("key list")[0]["account"], "quickstart@localhost");
 
     // A lost key is replaced, and the file is private even if it was readable.
     server.end_by(Signal::TERM);
@@ -243,7 +243,7 @@ fn quickstart_changes_production_only_if_told() {
     .assert_eq(&folder.run("quickstart").shown_log());
     folder.write("petstore-data/quickstart.key", "pet_live_of_another_store");
     assert_eq!(folder.run("quickstart").code, Some(1), "a key file makes no difference");
-    assert_eq!((folder.succeed("pets export"), folder.keys()), (String::new(), serde_json::json!([])));
+    assert_eq!((folder.succeed("pets export"), folder.list("key list")), (String::new(), Vec::new()));
 
     let server = folder.serve("quickstart --deployment production");
     server.printed_until("Stop");

@@ -129,6 +129,11 @@ pub fn pet_with_all_fields() -> serde_json::Value {
     pet
 }
 
+/// The names of the fields of an object, in its order.
+pub fn fields(object: &serde_json::Value) -> Vec<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
 /// The body of a request that sends a message.
 pub fn new_message(text: &str) -> String {
     format!(r#"{{"message":"{text}"}}"#)
@@ -259,8 +264,7 @@ impl Response {
     /// The `code` of an error response, after checking that its body has the shape of every error.
     pub fn code(&self) -> String {
         let body = self.json();
-        let keys: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["code", "message", "status"], "{body}");
+        assert_eq!(fields(&body), ["code", "message", "status"], "{body}");
         assert_eq!(body["status"], self.status(), "{body}");
         assert!(!body["message"].as_str().unwrap().is_empty(), "{body}");
         assert_eq!(self.header("content-type"), Some("application/json"));

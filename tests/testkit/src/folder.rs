@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::database::FREE_PORTS;
+use crate::database::{Database, FREE_PORTS};
 use crate::process::{Ended, Process, petstore, with_clean_environment};
 use crate::server::Server;
 
@@ -87,9 +87,22 @@ impl Folder {
         self.succeed("key create --account ada@example.com --name test").trim_end().to_owned()
     }
 
-    /// `key list --json`.
-    pub fn keys(&self) -> Value {
-        serde_json::from_str(&self.succeed("key list --json")).unwrap()
+    /// Runs a command with `--json`, which prints a list.
+    pub fn list(&self, line: &str) -> Vec<Value> {
+        serde_json::from_str(&self.succeed(&format!("{line} --json"))).unwrap()
+    }
+
+    /// The table that a command prints. The values of these fields, which differ from run to run, are replaced by `#`s,
+    /// because they have the same width in every run.
+    pub fn table(&self, line: &str, varying: &[&str]) -> String {
+        let rows = self.list(line);
+        let values = varying.iter().flat_map(|field| rows.iter().filter_map(|row| row[*field].as_str()));
+        values.fold(self.succeed(line), |table, value| table.replace(value, &"#".repeat(value.chars().count())))
+    }
+
+    /// The embedded database of commands that name no other.
+    pub fn database(&self) -> Database {
+        Database::folder(&self.path("petstore-data"))
     }
 
     /// Starts a command that serves, on free ports, and waits until it listens.

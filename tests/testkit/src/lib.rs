@@ -22,8 +22,8 @@ mod wait;
 pub mod writers;
 
 pub use client::{
-    Connection, Request, Response, new_message, new_pet, pet_with_all_fields, raw, read_response, read_response_from,
-    read_to_end,
+    Connection, Request, Response, fields, new_message, new_pet, pet_with_all_fields, raw, read_response,
+    read_response_from, read_to_end,
 };
 pub use console::ConsoleUser;
 pub use database::{Database, FREE_PORTS, succeed};
