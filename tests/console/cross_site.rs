@@ -34,15 +34,14 @@ async fn cross_site_forms_are_rejected_without_effect() {
     assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
     let id = ada.key_id().await;
     let state = || {
-        let database = service.database();
-        let digest = |sql: &str| -> String { database.query_row(sql, [], |row| row.get(0)).unwrap() };
         [
-            digest("SELECT group_concat(email || coalesce(password_hash, '')) FROM accounts"),
-            digest("SELECT group_concat(name || coalesce(expires_at, '') || coalesce(revoked_at, '')) FROM api_keys"),
-            digest("SELECT group_concat(id || ' ' || status) FROM pets"),
-            digest("SELECT group_concat(pet_id || ' ' || status) FROM orders"),
-            digest("SELECT count(*) || '' FROM messages"),
-            digest("SELECT group_concat(hex(token_hash)) FROM sessions"),
+            service.sql("SELECT group_concat(email || coalesce(password_hash, '')) FROM accounts"),
+            service
+                .sql("SELECT group_concat(name || coalesce(expires_at, '') || coalesce(revoked_at, '')) FROM api_keys"),
+            service.sql("SELECT group_concat(id || ' ' || status) FROM pets"),
+            service.sql("SELECT group_concat(pet_id || ' ' || status) FROM orders"),
+            service.sql("SELECT count(*) || '' FROM messages"),
+            service.sql("SELECT group_concat(hex(token_hash)) FROM sessions"),
         ]
     };
     let before = state();

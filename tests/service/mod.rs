@@ -14,15 +14,15 @@ use petstore::config::{
 };
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
-    AccountId, Actor, ApiKey, Deployment, Direction, Email, KeyId, NewAccount, PageLimit, Role, Timestamp,
-    TrackedMessage,
+    AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, Email, KeyId, NewAccount, PageLimit,
+    PageQuery, Role, Timestamp, TrackedMessage,
 };
 use petstore::http::{Api, Operation, Permission};
 use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
-use testkit::{Request, Response};
+use testkit::{Database, Request, Response};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -294,6 +294,11 @@ impl Service {
         rusqlite::Connection::open(self.database_file()).unwrap()
     }
 
+    /// Runs SQL on a connection of its own. Returns a line for each row, columns separated by `|`.
+    pub fn sql(&self, sql: &str) -> String {
+        Database::folder(self.folder.path()).sql(sql)
+    }
+
     pub fn database_file(&self) -> std::path::PathBuf {
         self.folder.path().join("petstore.db")
     }
@@ -338,6 +343,14 @@ impl Service {
     /// Creates another key of the same account.
     pub async fn another_key(&self, expires_at: Option<Timestamp>) -> (KeyId, String) {
         make_key(&self.store, self.account, expires_at).await
+    }
+
+    /// The rows of the audit that requests left, oldest first.
+    pub async fn audit(&self) -> Vec<AuditEntry> {
+        let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
+        let (rows, more) = self.store.list_audit(&AuditQuery { page, since: NOW }).await.unwrap();
+        assert!(!more);
+        rows.into_iter().filter(|row| row.actor != OPERATOR.name()).collect()
     }
 
     /// Requests a stop. `stopped` waits until it is done.
