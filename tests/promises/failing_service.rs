@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use testkit::{
-    Database, FREE_PORTS, Ledger, Random, Request, Response, Server, Signal, TIMEOUT, new_message, trial, within,
+    Database, FREE_PORTS, Ledger, Random, Request, Response, Server, Shop, Signal, TIMEOUT, new_message, trial, within,
 };
 
 use crate::injected::{Calls, Case, FILES, Fault, SOCKETS, hit_a_wake_up, sample};
@@ -31,8 +31,7 @@ fn service_acknowledges_nothing_that_a_failing_call_loses() {
 
 #[test]
 fn service_on_postgresql_loses_nothing_to_a_failing_call() {
-    let database = Database::postgres();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_postgresql();
     let (runs, ledger) = (Cell::new(0), Ledger::default());
     let serve = |strace, trace: &Path| {
         runs.set(runs.get() + 1);
