@@ -102,8 +102,7 @@ fn killed_move_leaves_nothing() {
 #[test]
 fn database_url_is_required() {
     let folder = Folder::new();
-    let refused = folder.run("move");
-    assert_eq!(refused.shown(), "exit 1\nerror: set --database-url to the PostgreSQL database to copy to\n");
+    folder.fails("move", "set --database-url to the PostgreSQL database to copy to");
 }
 
 #[test]

@@ -185,8 +185,7 @@ fn first_animals_are_those_of_a_file_or_none() {
     assert_eq!(folder.names("tmp"), before);
     assert!(!folder.path("started").exists());
     assert_eq!(folder.run("ephemeral --empty --pets animals.ndjson").code, Some(2));
-    let empty = folder.run("ephemeral --pets - -- touch started");
-    assert_eq!(empty.shown(), "exit 1\nerror: - has no animals (--pets): to have none, use --empty\n");
+    folder.fails("ephemeral --pets - -- touch started", "- has no animals (--pets): to have none, use --empty");
 }
 
 #[test]

@@ -106,8 +106,7 @@ async fn key_with_preferences_fails_as_they_say() {
         ("code=503,seed=7", "has a seed without a rate"),
         ("rate=0.5", "has no effect: add a failure such as code=503"),
     ] {
-        let refused = folder.run(&format!("{create} {prefer}"));
-        assert_eq!(refused.shown(), format!("exit 1\nerror: --prefer {why}\n"));
+        folder.fails(&format!("{create} {prefer}"), &format!("--prefer {why}"));
     }
     assert_eq!(folder.list("key list").len(), 2, "no key was created");
 }
@@ -115,9 +114,8 @@ async fn key_with_preferences_fails_as_they_say() {
 #[test]
 fn production_key_has_no_preferences() {
     let folder = Folder::with_account();
-    let refused = folder.run("key create --account ada@example.com --name failing --prefer code=503");
     let why = "--prefer is only possible on staging: production simulates no failures";
-    assert_eq!(refused.shown(), format!("exit 1\nerror: {why}\n"));
+    folder.fails("key create --account ada@example.com --name failing --prefer code=503", why);
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn unknown_key_or_account_is_a_failure() {
         ("key rotate 9", "there is no active key 9"),
         ("key create --account bob@example.com --name x", "there is no account bob@example.com"),
     ] {
-        assert_eq!(folder.run(line).shown(), format!("exit 1\nerror: {why}\n"));
+        folder.fails(line, why);
     }
 }
 

@@ -236,11 +236,9 @@ fn quickstart_adds_no_animals_to_existing_ones() {
 #[test]
 fn quickstart_changes_production_only_if_told() {
     let folder = Folder::with_account();
-    expect![[r#"
-        exit 1
-        ERROR this is a production database, to which quickstart would add an account, a key and animals: run `petstore serve`, or confirm with --deployment production
-    "#]]
-    .assert_eq(&folder.run("quickstart").shown_log());
+    let why = "this is a production database, to which quickstart would add an account, a key and animals: \
+               run `petstore serve`, or confirm with --deployment production";
+    folder.fails_to_serve("quickstart", why);
     folder.write("petstore-data/quickstart.key", "pet_live_of_another_store");
     assert_eq!(folder.run("quickstart").code, Some(1), "a key file makes no difference");
     assert_eq!((folder.succeed("pets export"), folder.list("key list")), (String::new(), Vec::new()));

@@ -93,11 +93,8 @@ fn deployment_is_chosen_once() {
     server.end_by(Signal::TERM);
 
     assert_eq!(folder.serve("serve").listening["deployment"], "staging");
-    expect![[r#"
-        exit 1
-        ERROR the database is a staging one and cannot be opened as production
-    "#]]
-    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown_log());
+    let why = "the database is a staging one and cannot be opened as production";
+    folder.fails_to_serve("serve --deployment production --listen 127.0.0.1:0", why);
 }
 
 #[test]
@@ -154,8 +151,7 @@ fn port_in_use_is_named_with_its_flag() {
         assert_eq!(folder.names("."), [""; 0], "a start that fails creates nothing");
     }
     folder.write("none.toml", "listeners = []");
-    let ended = folder.run("serve --config none.toml").shown_log();
-    assert_eq!(ended, "exit 1\nERROR there is no listener to open: `listeners` is empty\n");
+    folder.fails_to_serve("serve --config none.toml", "there is no listener to open: `listeners` is empty");
     assert_eq!(folder.names("."), ["none.toml"]);
 }
 
@@ -198,9 +194,8 @@ fn linked_database_is_rejected() {
     std::fs::create_dir(folder.path("linked")).unwrap();
     std::os::unix::fs::symlink("../petstore-data/petstore.db", folder.path("linked/petstore.db")).unwrap();
     for command in ["account list", "backup copy.db", "restore there.db --force", "migrate status"] {
-        let refused = folder.run(&format!("{command} --data-dir linked")).shown();
         let why = "is a link: give the folder of its target with --data-dir, or move the database here";
-        assert_eq!(refused, format!("exit 1\nerror: linked/petstore.db {why}\n"), "{command}");
+        folder.fails(&format!("{command} --data-dir linked"), &format!("linked/petstore.db {why}"));
     }
 }
 

@@ -82,6 +82,16 @@ impl Folder {
         ended.stdout
     }
 
+    /// Runs a command that must fail, with this error and no other output.
+    pub fn fails(&self, line: &str, error: &str) {
+        assert_eq!(self.run(line).shown(), format!("exit 1\nerror: {error}\n"), "{line}");
+    }
+
+    /// Runs a command that would serve and must fail, with this error and no other line in its log.
+    pub fn fails_to_serve(&self, line: &str, error: &str) {
+        assert_eq!(self.run(line).shown_log(), format!("exit 1\nERROR {error}\n"), "{line}");
+    }
+
     /// A new key of `ada@example.com`.
     pub fn key(&self) -> String {
         self.succeed("key create --account ada@example.com --name test").trim_end().to_owned()
