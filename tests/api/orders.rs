@@ -185,7 +185,7 @@ fn order_lists_are_paginated_like_animals() {
 
 #[tokio::test]
 async fn transition_body_is_optional_but_validated() {
-    let service = with_animals(7).await;
+    let service = Service::with_pets(7).await;
     for id in 1..=7 {
         place(&service, id).await;
     }
@@ -217,7 +217,7 @@ async fn transition_body_is_optional_but_validated() {
 
 #[tokio::test]
 async fn order_requires_integer_pet_id_and_ignores_the_rest() {
-    let service = with_animals(3).await;
+    let service = Service::with_pets(3).await;
     for (body, code) in [
         ("", "invalid_json"),
         ("[]", "invalid_json"),
@@ -238,12 +238,6 @@ async fn order_requires_integer_pet_id_and_ignores_the_rest() {
         let order = service.post("/v1/store/orders", body).await.json();
         assert_eq!([&order["id"], &order["petId"], &order["status"]], [&json!(id), &json!(id), &json!("placed")]);
     }
-}
-
-async fn with_animals(count: usize) -> Service {
-    let service = Service::start().await;
-    service.create_pets(count).await;
-    service
 }
 
 async fn place(service: &Service, pet: i64) -> Response {

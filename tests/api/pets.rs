@@ -200,8 +200,7 @@ async fn pagination_sees_each_animal_once_during_writes() {
 
 #[tokio::test]
 async fn head_equals_get_without_the_body() {
-    let service = Service::start().await;
-    service.create_pets(3).await;
+    let service = Service::with_pets(3).await;
     for path in ["/v1/pets?limit=2", "/v1/pets/2", "/openapi.json"] {
         let get = service.get(path).await;
         let head = service.request("HEAD", path).key(&service.key).send().await;

@@ -182,8 +182,7 @@ async fn delay_ends_with_its_client() {
 
 #[tokio::test]
 async fn date_simulates_the_day_of_the_removal() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     let on = |operation, date: &str| preferring(&service, operation, &format!("date={date}"));
 
     let removed = on(Operation::GetPet, "2030-12-05").send().await;
@@ -228,8 +227,7 @@ async fn date_applies_to_the_document_without_a_key() {
 
 #[tokio::test]
 async fn preferences_combine() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     let invalid = r#"{"code":"invalid_value""#;
     for (operation, preferences, starts, expected) in [
         // The reserved order.

@@ -108,6 +108,13 @@ impl Service {
         Self::start_with(Setup::default()).await
     }
 
+    /// Starts a service with available animals, whose ids count from 1.
+    pub async fn with_pets(count: usize) -> Self {
+        let service = Self::start().await;
+        service.create_pets(count).await;
+        service
+    }
+
     /// Starts a service on a new PostgreSQL database.
     pub async fn start_on_postgresql() -> Self {
         Self::start_with(Setup { postgres: Some(testkit::postgres::database()), ..Setup::default() }).await
