@@ -101,13 +101,9 @@ fn second_process_takes_over_the_relay() {
         assert_eq!(active + metric(&other, "petstore_relay_active"), 1.0);
 
         let (dies, lives) = if active == 1.0 { (one, other) } else { (other, one) };
-        for n in 0..20 {
-            shop.send(&lives, &format!("before: {n}"));
-        }
+        shop.send_numbered(&lives, "before", 20);
         dies.end_by(Signal::KILL);
-        for n in 0..20 {
-            shop.send(&lives, &format!("after: {n}"));
-        }
+        shop.send_numbered(&lives, "after", 20);
 
         // Messages in flight at the kill are sent again, and the stream drops the duplicates.
         arrived(&broker, 140);
@@ -125,9 +121,7 @@ fn messages_wait_while_the_broker_is_down() {
     arrived(&broker, 1);
     broker.kill();
 
-    for n in 0..5 {
-        shop.send(&server, &format!("meanwhile {n}"));
-    }
+    shop.send_numbered(&server, "meanwhile", 5);
     within(TIMEOUT, "trying again", || metric(&server, "petstore_relay_failures_total") >= 3.0);
     assert_eq!(server.get("/readyz", "").status(), 200);
     assert_eq!(shop.messages("--state waiting").len(), 5);
@@ -360,9 +354,7 @@ fn sent_messages_are_deleted_after_their_retention() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
     let server = shop.relay_to(&format!("{} --relay-retention 1s", broker.url()));
-    for n in 0..5 {
-        shop.send(&server, &format!("message {n}"));
-    }
+    shop.send_numbered(&server, "message", 5);
     arrived(&broker, 5);
     broker.kill();
     shop.send(&server, "it waits");

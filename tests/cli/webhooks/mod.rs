@@ -126,9 +126,7 @@ fn deliveries_share_sixteen_connections() {
         reply(out, "200 OK", "")
     });
     let server = hooked.shop.database.serve();
-    for n in 0..200 {
-        hooked.shop.send(&server, &format!("message {n}"));
-    }
+    hooked.shop.send_numbered(&server, "message", 200);
     server.end_by(Signal::TERM);
 
     let server = hooked.serve(&endpoint);
@@ -148,9 +146,7 @@ fn messages_wait_while_the_endpoint_is_down() {
         arrived(&endpoint, 1);
         endpoint.kill();
 
-        for n in 0..5 {
-            hooked.shop.send(&server, &format!("meanwhile {n}"));
-        }
+        hooked.shop.send_numbered(&server, "meanwhile", 5);
         server.logged("cannot relay messages, they stay queued; retrying");
         assert_eq!(server.get("/readyz", "").status(), 200);
         assert_eq!(hooked.waiting(), 5);

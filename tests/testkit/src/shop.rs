@@ -42,6 +42,11 @@ impl Shop {
         answer
     }
 
+    /// Sends `count` messages: the text and a number, from 0.
+    pub fn send_numbered(&self, server: &Server, text: &str, count: usize) {
+        (0..count).for_each(|number| _ = self.send(server, &format!("{text} {number}")));
+    }
+
     pub fn messages(&self, flags: &str) -> Vec<Value> {
         self.database.list(&format!("messages list {flags}"))
     }
