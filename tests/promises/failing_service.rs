@@ -19,8 +19,7 @@ const WRITES: usize = 8;
 #[test]
 fn service_acknowledges_nothing_that_a_failing_call_loses() {
     let serve = |strace, trace: &Path| {
-        let database = Database::temporary();
-        let (key, ledger) = (database.make_key(), Ledger::default());
+        let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
         let code = serve(&database, strace, trace, &key, &ledger, "");
         database.run("account list");
         Served { acknowledged: ledger.acknowledged(), violation: ledger.compare(&database).violation(), code }
@@ -119,8 +118,7 @@ fn write(service: &Server, key: &str, ledger: &Ledger, name: &str, number: usize
 
 /// Control: the check notices a row that is deleted after its acknowledgement.
 fn loss_is_noticed() {
-    let database = Database::temporary();
-    let (key, ledger) = (database.make_key(), Ledger::default());
+    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
     let mut service = database.serve();
     (0..WRITES).for_each(|number| write(&service, &key, &ledger, &number.to_string(), number));
     service.stop();
